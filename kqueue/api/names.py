@@ -613,7 +613,7 @@ EVENT_QUOTA_RESERVED: Final = "QuotaReserved"
 """Normal: quota was reserved."""
 EVENT_ADMITTED: Final = "Admitted"
 """Normal: it may start."""
-EVENT_SECOND_PASS_FAILED: Final = "SecondPassFailed"
+EVENT_SECOND_PASS_FAILED: Final = "SecondPassFailed"  # noqa: S105 - an event, not a password
 """Warning: its pods could not be placed, or placed again."""
 EVENT_PREEMPTED: Final = "Preempted"
 """Normal, on the victim: it made room."""

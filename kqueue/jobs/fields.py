@@ -1,0 +1,90 @@
+"""Reading JSON that somebody else wrote: typed, and never surprised by a missing or misshapen part.
+
+Objects come from the API server, which has checked them, or from a webhook body, which nobody has.  A part that is
+missing, null or of the wrong type reads as empty, so that callers state rules and not type checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+JSON: TypeAlias = dict[str, Any]
+"""One Kubernetes object, or a part of it, as plain JSON.  Never changed in place by this room."""
+
+
+def mapping(value: object, *path: str) -> Mapping[str, Any]:
+    """The object found by walking `path`; empty when a step is missing, null or no object."""
+    for step in path:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: object, *path: str) -> list[Any]:
+    """The list found by walking `path`; empty when a step is missing, null or no list."""
+    if path:
+        value = mapping(value, *path[:-1]).get(path[-1])
+    return value if isinstance(value, list) else []
+
+
+def objects(value: object, *path: str) -> list[Mapping[str, Any]]:
+    """The objects in the list found by walking `path`; entries of another type are left out."""
+    return [item for item in sequence(value, *path) if isinstance(item, Mapping)]
+
+
+def text(value: object, *path: str) -> str:
+    """The string found by walking `path`; empty when it is missing, null or no string."""
+    if path:
+        value = mapping(value, *path[:-1]).get(path[-1])
+    return value if isinstance(value, str) else ""
+
+
+def whole(value: object, *path: str) -> int | None:
+    """The integer found by walking `path`; None when it is missing, null or no integer."""
+    if path:
+        value = mapping(value, *path[:-1]).get(path[-1])
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def flag(value: object, *path: str) -> bool:
+    """True only where `true` stands at `path`."""
+    return mapping(value, *path[:-1]).get(path[-1]) is True
+
+
+def strings(value: object, *path: str) -> dict[str, str]:
+    """The string-to-string entries of the object at `path` (labels, annotations, a node selector)."""
+    return {k: v for k, v in mapping(value, *path).items() if isinstance(k, str) and isinstance(v, str)}
+
+
+def labels_of(meta_owner: object) -> dict[str, str]:
+    """Labels of an object or a template."""
+    return strings(meta_owner, "metadata", "labels")
+
+
+def annotations_of(meta_owner: object) -> dict[str, str]:
+    """Annotations of an object or a template."""
+    return strings(meta_owner, "metadata", "annotations")
+
+
+def condition_status(owner: object, kind: str) -> str:
+    """`True`, `False` or `Unknown` as condition `kind` says; empty when there is no such condition."""
+    for condition in objects(owner, "status", "conditions"):
+        if condition.get("type") == kind:
+            return text(condition, "status")
+    return ""
+
+
+def int_of(written: str, *, bits: int = 32) -> int | None:
+    """A decimal signed integer of `bits` bits, as Go's strconv reads it; None when it is none."""
+    digits = written[1:] if written[:1] in ("+", "-") else written
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 64:
+        return None
+    number = int(written)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def bool_of(written: str) -> bool | None:
+    """A truth value as Go's strconv reads it; None when it is none."""
+    if written in ("1", "t", "T", "TRUE", "true", "True"):
+        return True
+    return False if written in ("0", "f", "F", "FALSE", "false", "False") else None

@@ -1,0 +1,315 @@
+"""batch/v1 Job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.jobs import rules, topology_request
+from kqueue.jobs.fields import (
+    JSON,
+    annotations_of,
+    bool_of,
+    flag,
+    int_of,
+    labels_of,
+    mapping,
+    objects,
+    sequence,
+    text,
+    whole,
+)
+from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import merged, restored, without_duplicate_environment
+
+OWN_CONTROLLER = "kubernetes.io/job-controller"
+"""Value of `spec.managedBy` that means the same as none."""
+INDEX = topology_request.IndexLabels(pod=names.JOB_COMPLETION_INDEX_LABEL)
+_CONTROLLER_LABELS = (
+    names.LEGACY_JOB_NAME_LABEL,
+    names.LEGACY_CONTROLLER_UID_LABEL,
+    names.JOB_NAME_LABEL,
+    names.CONTROLLER_UID_LABEL,
+)
+"""Written into the template by the API server; they stay when a template is restored."""
+_DROPPED_LABELS = frozenset(_CONTROLLER_LABELS) - {names.JOB_NAME_LABEL}
+_INTERVAL = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
+_MIN = names.JOB_MIN_PARALLELISM_ANNOTATION
+_SYNC = names.JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION
+_TEMPLATE = "spec.template"
+
+
+class BatchJob:
+    """The adapter of batch/v1 Job; it holds nothing."""
+
+    framework = "batch/job"
+    gvk = GroupVersionKind("batch", "v1", "Job")
+    resource = "jobs"
+
+    def is_suspended(self, job: JSON) -> bool:
+        """`spec.suspend` is true and no stop is half done."""
+        return flag(job, "spec", "suspend") and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
+
+    def suspend(self, job: JSON) -> Patch:
+        """`spec.suspend` alone, without the stopping annotation."""
+        return {} if flag(job, "spec", "suspend") else {"spec": {"suspend": True}}
+
+    def active(self, job: JSON) -> bool:
+        """`status.active` is not 0."""
+        return bool(whole(job, "status", "active"))
+
+    def pod_selector(self, job: JSON) -> Mapping[str, str]:
+        """The job-name label."""
+        return {names.JOB_NAME_LABEL: text(job, "metadata", "name")}
+
+    def managed_by(self, job: JSON) -> str:
+        """`spec.managedBy`, or Kubernetes' own controller."""
+        return text(job, "spec", "managedBy") or OWN_CONTROLLER
+
+    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+        """One pod set, `main`: min(parallelism, completions) pods."""
+        template = mapping(job, "spec", "template")
+        mistakes = [
+            *topology_request.job_problems(job, switches),
+            *topology_request.problems(template, job, path=_TEMPLATE, count=None, switches=switches),
+        ]
+        if mistakes:
+            raise InvalidObjectError(
+                f"Job {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}", mistakes
+            )
+        pod_set: JSON = {"name": names.DEFAULT_PODSET, "count": _count(job), "template": _clean(template)}
+        minimum = _minimum(job)
+        if switches.partial_admission and minimum is not None and 0 < minimum <= pod_set["count"]:
+            pod_set["minCount"] = minimum
+        request = topology_request.topology_request(template, job, index=INDEX, switches=switches)
+        if request is not None:
+            pod_set["topologyRequest"] = request
+        return (pod_set,)
+
+    def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
+        """Un-suspend, merge the info into the template, and with partial admission set the admitted count."""
+        if len(infos) != 1:
+            return Refused((f"the Job has 1 pod set and the admission has {len(infos)}",))
+        template = merged(mapping(job, "spec", "template"), infos[0], elastic=_asks_for_slices(job))
+        if isinstance(template, tuple):
+            return Refused(tuple(f"{_TEMPLATE}: {conflict}" for conflict in template))
+        spec = {**mapping(job, "spec"), "suspend": False, "template": template, **_sizes(job, infos[0])}
+        return merge_patch(job, {**job, "spec": spec})
+
+    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
+        """Suspend and mark; take back the start time; restore the template and unmark.
+
+        Kubernetes lets a template change only while the Job is suspended and has no start time, hence the order.
+        The mark makes a stop that was cut short go on from where it was.
+        """
+        steps: list[StopStep] = []
+        running = not flag(job, "spec", "suspend")
+        if running:
+            mark = {"metadata": {"annotations": {names.STOPPING_ANNOTATION: "true"}}, "spec": {"suspend": True}}
+            steps.append(StopStep(patch=mark, suspends=True))
+        if text(job, "status", "startTime"):
+            steps.append(StopStep(patch={"status": {"startTime": None}}, subresource="status"))
+        restore = merge_patch(job, _restored(job, infos))
+        if running or names.STOPPING_ANNOTATION in annotations_of(job):
+            unmark = {"metadata": {"annotations": {names.STOPPING_ANNOTATION: None}}}
+            restore = {**restore, **unmark}
+        if restore:
+            steps.append(StopStep(patch=restore))
+        return tuple(steps)
+
+    def finished(self, job: JSON) -> Finished | None:
+        """Condition Complete or Failed is true."""
+        for condition in objects(job, "status", "conditions"):
+            if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
+                return Finished(text(condition, "message"), success=condition["type"] == "Complete")
+        return None
+
+    def pods_ready(self, job: JSON) -> bool:
+        """Ready and succeeded pods, counted or not yet, reach the job's count."""
+        status = mapping(job, "status")
+        uncounted = len(sequence(status, "uncountedTerminatedPods", "succeeded"))
+        return (whole(status, "succeeded") or 0) + (whole(status, "ready") or 0) + uncounted >= _count(job)
+
+    def reclaimable(self, job: JSON) -> Mapping[str, int]:
+        """Pods that will not be created any more, because fewer completions remain than pods may run."""
+        parallelism = _parallelism(job)
+        completions = whole(job, "spec", "completions")
+        completions = parallelism if completions is None else completions
+        done = _terminal(job, completions)
+        remaining = max(completions - done, 0)
+        if parallelism <= 1 or done == 0 or remaining >= parallelism:
+            return {}
+        return {names.DEFAULT_PODSET: parallelism - remaining}
+
+    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+        """Queue and class named `default`, suspension of managed jobs, the gate of elastic ones.
+
+        Topology gate, labels and annotations are not written here: `start` adds them, and `stop` takes them away.
+        """
+        if mapping(job, "metadata").get("deletionTimestamp"):
+            return {}
+        new = apply_merge_patch(job, rules.default_labels(job, around))
+        if rules.managed(new, around):
+            new = apply_merge_patch(new, {"spec": {"suspend": True}})
+        if rules.is_elastic(job, around.switches):
+            gate = PodSetInfo(name=names.DEFAULT_PODSET, scheduling_gates=(names.ELASTIC_JOB_GATE,))
+            template = merged(mapping(job, "spec", "template"), gate)
+            if isinstance(template, dict):
+                new["spec"] = {**new["spec"], "template": template}
+        return merge_patch(job, new)
+
+    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+        """Shared rules, partial admission and topology.
+
+        An object that is being deleted has none: nothing may stand in the way of removing its finalizers.
+        """
+        if mapping(new, "metadata").get("deletionTimestamp"):
+            return []
+        return [
+            *rules.create_problems(new, around),
+            *([] if old is None else self._change_problems(new, old, around)),
+            *_partial_problems(new, old, around.switches),
+            *_topology_problems(new, old, around.switches, suspended=self._stays_suspended(new, old)),
+        ]
+
+    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+        """Topology annotations without effect."""
+        if not around.switches.topology:
+            return []
+        return list(topology_request.warnings(mapping(new, "spec", "template"), new, path=_TEMPLATE))
+
+    def _stays_suspended(self, new: JSON, old: JSON | None) -> bool:
+        return old is None or (flag(old, "spec", "suspend") and flag(new, "spec", "suspend"))
+
+    def _change_problems(self, new: JSON, old: JSON, around: Surroundings) -> Iterator[FieldError]:
+        new_suspended, old_suspended = self.is_suspended(new), self.is_suspended(old)
+        yield from rules.update_problems(new, old, around, new_suspended=new_suspended, old_suspended=old_suspended)
+        if _MIN in annotations_of(old) and not flag(old, "spec", "suspend") and _parallelism(new) != _parallelism(old):
+            problem = f"cannot change while a partially admissible Job runs (it has {_MIN}); suspend it first"
+            yield FieldError("spec.parallelism", problem, _parallelism(new))
+        if not new_suspended and not old_suspended and annotations_of(new).get(_SYNC) != annotations_of(old).get(_SYNC):
+            yield FieldError(f"metadata.annotations[{_SYNC}]", "cannot change while the Job runs; suspend it first")
+
+
+def _parallelism(job: Mapping[str, Any]) -> int:
+    parallelism = whole(job, "spec", "parallelism")
+    return 1 if parallelism is None else parallelism
+
+
+def _count(job: Mapping[str, Any]) -> int:
+    completions = whole(job, "spec", "completions")
+    return _parallelism(job) if completions is None else min(_parallelism(job), completions)
+
+
+def _minimum(job: Mapping[str, Any]) -> int | None:
+    return int_of(annotations_of(job).get(_MIN, ""))
+
+
+def _asks_for_slices(job: Mapping[str, Any]) -> bool:
+    return annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION) == "true"
+
+
+def _sizes(job: Mapping[str, Any], info: PodSetInfo) -> JSON:
+    """Parallelism and completions for `info.count` pods; empty where the job's own numbers hold."""
+    if _minimum(job) is None or info.count is None or info.count == _parallelism(job):
+        return {}
+    sizes: JSON = {"parallelism": info.count}
+    if bool_of(annotations_of(job).get(_SYNC, "")):
+        sizes["completions"] = info.count
+    return sizes
+
+
+def _clean(template: Mapping[str, Any]) -> JSON:
+    """The template as the user wrote it: no labels of the job controller, of the metadata only what counts."""
+    kept = {key: value for key, value in labels_of(template).items() if key not in _DROPPED_LABELS}
+    metadata: JSON = {}
+    if kept:
+        metadata["labels"] = kept
+    if annotations_of(template):
+        metadata["annotations"] = annotations_of(template)
+    return without_duplicate_environment({"metadata": metadata, "spec": dict(mapping(template, "spec"))})
+
+
+def _restored(job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
+    if len(infos) != 1:
+        return job
+    template = restored(mapping(job, "spec", "template"), infos[0], keep_labels=_CONTROLLER_LABELS)
+    return {**job, "spec": {**mapping(job, "spec"), "template": template, **_sizes(job, infos[0])}}
+
+
+def _terminal(job: Mapping[str, Any], completions: int) -> int:
+    """Completions that need no pod any more."""
+    status = mapping(job, "status")
+    if text(job, "spec", "completionMode") != "Indexed":
+        return whole(status, "succeeded") or 0
+    spans = [*_spans(text(status, "completedIndexes")), *_spans(text(status, "failedIndexes"))]
+    done, upto = 0, 0
+    for first, last in sorted(spans):
+        first, last = max(first, upto), min(last, completions - 1)
+        done += max(last - first + 1, 0)
+        upto = max(upto, last + 1)
+    return done
+
+
+def _spans(written: str) -> Iterator[tuple[int, int]]:
+    """Closed intervals in a text like `0-2,5`; malformed and descending ones are left out."""
+    for part in written.split(","):
+        match = _INTERVAL.fullmatch(part)
+        if match is not None:
+            first, last = int(match[1]), int(match[2] or match[1])
+            if first <= last:
+                yield first, last
+
+
+def _partial_problems(new: JSON, old: JSON | None, switches: Switches) -> Iterator[FieldError]:
+    wanted = annotations_of(new)
+    if _MIN in wanted and (old is None or annotations_of(old).get(_MIN) != wanted[_MIN]):
+        path = f"metadata.annotations[{_MIN}]"
+        minimum = _minimum(new)
+        if minimum is None or not 0 < minimum < _count(new):
+            yield FieldError(
+                path, f"must be a whole number above 0 and below the Job's {_count(new)} pods", wanted[_MIN]
+            )
+        if rules.is_elastic(new, switches):
+            yield FieldError(path, f"cannot be used together with {names.ELASTIC_JOB_ANNOTATION}; remove one")
+    if _SYNC in wanted:
+        yield from _sync_problems(new, wanted[_SYNC])
+
+
+def _sync_problems(job: JSON, written: str) -> Iterator[FieldError]:
+    path = f"metadata.annotations[{_SYNC}]"
+    synchronous = bool_of(written)
+    if synchronous is None:
+        yield FieldError(path, 'must be "true" or "false"', written)
+    if not synchronous:
+        return
+    if text(job, "spec", "completionMode") != "Indexed":
+        yield FieldError(path, "needs spec.completionMode Indexed")
+    completions = whole(job, "spec", "completions")
+    if (1 if completions is None else completions) != _parallelism(job):
+        yield FieldError(path, "needs spec.completions equal to spec.parallelism")
+
+
+def _topology_problems(new: JSON, old: JSON | None, switches: Switches, *, suspended: bool) -> Iterator[FieldError]:
+    """Syntax always; sizes against the pod count only when a user changes one of them.
+
+    A start with fewer pods, and every write to a job that runs so, must pass.
+    """
+    template = mapping(new, "spec", "template")
+    changed = old is None or (
+        annotations_of(template) != annotations_of(mapping(old, "spec", "template")) or _count(new) != _count(old)
+    )
+    yield from topology_request.job_problems(new, switches)
+    yield from topology_request.problems(
+        template,
+        new,
+        path=_TEMPLATE,
+        count=_count(new) if changed and suspended else None,
+        switches=switches,
+        elastic=rules.is_elastic(new, switches),
+    )

@@ -1,0 +1,57 @@
+"""JSON merge patches (RFC 7386): made from two states, and applied.
+
+A merge patch names only what changes, so whoever else writes the object keeps what is theirs.
+Lists are replaced as a whole; null removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Patch: TypeAlias = dict[str, Any]
+"""A JSON merge patch; empty means that nothing is to be written."""
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
+    """The smallest merge patch that turns `old` into `new`.
+
+    A null in either counts as absent, as it does for the API server.
+    """
+    patch: Patch = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
+    for key, value in new.items():
+        before = old.get(key)
+        if value is None or _same(before, value):
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            inner = merge_patch(before, value)
+            if inner:
+                patch[key] = inner
+        else:
+            patch[key] = value
+    return patch
+
+
+def apply_merge_patch(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """What the API server makes of `patch` on `old`.  Neither is changed; unchanged parts are shared."""
+    new = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            new.pop(key, None)
+        elif isinstance(value, Mapping):
+            before = new.get(key)
+            new[key] = apply_merge_patch(before if isinstance(before, Mapping) else {}, value)
+        else:
+            new[key] = value
+    return new
+
+
+def _same(a: object, b: object) -> bool:
+    """Equal as JSON: unlike Python, JSON tells `true` from `1`."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return a == b

@@ -1,0 +1,18 @@
+"""Which job kinds exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from kqueue.jobs.job import BatchJob
+from kqueue.jobs.kind import JobKind
+
+_ALL: tuple[JobKind, ...] = (BatchJob(),)
+
+BY_FRAMEWORK: Mapping[str, JobKind] = MappingProxyType({kind.framework: kind for kind in _ALL})
+"""Job kinds by the name that `integrations.frameworks` uses."""
+BY_GROUP_KIND: Mapping[tuple[str, str], JobKind] = MappingProxyType(
+    {(kind.gvk.group, kind.gvk.kind): kind for kind in _ALL}
+)
+"""Job kinds by API group and kind; the version does not matter."""

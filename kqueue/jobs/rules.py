@@ -1,0 +1,167 @@
+"""Rules that all job kinds share: which labels and annotations they may carry, and how these may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs import syntax
+from kqueue.jobs.fields import annotations_of, int_of, labels_of
+from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.switches import Switches
+
+_QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
+_PRIORITY = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
+_MAX_TIME = f"metadata.labels[{names.MAX_EXEC_TIME_SECONDS_LABEL}]"
+_PREBUILT = f"metadata.annotations[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
+_ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
+_GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY_ANNOTATION}]"
+GATE_MAX = 63
+"""Longest admission gate."""
+
+
+def queue_name(job: Mapping[str, Any]) -> str:
+    """LocalQueue that the job asks for; empty when it asks for none."""
+    return labels_of(job).get(names.QUEUE_NAME_LABEL, "")
+
+
+def priority_class(job: Mapping[str, Any]) -> str:
+    """WorkloadPriorityClass that the job asks for; empty when it asks for none."""
+    return labels_of(job).get(names.PRIORITY_CLASS_LABEL, "")
+
+
+def prebuilt_name(job: Mapping[str, Any], switches: Switches) -> str:
+    """Workload that the job wants to use instead of one made for it; empty when there is none."""
+    annotated = annotations_of(job).get(names.PREBUILT_WORKLOAD_NAME_ANNOTATION, "")
+    labelled = labels_of(job).get(names.PREBUILT_WORKLOAD_NAME_LABEL, "")
+    if switches.identifier_annotations:
+        return annotated or labelled
+    return labelled or (annotated if len(annotated) > 63 else "")
+
+
+def maximum_execution_time(job: Mapping[str, Any]) -> int | None:
+    """Seconds that the job may spend admitted; None when it does not say, or not as a positive 32-bit number."""
+    seconds = int_of(labels_of(job).get(names.MAX_EXEC_TIME_SECONDS_LABEL, ""))
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
+    """Gates that hold the owner's workload back, as written; empty when there are none."""
+    written = annotations_of(owner).get(names.ADMISSION_GATED_BY_ANNOTATION, "")
+    return tuple(gate.strip() for gate in written.split(",")) if written else ()
+
+
+def is_elastic(owner: Mapping[str, Any], switches: Switches) -> bool:
+    """True when the owner asks for workload slices, and they are switched on."""
+    return switches.elastic_jobs and annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
+
+
+def managed(job: Mapping[str, Any], around: Surroundings) -> bool:
+    """True when the job itself (not an owner above it) is to be queued."""
+    return not around.managed_ancestor and (bool(queue_name(job)) or around.manage_without_queue)
+
+
+def default_labels(job: Mapping[str, Any], around: Surroundings) -> Patch:
+    """Labels that an unlabelled new job gets where queue and class named `default` exist."""
+    if around.managed_ancestor:
+        return {}
+    wanted: dict[str, str] = {}
+    if around.default_queue and not queue_name(job):
+        wanted[names.QUEUE_NAME_LABEL] = names.DEFAULT_LOCAL_QUEUE
+    if around.default_priority_class and around.switches.default_priority_class and not priority_class(job):
+        wanted[names.PRIORITY_CLASS_LABEL] = names.DEFAULT_WORKLOAD_PRIORITY_CLASS
+    return {"metadata": {"labels": wanted}} if wanted else {}
+
+
+def create_problems(
+    job: Mapping[str, Any], around: Surroundings, *, prebuilt: bool = True, elastic: bool = True
+) -> Iterator[FieldError]:
+    """Mistakes in the shared labels and annotations.
+
+    `prebuilt`, `elastic`: whether the kind supports prebuilt workloads and workload slices.
+    """
+    switches = around.switches
+    if queue_name(job):
+        yield from syntax.check(syntax.subdomain, queue_name(job), _QUEUE)
+    name = prebuilt_name(job, switches)
+    if name and not prebuilt:
+        yield FieldError(_PREBUILT, "this kind cannot use a prebuilt workload; remove it", name)
+    elif name:
+        yield from syntax.check(syntax.subdomain, name, _PREBUILT)
+    seconds = labels_of(job).get(names.MAX_EXEC_TIME_SECONDS_LABEL)
+    if seconds is not None and maximum_execution_time(job) is None:
+        yield FieldError(_MAX_TIME, "must be a whole number of seconds, 1 or more", seconds)
+    if is_elastic(job, switches) and not elastic:
+        yield FieldError(_ELASTIC, "this kind cannot be elastic; remove the annotation", "true")
+    if switches.admission_gated_by:
+        yield from gate_problems(job)
+
+
+def update_problems(
+    new: Mapping[str, Any], old: Mapping[str, Any], around: Surroundings, *, new_suspended: bool, old_suspended: bool
+) -> Iterator[FieldError]:
+    """Changes that a job in its state does not allow."""
+    yield from _queue_change(new, old, around, suspended=new_suspended)
+    yield from priority_change(new, old, suspended=new_suspended)
+    switches = around.switches
+    if (
+        not new_suspended
+        and not is_elastic(old, switches)
+        and prebuilt_name(new, switches) != prebuilt_name(old, switches)
+    ):
+        yield FieldError(_PREBUILT, "cannot change while the job runs; suspend it first", prebuilt_name(new, switches))
+    key = names.MAX_EXEC_TIME_SECONDS_LABEL
+    if not (new_suspended and old_suspended) and labels_of(new).get(key) != labels_of(old).get(key):
+        yield FieldError(_MAX_TIME, "can change only while the job is suspended", labels_of(new).get(key))
+    if is_elastic(new, switches) != is_elastic(old, switches):
+        yield FieldError(_ELASTIC, "cannot change after creation; create a new job")
+    if switches.admission_gated_by:
+        yield from gate_change_problems(new, old)
+
+
+def priority_change(new: Mapping[str, Any], old: Mapping[str, Any], *, suspended: bool) -> Iterator[FieldError]:
+    """The priority class may be exchanged at any time, added only while suspended, removed never."""
+    before, after = priority_class(old), priority_class(new)
+    if before and not after:
+        yield FieldError(_PRIORITY, f"cannot be removed; set it to {before!r} or another class")
+    if after and not before and not suspended:
+        yield FieldError(_PRIORITY, "cannot be added while the job runs; suspend it first", after)
+
+
+def gate_problems(owner: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Mistakes in the list of admission gates."""
+    gates = admission_gates(owner)
+    if len(set(gates)) < len(gates):
+        yield FieldError(_GATED_BY, "names a gate twice; keep each once", ",".join(gates))
+    for gate in gates:
+        domain, slash, path = gate.partition("/")
+        if not gate or not slash or not path or syntax.subdomain(domain) or not _is_url_path(path):
+            yield FieldError(_GATED_BY, "every gate must look like example.com/name; separate them by commas", gate)
+        elif len(gate) > GATE_MAX:
+            yield FieldError(_GATED_BY, f"a gate has at most {GATE_MAX} characters", gate)
+
+
+def gate_change_problems(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Gates may be taken away after creation, never added."""
+    added = [gate for gate in admission_gates(new) if gate not in admission_gates(old)]
+    if added:
+        yield FieldError(_GATED_BY, "gates cannot be added after creation, only removed", ",".join(added))
+
+
+def _queue_change(
+    new: Mapping[str, Any], old: Mapping[str, Any], around: Surroundings, *, suspended: bool
+) -> Iterator[FieldError]:
+    before, after = queue_name(old), queue_name(new)
+    if before == after:
+        return
+    if not suspended:
+        yield FieldError(_QUEUE, f"cannot change from {before!r} while the job runs; suspend it first", after)
+    elif not after and around.default_queue:
+        yield FieldError(_QUEUE, "cannot be emptied in a namespace with a default queue; name the queue that you want")
+
+
+def _is_url_path(path: str) -> bool:
+    return all(char.isascii() and (char.isalnum() or char in "-._~!$&'()*+,;=:@/%") for char in path)

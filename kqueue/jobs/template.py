@@ -1,0 +1,147 @@
+"""Pod templates: an admission's additions merged in, and taken out again.
+
+Merging is all or nothing: labels, annotations and node selectors may say the same thing twice, never two different
+things; tolerations and scheduling gates are united.  Restoring replaces all five by exactly what the user wrote.
+Affinity is touched by neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kqueue.api import names
+from kqueue.jobs.fields import JSON, labels_of, mapping, objects, strings, text
+from kqueue.jobs.kind import Conflict, PodSetInfo
+
+_OVERRIDABLE = frozenset({names.WORKLOAD_ANNOTATION, names.WORKLOAD_SLICE_NAME_ANNOTATION})
+
+
+def info_of(template: Mapping[str, Any], *, name: str, count: int | None = None) -> PodSetInfo:
+    """The five parts of `template` that starting a job may change."""
+    spec = mapping(template, "spec")
+    return PodSetInfo(
+        name=name,
+        count=count,
+        labels=labels_of(template),
+        annotations=strings(template, "metadata", "annotations"),
+        node_selector=strings(spec, "nodeSelector"),
+        tolerations=tuple(objects(spec, "tolerations")),
+        scheduling_gates=tuple(text(gate, "name") for gate in objects(spec, "schedulingGates")),
+    )
+
+
+def merged_infos(first: PodSetInfo, second: PodSetInfo) -> PodSetInfo | tuple[Conflict, ...]:
+    """Both together; the count is `second`'s where it has one.  Conflicts instead when they disagree."""
+    conflicts = tuple(conflicts_of(first, second))
+    if conflicts:
+        return conflicts
+    return PodSetInfo(
+        name=first.name,
+        count=first.count if second.count is None else second.count,
+        labels={**first.labels, **second.labels},
+        annotations={**first.annotations, **second.annotations},
+        node_selector={**first.node_selector, **second.node_selector},
+        tolerations=_union(first.tolerations, second.tolerations),
+        scheduling_gates=tuple(dict.fromkeys((*first.scheduling_gates, *second.scheduling_gates))),
+    )
+
+
+def conflicts_of(first: PodSetInfo, second: PodSetInfo, *, elastic: bool = False) -> Iterator[Conflict]:
+    """Keys for which the two want different values.
+
+    `elastic`: the names of Workload and slice may be overwritten, because a new slice takes over running templates.
+    """
+    for where, ours, theirs in (
+        ("label", first.labels, second.labels),
+        ("annotation", first.annotations, second.annotations),
+        ("nodeSelector entry", first.node_selector, second.node_selector),
+    ):
+        for key, value in theirs.items():
+            if key in ours and ours[key] != value and not (elastic and key in _OVERRIDABLE):
+                yield Conflict(where, key, ours[key], value)
+
+
+def merged(template: Mapping[str, Any], info: PodSetInfo, *, elastic: bool = False) -> JSON | tuple[Conflict, ...]:
+    """A new template with `info` added; conflicts instead when the template says otherwise."""
+    own = info_of(template, name=info.name)
+    conflicts = tuple(conflicts_of(own, info, elastic=elastic))
+    if conflicts:
+        return conflicts
+    new_gates = [{"name": gate} for gate in info.scheduling_gates if gate not in own.scheduling_gates]
+    return _with(
+        template,
+        metadata={
+            "labels": {**own.labels, **info.labels},
+            "annotations": {**own.annotations, **info.annotations},
+        },
+        spec={
+            "nodeSelector": {**own.node_selector, **info.node_selector},
+            "tolerations": list(_union(own.tolerations, info.tolerations)),
+            "schedulingGates": [*objects(template, "spec", "schedulingGates"), *new_gates],
+        },
+    )
+
+
+def restored(template: Mapping[str, Any], info: PodSetInfo, *, keep_labels: Sequence[str] = ()) -> JSON:
+    """A new template that holds exactly `info` in all five parts.
+
+    `keep_labels` are written by the kind's own controller: they stay as the template has them.
+    """
+    kept = {key: value for key, value in labels_of(template).items() if key in keep_labels}
+    return _with(
+        template,
+        metadata={"labels": {**info.labels, **kept}, "annotations": dict(info.annotations)},
+        spec={
+            "nodeSelector": dict(info.node_selector),
+            "tolerations": [dict(toleration) for toleration in info.tolerations],
+            "schedulingGates": [{"name": gate} for gate in info.scheduling_gates],
+        },
+    )
+
+
+def without_duplicate_environment(template: Mapping[str, Any]) -> JSON:
+    """A new template in whose containers no environment variable is named twice.
+
+    The last value wins and stands where the name first stood.
+    """
+    spec = dict(mapping(template, "spec"))
+    for part in ("initContainers", "containers"):
+        if isinstance(spec.get(part), list):
+            spec[part] = [_container(item) for item in spec[part]]
+    return {**template, "spec": spec} if spec else dict(template)
+
+
+def _container(container: object) -> object:
+    environment = objects(container, "env")
+    if not isinstance(container, Mapping) or not environment:
+        return container
+    last = {text(variable, "name"): variable for variable in environment}
+    return container if len(last) == len(environment) else {**container, "env": list(last.values())}
+
+
+def _union(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    united: list[Mapping[str, Any]] = []
+    for toleration in (*first, *second):
+        if toleration not in united:
+            united.append(toleration)
+    return tuple(united)
+
+
+def _with(template: Mapping[str, Any], *, metadata: JSON, spec: JSON) -> JSON:
+    """`template` with parts replaced; an empty part is left out unless the template had it, even empty."""
+    return {
+        **template,
+        "metadata": _replaced(mapping(template, "metadata"), metadata),
+        "spec": _replaced(mapping(template, "spec"), spec),
+    }
+
+
+def _replaced(old: Mapping[str, Any], parts: JSON) -> JSON:
+    new = dict(old)
+    for key, value in parts.items():
+        if value or old.get(key) == value:
+            new[key] = value
+        else:
+            new.pop(key, None)
+    return new

@@ -1,0 +1,46 @@
+"""Who we are to the API server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Credentials(Protocol):
+    """Gives the Authorization header; told to read its source again when the server refuses it."""
+
+    async def header(self) -> str | None:
+        """The header's value now; None when the connection itself says who we are (client certificate)."""
+        ...
+
+    async def reload(self) -> None:
+        """Read token file, plugin or kubeconfig again.
+
+        Raises:
+            ConfigError: the source cannot be read any more.
+        """
+        ...
+
+
+class NoCredentials:
+    """Nothing to show: a client certificate, or a server without authentication."""
+
+    async def header(self) -> str | None:
+        """None."""
+        return None
+
+    async def reload(self) -> None:
+        """Nothing to read again."""
+
+
+class StaticToken:
+    """A bearer token that is known once and for all, as a sandbox gives."""
+
+    def __init__(self, token: str) -> None:
+        self._header = f"Bearer {token}"
+
+    async def header(self) -> str | None:
+        """`Bearer` and the token."""
+        return self._header
+
+    async def reload(self) -> None:
+        """Nothing to read again."""

@@ -1,0 +1,156 @@
+"""Priority lanes: who may have how many requests in flight, and who goes first when the rate is limited.
+
+A thousand pod patches must not delay one lease renewal.  Every request names its lane; each lane has its own bound on
+requests in flight, and one rate shared by all is handed out by weight, so a busy lane cannot starve another and an
+idle lane's share is used by the rest.  The lease lane does not count against the rate at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from kqueue.clock import Clock
+
+
+class Lane(Enum):
+    """What a request is for.  The value is its name in metrics."""
+
+    LEASE = "lease"
+    """Leader election.  Never waits for the rate limit."""
+    STATUS = "status"
+    """Admissions and conditions: the decision itself."""
+    JOBS = "jobs"
+    """Jobs and Workloads: reconcilers' ordinary reads and writes."""
+    UNGATE = "ungate"
+    """Pod patches that release gangs: many at once."""
+    WATCH = "watch"
+    """Lists that fill the caches.  Streams are opened here too but do not hold a place."""
+    EVENTS = "events"
+    """Kubernetes events: off the critical path."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLimit:
+    """`in_flight` requests at once; `weight` is the lane's share of the rate against the other waiting lanes."""
+
+    in_flight: int
+    weight: int = 1
+
+
+DEFAULT_LIMITS: Mapping[Lane, LaneLimit] = {
+    Lane.LEASE: LaneLimit(2),
+    Lane.STATUS: LaneLimit(64, weight=8),
+    Lane.JOBS: LaneLimit(32, weight=4),
+    Lane.UNGATE: LaneLimit(64, weight=8),
+    Lane.WATCH: LaneLimit(8, weight=4),
+    Lane.EVENTS: LaneLimit(4, weight=1),
+}
+"""64 in flight keeps a kube-apiserver on a few cores busy (measured: status patches stop gaining beyond it)."""
+
+
+class Rate:
+    """A token bucket whose tokens go to waiting lanes by weight.
+
+    `per_second` tokens are made, at most `burst` are kept.  Among lanes that wait, the next token goes to the one that
+    had least in proportion to its weight (ties: the order of `Lane`); inside a lane, first come first served.  A waiter
+    that is cancelled costs no token.
+    """
+
+    def __init__(self, per_second: float, burst: int, *, limits: Mapping[Lane, LaneLimit], clock: Clock) -> None:
+        if per_second <= 0 or burst < 1:
+            raise ValueError(f"a rate needs per_second > 0 and burst >= 1, got {per_second} and {burst}")
+        self._per_second, self._burst, self._clock = per_second, burst, clock
+        self._weight = {lane: limits[lane].weight for lane in Lane}
+        self._used = dict.fromkeys(Lane, 0.0)  # tokens taken divided by weight: a lane's position in the round
+        self._round = 0.0
+        self._waiting: dict[Lane, deque[asyncio.Future[None]]] = {lane: deque() for lane in Lane}
+        self._tokens, self._filled_at = float(burst), clock.monotonic()
+        self._pump: asyncio.Task[None] | None = None
+
+    async def take(self, lane: Lane) -> None:
+        """Return when `lane` may send one request."""
+        self._fill()
+        if self._tokens >= 1 and not any(self._waiting.values()):
+            self._charge(lane)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._waiting[lane]:  # an idle lane has saved up nothing: it joins at the round's position
+            self._used[lane] = max(self._used[lane], self._round)
+        self._waiting[lane].append(turn)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._hand_out())
+        await turn
+
+    def close(self) -> None:
+        """Stop handing out; who waits is cancelled."""
+        if self._pump is not None:
+            self._pump.cancel()
+        for turns in self._waiting.values():
+            for turn in turns:
+                turn.cancel()
+
+    def _fill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._filled_at) * self._per_second)
+        self._filled_at = now
+
+    def _charge(self, lane: Lane) -> None:
+        self._tokens -= 1
+        self._round = max(self._round, self._used[lane])
+        self._used[lane] = self._round + 1 / self._weight[lane]
+
+    async def _hand_out(self) -> None:
+        while (lane := self._next_lane()) is not None:
+            self._fill()
+            if self._tokens < 1:
+                # A floor of 1 ms: rounding must not make this spin on a token that is a hair short.
+                await self._clock.sleep(max(0.001, (1 - self._tokens) / self._per_second))
+                continue
+            self._charge(lane)
+            self._waiting[lane].popleft().set_result(None)
+
+    def _next_lane(self) -> Lane | None:
+        for turns in self._waiting.values():
+            while turns and turns[0].done():  # cancelled while it waited
+                turns.popleft()
+        return min((lane for lane in Lane if self._waiting[lane]), key=lambda lane: self._used[lane], default=None)
+
+
+class Lanes:
+    """Admits requests lane by lane."""
+
+    def __init__(
+        self, limits: Mapping[Lane, LaneLimit], *, clock: Clock, per_second: float | None = None, burst: int = 1
+    ) -> None:
+        """`per_second` None means no rate limit.  Lanes missing in `limits` keep their default."""
+        full = {**DEFAULT_LIMITS, **limits}
+        self._places = {lane: asyncio.Semaphore(full[lane].in_flight) for lane in Lane}
+        self._rate = None if per_second is None else Rate(per_second, burst, limits=full, clock=clock)
+        self.in_flight = dict.fromkeys(Lane, 0)
+        """Requests that hold a place now, per lane."""
+
+    @asynccontextmanager
+    async def place(self, lane: Lane) -> AsyncIterator[None]:
+        """Hold one of the lane's places for the length of the block."""
+        async with self._places[lane]:
+            self.in_flight[lane] += 1
+            try:
+                await self.pace(lane)
+                yield
+            finally:
+                self.in_flight[lane] -= 1
+
+    async def pace(self, lane: Lane) -> None:
+        """Wait for the shared rate; each attempt of a request takes a token of its own."""
+        if self._rate is not None and lane is not Lane.LEASE:
+            await self._rate.take(lane)
+
+    def close(self) -> None:
+        """Stop; requests that wait for the rate are cancelled."""
+        if self._rate is not None:
+            self._rate.close()

@@ -1,0 +1,163 @@
+"""What a watch has told us, by key: small views, indexes, and calls for those who want to know of changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import structlog
+
+V = TypeVar("V")
+
+ObjectKey = str
+"""`namespace/name`, or just `name` for a cluster-scoped kind: what queues carry instead of objects."""
+
+Handler = Callable[[V | None, V | None], None]
+"""Called with (old, new); old is None for an addition, new is None for a deletion."""
+
+_log = structlog.get_logger(__name__)
+
+
+def object_key(namespace: str, name: str) -> ObjectKey:
+    """The key of an object; an empty namespace means a cluster-scoped kind."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+def split_key(key: ObjectKey) -> tuple[str, str]:
+    """(namespace, name) of a key; the namespace is empty for a cluster-scoped kind."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+class Store(Generic[V]):
+    """A dictionary that keeps indexes true and tells handlers of every change.
+
+    All changes are plain calls on the event loop, so each is atomic.  The order is: dictionary and indexes first, then
+    handlers in the order of their subscription, then tasks that wait in `until`.  A handler that raises is logged and
+    does not keep the others, nor the watch, from going on.
+    """
+
+    def __init__(self, name: str = "store") -> None:
+        self._name = name
+        self._items: dict[ObjectKey, V] = {}
+        self._indexes: dict[str, _Index[V]] = {}
+        self._handlers: list[Handler[V]] = []
+        self._waiting: dict[ObjectKey, list[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._items)
+
+    def get(self, key: ObjectKey) -> V | None:
+        """The view at `key`; None when there is none, which means "deleted" once the watch has synced."""
+        return self._items.get(key)
+
+    def list(self) -> Sequence[V]:
+        """All views, in the order in which they came."""
+        return list(self._items.values())
+
+    def values(self) -> Collection[V]:
+        """A live look at all views; do not change the store while walking it."""
+        return self._items.values()
+
+    def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
+        """Keep, under `name`, the keys of views by each of the values that `values` returns for them.
+
+        `values` must depend on nothing but the view.  Present objects are indexed at once.
+
+        Raises:
+            ValueError: the index exists (a bug in the wiring).
+        """
+        if name in self._indexes:
+            raise ValueError(f"index {name!r} of {self._name} exists already")
+        index = self._indexes[name] = _Index(values)
+        for key, view in self._items.items():
+            index.change(key, None, view)
+
+    def by_index(self, name: str, value: Hashable) -> Sequence[V]:
+        """All views that the index files under `value`, in the order of their keys' arrival there."""
+        items = self._items
+        return [items[key] for key in self._indexes[name].keys_of.get(value, ())]
+
+    def keys_by_index(self, name: str, value: Hashable) -> Sequence[ObjectKey]:
+        """The keys of `by_index`."""
+        return list(self._indexes[name].keys_of.get(value, ()))
+
+    def subscribe(self, handler: Handler[V]) -> None:
+        """Call `handler` on every change from now on, and once for each object that is here already."""
+        self._handlers.append(handler)
+        for key, view in list(self._items.items()):
+            self._call(handler, key, None, view)
+
+    def put(self, key: ObjectKey, view: V) -> None:
+        """Add or replace the view at `key`."""
+        old = self._items.get(key)
+        self._items[key] = view
+        self._tell(key, old, view)
+
+    def remove(self, key: ObjectKey) -> None:
+        """Drop the view at `key`; nothing happens when there is none."""
+        old = self._items.pop(key, None)
+        if old is not None:
+            self._tell(key, old, None)
+
+    async def until(self, key: ObjectKey, ready: Callable[[V | None], bool]) -> V | None:
+        """Wait until the view at `key` (None when absent) satisfies `ready`, and return it.
+
+        Put a time limit around it: it waits as long as it takes.
+        """
+        while not ready(view := self._items.get(key)):
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(key, []).append(changed)
+            await changed
+        return view
+
+    def _tell(self, key: ObjectKey, old: V | None, new: V | None) -> None:
+        for index in self._indexes.values():
+            index.change(key, old, new)
+        for handler in self._handlers:
+            self._call(handler, key, old, new)
+        if self._waiting:
+            for changed in self._waiting.pop(key, ()):
+                if not changed.done():
+                    changed.set_result(None)
+
+    def _call(self, handler: Handler[V], key: ObjectKey, old: V | None, new: V | None) -> None:
+        try:
+            handler(old, new)
+        except Exception:  # noqa: BLE001 - one broken handler must not stop the watch that feeds all others
+            _log.exception("store handler failed", store=self._name, key=key, handler=_name_of(handler))
+
+
+class _Index(Generic[V]):
+    """Value to keys.  Keys stand in dictionaries without values: ordered sets."""
+
+    __slots__ = ("keys_of", "values")
+
+    def __init__(self, values: Callable[[V], Iterable[Hashable]]) -> None:
+        self.values = values
+        self.keys_of: dict[Hashable, dict[ObjectKey, None]] = {}
+
+    def change(self, key: ObjectKey, old: V | None, new: V | None) -> None:
+        before = () if old is None else tuple(self.values(old))
+        after = () if new is None else tuple(self.values(new))
+        if before == after:
+            return
+        for value in before:
+            if value not in after:
+                keys = self.keys_of[value]
+                keys.pop(key, None)
+                if not keys:
+                    del self.keys_of[value]
+        for value in after:
+            self.keys_of.setdefault(value, {})[key] = None
+
+
+def _name_of(handler: Callable[..., object]) -> str:
+    return getattr(handler, "__qualname__", repr(handler))

@@ -21,10 +21,10 @@ def mapping(value: object, *path: str) -> Mapping[str, Any]:
 
 
 def sequence(value: object, *path: str) -> list[Any]:
-    """The list found by walking `path`; empty when a step is missing, null or no list."""
+    """The list found by walking `path`; empty when a step is missing, null or no list (or tuple of a struct)."""
     if path:
         value = mapping(value, *path[:-1]).get(path[-1])
-    return value if isinstance(value, list) else []
+    return list(value) if isinstance(value, list | tuple) else []
 
 
 def objects(value: object, *path: str) -> list[Mapping[str, Any]]:

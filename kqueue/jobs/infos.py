@@ -1,0 +1,160 @@
+"""From a Workload to what starting adds to the job's templates, and to what stopping gives back.
+
+Both are computed from the Workload alone (and the flavors that it was given), so they can be repeated after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kqueue.api import names
+from kqueue.jobs import syntax, topology_request
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, strings, text, whole
+from kqueue.jobs.kind import PodSetInfo, Refused
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import info_of, merged_infos
+
+
+def flavors_of(workload: JSON) -> frozenset[str]:
+    """Names of all flavors that the admission uses; `infos_at_start` needs their objects."""
+    return frozenset(
+        flavor
+        for assignment in objects(workload, "status", "admission", "podSetAssignments")
+        for flavor in strings(assignment, "flavors").values()
+    )
+
+
+def infos_at_start(
+    workload: JSON, flavors: Mapping[str, JSON], *, switches: Switches
+) -> tuple[PodSetInfo, ...] | Refused:
+    """What the admission adds to each pod set, in the order of the Workload's pod sets.
+
+    Args:
+        workload: an admitted Workload.
+        flavors: the ResourceFlavor objects by name, at least those of `flavors_of`.
+        switches: feature switches.
+
+    Returns:
+        One info per pod set; Refused when two sources contradict each other or a pod set has no assignment.
+
+    Raises:
+        KeyError: a flavor is missing from `flavors` (a bug in the caller: it looks them up first and retries later).
+    """
+    assignments = {
+        text(a, "name") or names.DEFAULT_PODSET: a
+        for a in objects(workload, "status", "admission", "podSetAssignments")
+    }
+    infos: list[PodSetInfo] = []
+    for pod_set in objects(workload, "spec", "podSets"):
+        name = text(pod_set, "name") or names.DEFAULT_PODSET
+        if name not in assignments:
+            return Refused((f"the admission has no assignment for pod set {name}",))
+        info = _info(workload, pod_set, assignments[name], flavors, switches)
+        if isinstance(info, Refused):
+            return info
+        infos.append(info)
+    return tuple(infos)
+
+
+def infos_at_stop(workload: JSON) -> tuple[PodSetInfo, ...]:
+    """What each template held before the start, with the full count, in the order of the pod sets."""
+    return tuple(
+        info_of(
+            mapping(pod_set, "template"),
+            name=text(pod_set, "name") or names.DEFAULT_PODSET,
+            count=whole(pod_set, "count"),
+        )
+        for pod_set in objects(workload, "spec", "podSets")
+    )
+
+
+def _info(
+    workload: JSON,
+    pod_set: Mapping[str, Any],
+    assignment: Mapping[str, Any],
+    flavors: Mapping[str, JSON],
+    switches: Switches,
+) -> PodSetInfo | Refused:
+    name = text(pod_set, "name") or names.DEFAULT_PODSET
+    count = whole(assignment, "count")
+    info = PodSetInfo(
+        name=name,
+        count=whole(pod_set, "count") if count is None else count,
+        labels=_labels(workload, name, switches),
+        annotations=_annotations(workload, pod_set, assignment, switches),
+        scheduling_gates=(names.TOPOLOGY_GATE,) if _placed(assignment) else (),
+    )
+    for addition in _additions(workload, name, assignment, flavors):
+        together = merged_infos(info, addition)
+        if isinstance(together, tuple):
+            return Refused(tuple(f"pod set {name}: {conflict}" for conflict in together))
+        info = together
+    return info
+
+
+def _additions(
+    workload: JSON, name: str, assignment: Mapping[str, Any], flavors: Mapping[str, JSON]
+) -> Iterator[PodSetInfo]:
+    """Each distinct flavor, then what the admission checks ask for."""
+    for flavor in dict.fromkeys(strings(assignment, "flavors").values()):
+        spec = mapping(flavors[flavor], "spec")
+        yield PodSetInfo(
+            name=name,
+            node_selector=strings(spec, "nodeLabels"),
+            tolerations=tuple(objects(spec, "tolerations")),
+        )
+    for check in objects(workload, "status", "admissionChecks"):
+        for update in objects(check, "podSetUpdates"):
+            if text(update, "name") == name:
+                yield PodSetInfo(
+                    name=name,
+                    labels=strings(update, "labels"),
+                    annotations=strings(update, "annotations"),
+                    node_selector=strings(update, "nodeSelector"),
+                    tolerations=tuple(objects(update, "tolerations")),
+                )
+
+
+def _placed(assignment: Mapping[str, Any]) -> bool:
+    return bool(mapping(assignment, "topologyAssignment"))
+
+
+def _labels(workload: JSON, name: str, switches: Switches) -> dict[str, str]:
+    wanted = {names.PODSET_LABEL: name}
+    if names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
+        wanted[names.MULTIKUEUE_WORKER_WORKLOAD_POD_LABEL] = "true"
+    if switches.queue_labels:
+        local, cluster = text(workload, "spec", "queueName"), text(workload, "status", "admission", "clusterQueue")
+        if local and syntax.label_value(local) is None:
+            wanted[names.LOCAL_QUEUE_NAME_LABEL] = local
+        if cluster and syntax.dns_label(cluster) is None:
+            wanted[names.CLUSTER_QUEUE_NAME_LABEL] = cluster
+    return wanted
+
+
+def _annotations(
+    workload: JSON, pod_set: Mapping[str, Any], assignment: Mapping[str, Any], switches: Switches
+) -> dict[str, str]:
+    wanted: dict[str, str] = {}
+    if switches.topology:
+        wanted[names.WORKLOAD_ANNOTATION] = text(workload, "metadata", "name")
+        wanted.update(_marker(pod_set, assignment))
+    slice_name = annotations_of(workload).get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
+    if switches.elastic_jobs and slice_name:
+        wanted[names.WORKLOAD_SLICE_NAME_ANNOTATION] = slice_name
+    return wanted
+
+
+def _marker(pod_set: Mapping[str, Any], assignment: Mapping[str, Any]) -> dict[str, str]:
+    """The annotation by which the pods are recognised as placed by topology; empty where the template has it.
+
+    Pods whose template names a slice level only are marked as unconstrained as well, as their request is read so.
+    """
+    request = mapping(pod_set, "topologyRequest")
+    marked = topology_request.marked(mapping(pod_set, "template"))
+    if request.get("required") or request.get("preferred"):
+        return {} if marked else topology_request.marker_for(request)
+    if _placed(assignment) and request.get("unconstrained") is None:
+        return topology_request.marker_for(request)
+    return {}

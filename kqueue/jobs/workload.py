@@ -1,0 +1,289 @@
+"""The Workload of a job: its name, its whole text, and whether an existing one still says the same as the job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.api import names
+from kqueue.core.quantity import parse_quantity
+from kqueue.jobs import rules, syntax
+from kqueue.jobs.fields import (
+    JSON,
+    annotations_of,
+    condition_status,
+    labels_of,
+    mapping,
+    objects,
+    sequence,
+    text,
+    whole,
+)
+from kqueue.jobs.kind import GroupVersionKind, JobKind, PodSetInfo
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import merged, without_duplicate_environment
+
+LONG_NAME = 253
+SHORT_NAME = 63
+_SLIM_CONTAINER = ("name", "restartPolicy", "resources")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priority:
+    """A resolved priority: its value and the class that it comes from; `kind` empty where there is no class."""
+
+    value: int = 0
+    kind: str = ""
+    name: str = ""
+
+    @property
+    def reference(self) -> JSON | None:
+        """As `spec.priorityClassRef`; None where there is no class."""
+        if not self.kind:
+            return None
+        group = names.GROUP if self.kind == names.WORKLOAD_PRIORITY_CLASS_KIND else names.SCHEDULING_GROUP
+        return {"group": group, "kind": self.kind, "name": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritySource:
+    """The class that a job names: `kind` is WorkloadPriorityClass or PriorityClass."""
+
+    kind: str
+    name: str
+
+
+def workload_name(gvk: GroupVersionKind, name: str, uid: str, *, extra: str = "", limit: int = LONG_NAME) -> str:
+    """`<kind>-<owner name>-<hash>`, at most `limit` characters; equal owners always get the same name.
+
+    The hash is made from kind, group, name and UID (and `extra` where it is not empty), not from the version.
+    Other tools compute the same name, so it must not change.
+    """
+    parts = [gvk.kind, gvk.group, name, uid, *([extra] if extra else [])]
+    digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()
+    prefix = f"{gvk.kind.lower()}-{name}".encode()[: limit - 6].decode(errors="ignore")
+    return f"{prefix}-{digest[:5]}"
+
+
+def workload_name_of(kind: JobKind, job: JSON, switches: Switches) -> str:
+    """Name of the Workload that is made for `job`."""
+    metadata = mapping(job, "metadata")
+    return workload_name(
+        kind.gvk,
+        text(metadata, "name"),
+        text(metadata, "uid"),
+        extra=str(whole(metadata, "generation") or 0) if rules.is_elastic(job, switches) else "",
+        limit=SHORT_NAME if switches.short_names else LONG_NAME,
+    )
+
+
+def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | None:
+    """The class that decides a job's priority; None: the cluster's default PriorityClass, or 0 without one.
+
+    The job's own label comes first, then the first template that names a class.
+    """
+    if rules.priority_class(job):
+        return PrioritySource(names.WORKLOAD_PRIORITY_CLASS_KIND, rules.priority_class(job))
+    for pod_set in pod_sets:
+        named = text(pod_set, "template", "spec", "priorityClassName")
+        if named:
+            return PrioritySource(names.PRIORITY_CLASS_KIND, named)
+    return None
+
+
+def workload_for(
+    kind: JobKind, job: JSON, *, priority: Priority, switches: Switches, label_keys_to_copy: Iterable[str] = ()
+) -> JSON:
+    """The Workload to create for `job`, complete.
+
+    Args:
+        kind: the job's adapter.
+        job: the job as the API server has it, with name and UID.
+        priority: resolved from `priority_source`.
+        switches: feature switches.
+        label_keys_to_copy: labels of the job that the Workload gets (`integrations.labelKeysToCopy`).
+
+    Raises:
+        InvalidObjectError: an annotation of the job cannot be read.
+    """
+    metadata: JSON = {
+        "name": workload_name_of(kind, job, switches),
+        "namespace": text(job, "metadata", "namespace"),
+        "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
+        "ownerReferences": [_controller(kind.gvk, job)],
+    }
+    _put(metadata, "labels", _labels(job, label_keys_to_copy))
+    _put(metadata, "annotations", _annotations(kind, job, switches))
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.WORKLOAD_KIND,
+        "metadata": metadata,
+        "spec": _spec(job, kind.pod_sets(job, switches), priority),
+    }
+
+
+def spec_for(kind: JobKind, job: JSON, *, priority: Priority, switches: Switches, active: bool = True) -> JSON:
+    """The `spec` alone, for rewriting a Workload that is not reserved; `active` is what the old one says."""
+    spec = _spec(job, kind.pod_sets(job, switches), priority)
+    return spec if active else {**spec, "active": False}
+
+
+def _spec(job: JSON, pod_sets: Sequence[JSON], priority: Priority) -> JSON:
+    spec: JSON = {"podSets": list(pod_sets), "priority": priority.value, "active": True}
+    _put(spec, "queueName", rules.queue_name(job))
+    _put(spec, "priorityClassRef", priority.reference)
+    _put(spec, "maximumExecutionTimeSeconds", rules.maximum_execution_time(job))
+    return spec
+
+
+def _put(target: JSON, key: str, value: object) -> None:
+    if value:
+        target[key] = value
+
+
+def _controller(gvk: GroupVersionKind, job: JSON) -> JSON:
+    return {
+        "apiVersion": gvk.api_version,
+        "kind": gvk.kind,
+        "name": text(job, "metadata", "name"),
+        "uid": text(job, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _labels(job: JSON, keys: Iterable[str]) -> dict[str, str]:
+    own = labels_of(job)
+    copied = {key: own[key] for key in keys if key in own}
+    uid = text(job, "metadata", "uid")
+    return {**copied, names.JOB_UID_LABEL: uid} if uid and syntax.label_value(uid) is None else copied
+
+
+def _annotations(kind: JobKind, job: JSON, switches: Switches) -> dict[str, str]:
+    own = annotations_of(job)
+    copied = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")
+    if gated_by and switches.admission_gated_by:
+        copied[names.ADMISSION_GATED_BY_ANNOTATION] = gated_by
+    if rules.is_elastic(job, switches):
+        copied[names.ELASTIC_JOB_ANNOTATION] = "true"
+        copied[names.WORKLOAD_SLICE_NAME_ANNOTATION] = workload_name_of(kind, job, switches)
+    return copied
+
+
+# ---- Does an existing Workload still match? --------------------------------------------------------------------------
+
+
+def belongs(job: JSON, workload: JSON) -> bool:
+    """True when `job` is the Workload's controller (by name and UID) and asks for the same execution time."""
+    owner = next((o for o in objects(workload, "metadata", "ownerReferences") if o.get("controller") is True), {})
+    return (
+        text(owner, "name") == text(job, "metadata", "name")
+        and text(owner, "uid") == text(job, "metadata", "uid")
+        and whole(workload, "spec", "maximumExecutionTimeSeconds") == rules.maximum_execution_time(job)
+    )
+
+
+def equivalent(
+    pod_sets: Sequence[JSON],
+    workload: JSON,
+    *,
+    infos: Sequence[PodSetInfo] | None = None,
+    suspended: bool = False,
+    slim: bool = False,
+) -> bool:
+    """True when the Workload says about the pods what the job says now.
+
+    Compared in order: count, minimum count, containers, init containers and tolerations, by meaning (`1` is `1000m`,
+    absent is empty).  Names, selectors, labels and annotations do not matter; tolerations not while it is admitted.
+
+    Args:
+        pod_sets: the job's, as its kind makes them.
+        workload: the Workload as JSON.
+        infos: what the admission injected (`infos_at_start`); None where that is unknown.  With a reservation the job
+            must match the Workload with these merged in; without the infos, and for a suspended job, the plain one
+            will do.
+        suspended: whether the job is suspended.
+        slim: the Workload comes from a watch, which keeps of containers only name, restart policy and resources;
+            the rest is then not compared.
+    """
+    own = [without_environment_duplicates(pod_set) for pod_set in pod_sets]
+    theirs = objects(workload, "spec", "podSets")
+    tolerations = condition_status(workload, names.CONDITION_ADMITTED) != "True"
+    if condition_status(workload, names.CONDITION_QUOTA_RESERVED) == "True" and infos is not None:
+        running = _injected(theirs, infos)
+        if running is not None:
+            if _all_equal(own, running, tolerations=tolerations, slim=slim):
+                return True
+            if not suspended:
+                return False
+    return _all_equal(own, theirs, tolerations=tolerations, slim=slim)
+
+
+def without_environment_duplicates(pod_set: Mapping[str, Any]) -> JSON:
+    """A pod set whose containers name no environment variable twice."""
+    return {**pod_set, "template": without_duplicate_environment(mapping(pod_set, "template"))}
+
+
+def _injected(pod_sets: Sequence[Mapping[str, Any]], infos: Sequence[PodSetInfo]) -> list[JSON] | None:
+    """The pod sets as the started job has them; None where the infos do not go with them."""
+    if len(pod_sets) != len(infos):
+        return None
+    running: list[JSON] = []
+    for pod_set, info in zip(pod_sets, infos, strict=True):
+        template = merged(mapping(pod_set, "template"), info)
+        if isinstance(template, tuple):
+            return None
+        admitted = {"count": info.count} if info.count is not None and pod_set.get("minCount") is not None else {}
+        running.append({**pod_set, "template": template, **admitted})
+    return running
+
+
+def _all_equal(
+    own: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], *, tolerations: bool, slim: bool
+) -> bool:
+    if len(own) != len(theirs):
+        return False
+    return all(
+        _shape(a, tolerations=tolerations, slim=slim) == _shape(b, tolerations=tolerations, slim=slim)
+        for a, b in zip(own, theirs, strict=True)
+    )
+
+
+def _shape(pod_set: Mapping[str, Any], *, tolerations: bool, slim: bool) -> tuple[object, ...]:
+    """What makes two pod sets the same, in a form that `==` compares by meaning."""
+    spec = mapping(pod_set, "template", "spec")
+    count = whole(pod_set, "count")
+    containers = (
+        [{key: c[key] for key in _SLIM_CONTAINER if key in c} if slim else c for c in objects(spec, part)]
+        for part in ("containers", "initContainers")
+    )
+    return (
+        1 if count is None else count,
+        whole(pod_set, "minCount"),
+        *(_canonical(part) for part in containers),
+        _canonical(sequence(spec, "tolerations")) if tolerations else None,
+    )
+
+
+def _canonical(value: object, key: str = "") -> object:
+    """`value` without its empty parts, quantities as integers."""
+    if isinstance(value, Mapping):
+        if key in ("requests", "limits"):
+            return {resource: _amount(amount, resource) for resource, amount in value.items()} or None
+        parts = {k: _canonical(v, k) for k, v in value.items()}
+        return {k: v for k, v in parts.items() if v is not None} or None
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value] or None
+    if key == "divisor":
+        return _amount(value, names.PODS_RESOURCE) or None
+    return None if value == "" else value
+
+
+def _amount(written: object, resource: str) -> object:
+    try:
+        return parse_quantity(written, resource)  # type: ignore[arg-type]  # other types are refused there
+    except ValueError:
+        return written

@@ -1,1 +1,96 @@
-"""Where pods go: trees of domains, free capacity, counting and placement.  Knows no Kubernetes object."""
+"""Where pods go: trees of domains, free capacity, counting and placement.  Knows no Kubernetes object.
+
+node.py        nodes, taints, tolerations and node rules as values
+tree.py        one flavor's domains: levels, leaves sorted by path (never changes)
+capacity.py    what is free on them: charge, release, trial, fork (changes in place)
+request.py     what a pod set asks for, resolved against the levels of a tree
+matching.py    which nodes accept a pod
+counting.py    pods and slices that fit per domain, kept per request shape
+placement.py   the choice of level and domains: `place`
+result.py      the answers: Placement, or Misfit with its numbers
+assignment.py  TopologyAssignment and its wire forms
+"""
+
+from __future__ import annotations
+
+from kqueue.core.topology.assignment import Domain, TopologyAssignment, decode, encode, encode_plain
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.node import (
+    ANY_NODE,
+    HOSTNAME,
+    PODS,
+    NodeFacts,
+    NodeRules,
+    NodeTerm,
+    PodFacts,
+    Requirement,
+    Taint,
+    Toleration,
+    WeightedTerm,
+)
+from kqueue.core.topology.placement import place, place_workload
+from kqueue.core.topology.request import (
+    DEFAULT_PROFILE,
+    Algorithm,
+    PodSetRequest,
+    Profile,
+    SliceLayer,
+    TopologyRequest,
+    missing_level,
+)
+from kqueue.core.topology.result import (
+    DomainUsage,
+    Exclusions,
+    LayerFit,
+    LevelQuality,
+    Misfit,
+    MisfitCode,
+    Placement,
+    PodSetPlacement,
+    Shortage,
+    usage_of,
+)
+from kqueue.core.topology.tree import Leaf, Membership, Tree, membership
+
+__all__ = [
+    "ANY_NODE",
+    "DEFAULT_PROFILE",
+    "HOSTNAME",
+    "PODS",
+    "Algorithm",
+    "Capacity",
+    "Domain",
+    "DomainUsage",
+    "Exclusions",
+    "LayerFit",
+    "Leaf",
+    "LevelQuality",
+    "Membership",
+    "Misfit",
+    "MisfitCode",
+    "NodeFacts",
+    "NodeRules",
+    "NodeTerm",
+    "Placement",
+    "PodFacts",
+    "PodSetPlacement",
+    "PodSetRequest",
+    "Profile",
+    "Requirement",
+    "Shortage",
+    "SliceLayer",
+    "Taint",
+    "Toleration",
+    "TopologyAssignment",
+    "TopologyRequest",
+    "Tree",
+    "WeightedTerm",
+    "decode",
+    "encode",
+    "encode_plain",
+    "membership",
+    "missing_level",
+    "place",
+    "place_workload",
+    "usage_of",
+]

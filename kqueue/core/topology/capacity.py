@@ -1,0 +1,242 @@
+"""The moving side of a topology: what is free on every leaf, changed in place, asked about and rolled back.
+
+Free amounts are one C-contiguous `int64 [resources, leaves]` table.  Every change is written into a log of touched
+leaves, so that counts kept per request shape (`counting.py`) are repaired where something changed, not made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from kqueue.core.quantity import clamp
+from kqueue.core.topology.node import PODS
+from kqueue.core.topology.result import DomainUsage, Path
+from kqueue.core.topology.tree import Ints, Tree
+
+_SHORTEST_LOG = 4096
+
+
+class Capacity:
+    """What is free on the leaves of one tree.  Mutable; may go below zero, which counts as nothing free.
+
+    The companion `empty()` is the same space without the usage of any workload placed by topology: it answers whether a
+    request could fit if all of them left.  Charging and releasing do not touch it.
+
+    `counted` belongs to `counting.py`: pods per domain for the request shapes seen lately.
+    """
+
+    __slots__ = (
+        "_empty",
+        "_free",
+        "_log",
+        "_log_start",
+        "_origin",
+        "_origin_position",
+        "_rows",
+        "_shared",
+        "_trials",
+        "_undo",
+        "counted",
+        "tree",
+    )
+
+    def __init__(self, tree: Tree, resources: Sequence[str], free: Ints, *, idle: Ints | None = None) -> None:
+        """A capacity that owns `free` and `idle` [resources, leaves].
+
+        `idle` is what would be free without workloads placed by topology; None: there are none.
+        """
+        self.tree = tree
+        self._rows = {resource: row for row, resource in enumerate(resources)}
+        self._free = np.ascontiguousarray(free, dtype=np.int64).reshape(len(self._rows), len(tree))
+        self._shared = False
+        self._log: list[int] = []
+        self._log_start = 0
+        self._trials = 0
+        self._undo: list[tuple[int, list[int]]] = []
+        self._origin: Capacity | None = None
+        self._origin_position = 0
+        self.counted: dict[object, object] = {}
+        self._empty: Capacity | None = Capacity(tree, resources, idle) if idle is not None else None
+
+    @classmethod
+    def of(
+        cls,
+        tree: Tree,
+        *,
+        foreign: Mapping[str, Mapping[str, int]] | None = None,
+        usage: Iterable[DomainUsage] = (),
+    ) -> Capacity:
+        """The capacity that follows from the tree's nodes.
+
+        Args:
+            tree: its nodes' allocatable amounts are summed per leaf.
+            foreign: per node name, what pods that are not placed by topology take there (`pods` included).
+            usage: what workloads placed by topology take; domains that the tree does not have are ignored.
+        """
+        foreign = foreign or {}
+        columns: list[dict[str, int]] = []
+        for leaf in tree.leaves:
+            column: dict[str, int] = {}
+            for node in leaf.nodes:
+                for resource, amount in node.allocatable.items():
+                    column[resource] = column.get(resource, 0) + amount
+                for resource, amount in foreign.get(node.name, {}).items():
+                    column[resource] = column.get(resource, 0) - amount
+            columns.append(column)
+        resources = sorted({resource for column in columns for resource in column} | {PODS})
+        idle = np.array(
+            [[clamp(column.get(resource, 0)) for column in columns] for resource in resources], dtype=np.int64
+        ).reshape(len(resources), len(tree))
+        capacity = cls(tree, resources, idle.copy(), idle=idle)
+        capacity.charge(usage)
+        return capacity
+
+    def empty(self) -> Capacity:
+        """The same space without workloads placed by topology; itself when it was made without such usage."""
+        return self._empty if self._empty is not None else self
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Names of the rows."""
+        return tuple(self._rows)
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change."""
+        return self._log_start + len(self._log)
+
+    def row(self, resource: str) -> Ints | None:
+        """Free amount of a resource per leaf, not to be written to; None when no leaf ever had any."""
+        row = self._rows.get(resource)
+        return None if row is None else self._free[row]
+
+    def free(self, leaf: int) -> dict[str, int]:
+        """What is free on one leaf."""
+        return dict(zip(self._rows, self._free[:, leaf].tolist(), strict=True))
+
+    def charge(self, usage: Iterable[DomainUsage]) -> None:
+        """Take what these pods need, `pods` included.  Domains that the tree does not have are ignored."""
+        self._shift(usage, -1)
+
+    def release(self, usage: Iterable[DomainUsage]) -> None:
+        """Give back what `charge` took."""
+        self._shift(usage, 1)
+
+    def _shift(self, usage: Iterable[DomainUsage], sign: int) -> None:
+        for item in usage:
+            leaf = self.tree.leaf_of(item.values)
+            if leaf is None:
+                continue
+            amounts = {resource: sign * amount * item.count for resource, amount in item.requests.items()}
+            amounts[PODS] = amounts.get(PODS, 0) + sign * item.count
+            self.add(leaf, amounts)
+
+    def add(self, leaf: int, amounts: Mapping[str, int]) -> None:
+        """Add these amounts (negative: take) to what is free on a leaf."""
+        rows = [self._row_for_writing(resource) for resource in amounts]
+        self._touch(leaf)
+        free = self._free
+        for row, amount in zip(rows, amounts.values(), strict=True):
+            free[row, leaf] = clamp(int(free[row, leaf]) + amount)
+
+    def replace(self, leaf: int, amounts: Mapping[str, int]) -> None:
+        """Set what is free on a leaf; resources that are not mentioned become 0."""
+        rows = [self._row_for_writing(resource) for resource in amounts]
+        self._touch(leaf)
+        self._free[:, leaf] = 0
+        for row, amount in zip(rows, amounts.values(), strict=True):
+            self._free[row, leaf] = clamp(amount)
+
+    def _row_for_writing(self, resource: str) -> int:
+        row = self._rows.get(resource)
+        if row is None:
+            row = len(self._rows)
+            self._rows = {**self._rows, resource: row}  # forks may hold the old one
+            self._free = np.vstack([self._free, np.zeros((1, len(self.tree)), dtype=np.int64)])
+            self._shared = False
+        return row
+
+    def _touch(self, leaf: int) -> None:
+        if self._shared:
+            self._free = self._free.copy()
+            self._shared = False
+        if self._trials:
+            self._undo.append((leaf, self._free[:, leaf].tolist()))
+        elif len(self._log) > max(_SHORTEST_LOG, 2 * len(self.tree)):
+            dropped = len(self._log) // 2
+            self._log_start += dropped
+            del self._log[:dropped]
+        self._log.append(leaf)
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Whatever is changed inside the block is rolled back at its end.  Trials may be nested."""
+        mark = len(self._undo)
+        self._trials += 1
+        try:
+            yield
+        finally:
+            while len(self._undo) > mark:
+                leaf, column = self._undo.pop()
+                self._free[: len(column), leaf] = column
+                self._free[len(column) :, leaf] = 0
+                self._log.append(leaf)
+            self._trials -= 1
+
+    def fork(self) -> Capacity:
+        """An independent capacity of the same state.  Costs nothing until one of the two changes."""
+        fork = object.__new__(Capacity)
+        fork.tree = self.tree
+        fork._rows = self._rows
+        fork._free = self._free
+        self._shared = fork._shared = True
+        fork._log, fork._log_start = [], 0
+        fork._trials, fork._undo = 0, []
+        fork._origin, fork._origin_position = self, self.generation
+        fork.counted = {}
+        fork._empty = self._empty.fork() if self._empty is not None else None
+        return fork
+
+    @property
+    def origin(self) -> Capacity | None:
+        """The capacity that this one was forked from."""
+        return self._origin
+
+    def touched_since(self, generation: int) -> set[int] | None:
+        """Leaves that may have changed since `generation`; None when the log does not reach back that far."""
+        first = generation - self._log_start
+        return None if first < 0 else set(self._log[first:])
+
+    def differs_from_origin(self) -> set[int] | None:
+        """Leaves where this fork and its origin's present state may differ; None when that is not known any more."""
+        assert self._origin is not None
+        theirs = self._origin.touched_since(self._origin_position)
+        mine = self.touched_since(0)
+        return None if theirs is None or mine is None else theirs | mine
+
+    def fits(self, usage: Iterable[DomainUsage]) -> bool:
+        """Whether all of this usage finds room at once."""
+        return self.overdrawn_by(usage) is None
+
+    def overdrawn_by(self, usage: Iterable[DomainUsage]) -> Path | None:
+        """The first domain that could not hold all of this usage, `pods` included; None when everything fits.
+
+        Usage of several pod sets on one domain is summed.  A domain that the tree does not have holds nothing.
+        """
+        wanted: dict[Path, dict[str, int]] = {}
+        for item in usage:
+            amounts = wanted.setdefault(item.values, {})
+            for resource, amount in item.requests.items():
+                amounts[resource] = amounts.get(resource, 0) + amount * item.count
+            amounts[PODS] = amounts.get(PODS, 0) + item.count
+        for values, amounts in wanted.items():
+            leaf = self.tree.leaf_of(values)
+            if leaf is None:
+                return values
+            free = self.free(leaf)
+            if any(amount > max(0, free.get(resource, 0)) for resource, amount in amounts.items()):
+                return values
+        return None

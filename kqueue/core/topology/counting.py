@@ -1,0 +1,325 @@
+"""How many pods and slices fit into each domain.
+
+Counting is floor division of free amounts by a pod's requests, the minimum over resources, and sums per domain.  Pods
+per domain are kept per request shape and repaired on the leaves that changed since, so asking again costs what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.matching import Eligibility
+from kqueue.core.topology.node import PODS, NodeRules
+from kqueue.core.topology.request import PodSetRequest, Resolved
+from kqueue.core.topology.result import Exclusions, Shortage
+from kqueue.core.topology.tree import Ints, Tree
+
+COUNT_MAX = 2**31 - 1
+
+_FEW_LEAVES = 24  # below this, scalar arithmetic on the touched leaves beats a vectorised recount
+_KEPT_BYTES = 32 << 20  # counts kept per capacity
+_KEPT_SHAPES_MIN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides how many pods fit where.  Pods of one shape are interchangeable.
+
+    `requests` is per pod with `pods` included, without zeros, sorted by resource.  `rules` is without preferred terms,
+    which score leaves but exclude none.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    rules: NodeRules
+
+
+def shape_of(pod_set: PodSetRequest) -> Shape:
+    """The shape of a pod set's pods."""
+    requests = {resource: amount for resource, amount in pod_set.requests.items() if amount}
+    requests[PODS] = requests.get(PODS, 0) + 1
+    rules = replace(pod_set.rules, preferred=()) if pod_set.rules.preferred else pod_set.rules
+    return Shape(tuple(sorted(requests.items())), rules)
+
+
+class _Counted:
+    """Pods per domain of every level, true at `generation` of one capacity.  Arrays are copied before a change."""
+
+    __slots__ = ("generation", "levels", "shared")
+
+    def __init__(self, levels: list[Ints], generation: int, *, shared: bool) -> None:
+        self.levels, self.generation, self.shared = levels, generation, shared
+
+
+def pods_per_domain(capacity: Capacity, shape: Shape) -> list[Ints]:
+    """Pods of this shape that fit, per level and domain, each level the sum of the one below.  Not to be written to."""
+    return _counted(capacity, shape).levels
+
+
+def _counted(capacity: Capacity, shape: Shape) -> _Counted:
+    kept: dict[object, object] = capacity.counted
+    known = kept.pop(shape, None)
+    if isinstance(known, _Counted):
+        touched = capacity.touched_since(known.generation)
+        counted = known if touched is not None and _repair(known, capacity, shape, touched) else None
+    else:
+        counted = _from_origin(capacity, shape)
+    if counted is None:
+        counted = _Counted(_roll_up(capacity.tree, _fit(capacity, shape)), capacity.generation, shared=False)
+    kept[shape] = counted  # last in the dictionary: the latest used
+    if len(kept) > max(_KEPT_SHAPES_MIN, _KEPT_BYTES // (8 * len(capacity.tree) + 1)):
+        del kept[next(iter(kept))]
+    return counted
+
+
+def _from_origin(capacity: Capacity, shape: Shape) -> _Counted | None:
+    """The counts of the capacity that this one was forked from, adapted to the differences."""
+    if capacity.origin is None:
+        return None
+    differences = capacity.differs_from_origin()
+    if differences is None:
+        return None
+    theirs = _counted(capacity.origin, shape)
+    theirs.shared = True
+    mine = _Counted(list(theirs.levels), capacity.generation, shared=True)
+    return mine if _repair(mine, capacity, shape, differences) else None
+
+
+def _repair(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[int]) -> bool:
+    """Recount the touched leaves in place.  False: a recount of everything is cheaper."""
+    if len(touched) > max(_FEW_LEAVES, len(capacity.tree) // 4):
+        return False
+    counted.generation = capacity.generation
+    if not touched:
+        return True
+    if len(touched) <= _FEW_LEAVES:
+        _repair_few(counted, capacity, shape, touched)
+        return True
+    leaves = np.array(sorted(touched), dtype=np.int64)
+    lowest = counted.levels[-1].copy()
+    lowest[leaves] = _fit(capacity, shape, leaves)
+    counted.levels = _roll_up(capacity.tree, lowest)
+    counted.shared = False
+    return True
+
+
+def _repair_few(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[int]) -> None:
+    rows = [(capacity.row(resource), amount) for resource, amount in shape.requests]
+    mask = capacity.tree.eligible(shape.rules).mask
+    parents = [capacity.tree.domain_of(level) for level in range(capacity.tree.lowest)]
+    for leaf in touched:
+        fit = COUNT_MAX
+        for row, amount in rows:
+            fit = min(fit, int(row[leaf]) // amount if row is not None else 0)
+        if fit < 0 or (mask is not None and not mask[leaf]):
+            fit = 0
+        change = fit - int(counted.levels[-1][leaf])
+        if not change:
+            continue
+        if counted.shared:
+            counted.levels = [level.copy() for level in counted.levels]
+            counted.shared = False
+        counted.levels[-1][leaf] = fit
+        for level, parent in enumerate(parents):
+            counted.levels[level][parent[leaf]] += change
+
+
+def _fit(capacity: Capacity, shape: Shape, leaves: Ints | None = None) -> Ints:
+    """Pods that fit on each leaf, or on each of these leaves, as a new array."""
+    size = len(capacity.tree) if leaves is None else len(leaves)
+    rows: list[tuple[Ints, int]] = []
+    for resource, amount in shape.requests:
+        row = capacity.row(resource)
+        if row is None:
+            return np.zeros(size, dtype=np.int64)
+        rows.append((row if leaves is None else row[leaves], amount))
+    rows.sort(key=lambda item: item[1] == 1)  # a division makes the new array that the rest is folded into
+    first, amount = rows[0]
+    fit = first // amount if amount != 1 else first.copy()
+    for row, amount in rows[1:]:
+        np.minimum(fit, row // amount if amount != 1 else row, out=fit)
+    np.maximum(fit, 0, out=fit)
+    np.minimum(fit, COUNT_MAX, out=fit)
+    mask = capacity.tree.eligible(shape.rules).mask
+    if mask is not None:
+        fit *= mask if leaves is None else mask[leaves]
+    return fit
+
+
+def _roll_up(tree: Tree, lowest: Ints) -> list[Ints]:
+    """Sums per domain for every level, widest first, `lowest` last."""
+    levels = [lowest]
+    for starts in reversed(tree.first_child):
+        levels.append(_sums(levels[-1], starts))
+    return levels[::-1]
+
+
+def _sums(values: Ints, starts: Ints) -> Ints:
+    return np.add.reduceat(values, starts) if len(starts) else np.zeros(0, dtype=np.int64)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What every domain can hold, by level: the state that one search works on.
+
+    Attributes:
+        pods, slices: pods and whole slices that fit.  Slices are 0 below the slice level.
+        pods_led, slices_led: the same when the leader sits in this domain, too.  The very same arrays without a leader.
+        leaders: 1 where the leader can sit, None when there is none to place.
+        affinity: preferred-affinity score, None when it does not count.
+        uniform: True when slices are pods, everywhere.
+    """
+
+    pods: list[Ints]
+    slices: list[Ints]
+    pods_led: list[Ints]
+    slices_led: list[Ints]
+    leaders: list[Ints] | None = None
+    affinity: list[Ints] | None = None
+    uniform: bool = False
+
+
+def tally(
+    capacity: Capacity, workers: PodSetRequest, leader: PodSetRequest | None, resolved: Resolved, *, affinity: bool
+) -> Tally:
+    """Count what fits into every domain of the tree.  With `affinity`, preferred terms score the leaves."""
+    tree = capacity.tree
+    shape = shape_of(workers)
+    pods = pods_per_domain(capacity, shape)
+    if resolved.layered or leader is not None:
+        result = _rolled_up(capacity, shape, leader, resolved, pods[-1])
+    else:
+        slices = _slices(tree, resolved, pods)
+        uniform = resolved.slice_size == 1 and resolved.slice_level == tree.lowest
+        result = Tally(pods=pods, slices=slices, pods_led=pods, slices_led=slices, uniform=uniform)
+    if affinity:
+        scores = tree.eligible(workers.rules).affinity
+        result.affinity = _roll_up(tree, scores if scores is not None else np.zeros(len(tree), dtype=np.int64))
+    return result
+
+
+def _slices(tree: Tree, resolved: Resolved, pods: Sequence[Ints]) -> list[Ints]:
+    """Slices per domain for pods that are plain sums."""
+    at, size = resolved.slice_level, resolved.slice_size
+    if size == 1 and at == tree.lowest:
+        return list(pods)
+    levels = [np.zeros_like(level) for level in pods]
+    levels[at] = pods[at] // size
+    for level in range(at - 1, -1, -1):
+        levels[level] = _sums(levels[level + 1], tree.first_child[level])
+    return levels
+
+
+def _rolled_up(
+    capacity: Capacity, shape: Shape, leader: PodSetRequest | None, resolved: Resolved, leaf_pods: Ints
+) -> Tally:
+    """The general case, level by level: inner layers round on the way up, the leader takes its smallest toll."""
+    tree = capacity.tree
+    depth = len(tree.levels)
+    leaf_leaders = _leader_leaves(capacity, shape, leader) if leader is not None else None
+    leaf_led = leaf_pods
+    if leader is not None and leaf_leaders is not None:
+        leaf_led = _fit_beside(capacity, shape, leader, leaf_leaders)
+    nothing = [np.zeros(tree.domains(level), dtype=np.int64) for level in range(depth)]
+    result = Tally(pods=list(nothing), slices=list(nothing), pods_led=list(nothing), slices_led=list(nothing))
+    result.pods[-1], result.pods_led[-1] = leaf_pods, leaf_led
+    if leaf_leaders is not None:
+        result.leaders = [*nothing[:-1], leaf_leaders]
+    if resolved.slice_level == tree.lowest:
+        result.slices[-1] = leaf_pods // resolved.slice_size
+        result.slices_led[-1] = leaf_led // resolved.slice_size
+    for level in range(depth - 2, -1, -1):
+        _roll_up_level(tree, result, resolved, level)
+    return result
+
+
+def _roll_up_level(tree: Tree, state: Tally, resolved: Resolved, level: int) -> None:
+    starts, below = tree.first_child[level], level + 1
+    pods, led = state.pods[below], state.pods_led[below]
+    inner = resolved.inner_sizes[below]
+    if inner:
+        pods, led = pods // inner * inner, led // inner * inner
+    pods_sum, slices_sum = _sums(pods, starts), _sums(state.slices[below], starts)
+    if state.leaders is None:
+        led_sum, slices_led_sum = pods_sum, slices_sum
+    else:
+        leaders = state.leaders[below]
+        led_sum = pods_sum - _smallest_toll(pods - led, leaders, starts)
+        slices_led_sum = slices_sum - _smallest_toll(state.slices[below] - state.slices_led[below], leaders, starts)
+        can_lead = np.maximum.reduceat(leaders, starts)
+        led_sum, slices_led_sum = led_sum * can_lead, slices_led_sum * can_lead
+        state.leaders[level] = can_lead
+    state.pods[level], state.pods_led[level] = pods_sum, led_sum
+    if level == resolved.slice_level:
+        slices_sum, slices_led_sum = pods_sum // resolved.slice_size, led_sum // resolved.slice_size
+    state.slices[level], state.slices_led[level] = slices_sum, slices_led_sum
+
+
+def _smallest_toll(tolls: Ints, leaders: Ints, starts: Ints) -> Ints:
+    """Per domain, the smallest toll among the children that can carry the leader; irrelevant where none can."""
+    out_of_the_question = np.iinfo(np.int64).max >> 1
+    return np.minimum.reduceat(np.where(leaders > 0, tolls, out_of_the_question), starts)
+
+
+def _leader_leaves(capacity: Capacity, shape: Shape, leader: PodSetRequest) -> Ints:
+    """1 on the leaves that accept both templates and hold one leader pod."""
+    fits = (pods_per_domain(capacity, shape_of(leader))[-1] > 0).astype(np.int64)
+    mask = capacity.tree.eligible(shape.rules).mask
+    return fits if mask is None else fits * mask
+
+
+def _fit_beside(capacity: Capacity, shape: Shape, leader: PodSetRequest, leaders: Ints) -> Ints:
+    """Worker pods that fit on each leaf once the leader sits there; where it cannot, those that fit anyway."""
+    taken = dict(shape_of(leader).requests)
+    fit = np.full(len(capacity.tree), COUNT_MAX, dtype=np.int64)
+    for resource, amount in shape.requests:
+        row = capacity.row(resource)
+        if row is None:
+            return np.zeros(len(capacity.tree), dtype=np.int64)
+        np.minimum(fit, (row - leaders * taken.get(resource, 0)) // amount, out=fit)
+    np.maximum(fit, 0, out=fit)
+    mask = capacity.tree.eligible(shape.rules).mask
+    return fit if mask is None else fit * mask
+
+
+def exclusions(capacity: Capacity, shape: Shape) -> Exclusions:
+    """How many leaves cannot hold one pod of this shape, by the first cause."""
+    eligibility: Eligibility = capacity.tree.eligible(shape.rules)
+    unable = pods_per_domain(capacity, shape)[-1] == 0
+    if eligibility.mask is not None:
+        unable &= eligibility.mask
+    leaves = np.flatnonzero(unable)
+    return replace(eligibility.excluded, resources=_limits(capacity, shape, leaves))
+
+
+def _limits(capacity: Capacity, shape: Shape, leaves: Ints) -> dict[str, int]:
+    """How often each resource is the one that limits a leaf; the alphabetically first on a tie."""
+    if not len(leaves):
+        return {}
+    fits = []
+    for resource, amount in shape.requests:
+        row = capacity.row(resource)
+        fits.append(np.zeros(len(leaves), dtype=np.int64) if row is None else np.maximum(row[leaves], 0) // amount)
+    scarcest = np.bincount(np.argmin(np.minimum(np.stack(fits), COUNT_MAX), axis=0), minlength=len(fits)).tolist()
+    return {resource: n for (resource, _), n in zip(shape.requests, scarcest, strict=True) if n}
+
+
+def shortage(capacity: Capacity, shape: Shape, count: int, leaves: slice) -> Shortage | None:
+    """What is scarcest for `count` pods on these leaves: the resource that limits most of them.
+
+    None when rules, not resources, keep the pods off every one of the leaves.
+    """
+    passing = np.arange(leaves.start, leaves.stop, dtype=np.int64)
+    mask = capacity.tree.eligible(shape.rules).mask
+    if mask is not None:
+        passing = passing[mask[leaves]]
+    limits: Mapping[str, int] = _limits(capacity, shape, passing)
+    if not limits:
+        return None
+    resource = max(sorted(limits), key=lambda name: limits[name])
+    row = capacity.row(resource)
+    free = 0 if row is None else sum(np.maximum(row[passing], 0).tolist())
+    return Shortage(resource, dict(shape.requests)[resource] * count, free)

@@ -1,0 +1,231 @@
+"""Which nodes accept a pod: taints, node selector, node affinity.  Considered only where leaves are hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kqueue.core.topology.node import NodeFacts, NodeRules, NodeTerm, Requirement, Taint, Toleration
+from kqueue.core.topology.result import Exclusions, MisfitCode
+
+_REPELLING = ("NoSchedule", "NoExecute")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NAME = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])")
+_DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_FIELD = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """Leaves that pass a pod's rules.
+
+    `mask` is bool per leaf, None when all pass.  `affinity` is the preferred-affinity score per leaf, None when no
+    preferred term is there.  `excluded` counts the leaves that fail, each by its first cause.
+    """
+
+    mask: NDArray[np.bool_] | None = None
+    affinity: NDArray[np.int64] | None = None
+    excluded: Exclusions = field(default_factory=Exclusions)
+
+
+class NodeFilter:
+    """Checks the nodes of one tree against rules.  Nodes with equal taints are checked together."""
+
+    def __init__(self, nodes: Sequence[NodeFacts]) -> None:
+        self._nodes = nodes
+        kinds: dict[tuple[Taint, ...], int] = {}
+        repelling = (tuple(t for t in node.taints if t.effect in _REPELLING) for node in nodes)
+        self._taints_of = np.fromiter(
+            (kinds.setdefault(taints, len(kinds)) for taints in repelling), dtype=np.int64, count=len(nodes)
+        )
+        self._kinds = tuple(kinds)
+
+    def check(self, rules: NodeRules, flavor_tolerations: Sequence[Toleration]) -> Eligibility:
+        """The leaves that pass `rules`, with the flavor's tolerations added to the pod's.
+
+        First cause wins: an untolerated taint, then the node selector, then required node affinity.
+        """
+        tolerations = (*rules.tolerations, *flavor_tolerations)
+        refused = [untolerated_taint(taints, tolerations) for taints in self._kinds]
+        passing = np.ones(len(self._nodes), dtype=np.bool_)
+        excluded_taints: dict[str, int] = {}
+        for kind, taint in enumerate(refused):
+            if taint is not None:
+                of_kind = self._taints_of == kind
+                passing &= ~of_kind
+                excluded_taints[str(taint)] = excluded_taints.get(str(taint), 0) + int(of_kind.sum())
+        by_selector = self._narrow(passing, rules.selector)
+        by_affinity = self._narrow_by_terms(passing, rules.required)
+        excluded = Exclusions(
+            node_selector=by_selector, affinity=by_affinity, taints=dict(sorted(excluded_taints.items()))
+        )
+        return Eligibility(
+            mask=passing if excluded else None,
+            affinity=self._score(passing, rules) if rules.preferred else None,
+            excluded=excluded,
+        )
+
+    def _narrow(self, passing: NDArray[np.bool_], selector: Iterable[tuple[str, str]]) -> int:
+        """Take the nodes that miss a selector pair out of `passing`; how many there were."""
+        before = int(passing.sum())
+        for key, value in selector:
+            has = (node.labels.get(key) == value for node in self._nodes)
+            passing &= np.fromiter(has, dtype=np.bool_, count=len(self._nodes))
+        return before - int(passing.sum())
+
+    def _narrow_by_terms(self, passing: NDArray[np.bool_], terms: tuple[NodeTerm, ...] | None) -> int:
+        if terms is None:
+            return 0
+        before = int(passing.sum())
+        for i in np.flatnonzero(passing).tolist():
+            passing[i] = any(term_matches(term, self._nodes[i]) for term in terms)
+        return before - int(passing.sum())
+
+    def _score(self, passing: NDArray[np.bool_], rules: NodeRules) -> NDArray[np.int64]:
+        scores = np.zeros(len(self._nodes), dtype=np.int64)
+        for i in np.flatnonzero(passing).tolist():
+            scores[i] = sum(w.weight for w in rules.preferred if w.weight > 0 and term_matches(w.term, self._nodes[i]))
+        return scores
+
+
+def untolerated_taint(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first NoSchedule or NoExecute taint that nothing tolerates; None when the pod may come."""
+    for taint in taints:
+        if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a pod with this toleration puts up with the taint.
+
+    Empty effect: every effect.  Empty key, with Exists only: every key.  Empty operator: Equal.  Gt and Lt compare
+    the taint's value with the toleration's, and hold only where both are decimal integers.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key != taint.key and (toleration.key or toleration.operator != "Exists"):
+        return False
+    match toleration.operator or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return toleration.value == taint.value
+        case "Gt" | "Lt" as operator:
+            return _compare(operator, taint.value, toleration.value)
+        case _:
+            return False
+
+
+def _compare(operator: str, left: str, right: str) -> bool:
+    if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+        return False
+    return int(left) > int(right) if operator == "Gt" else int(left) < int(right)
+
+
+def term_matches(term: NodeTerm, node: NodeFacts) -> bool:
+    """Whether all expressions and fields of a term hold on the node.  An empty term matches nothing."""
+    if not term.expressions and not term.fields:
+        return False
+    return all(_holds(r, node.labels.get(r.key)) for r in term.expressions) and all(
+        _holds(r, node.name if r.key == _NAME_FIELD else None) for r in term.fields
+    )
+
+
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return (
+                value is not None and len(requirement.values) == 1 and _compare(operator, value, requirement.values[0])
+            )
+        case _:
+            return False
+
+
+def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: frozenset[str]) -> bool:
+    """Whether labels of a node group agree with a pod's selector and required affinity, as far as `only_keys` go.
+
+    Demands on other keys are left open: single nodes of the group may meet them.  So a term that demands nothing else
+    matches.
+    """
+    if any(key in only_keys and labels.get(key) != value for key, value in rules.selector):
+        return False
+    if rules.required is None:
+        return True
+    terms = ([r for r in term.expressions if r.key in only_keys] for term in rules.required)
+    return any(all(_holds(r, labels.get(r.key)) for r in term) for term in terms)
+
+
+def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tuple[MisfitCode, str] | None:
+    """What makes rules unusable, as a code and the bad part in words; None when they are sound.
+
+    An invalid selector counts only where leaves are hosts (`is_hostname`), preferred terms only where they are asked for.
+    """
+    if is_hostname:
+        for key, value in rules.selector:
+            if not (_is_label_key(key) and _is_label_value(value)):
+                return MisfitCode.INVALID_NODE_SELECTOR, f"{key}={value} is not a valid label"
+    terms = [*(rules.required or ())]
+    if preferred:
+        terms += [weighted.term for weighted in rules.preferred if weighted.weight > 0]
+    for term in terms:
+        problem = _term_problem(term)
+        if problem:
+            return MisfitCode.INVALID_NODE_AFFINITY, problem
+    return None
+
+
+def _term_problem(term: NodeTerm) -> str | None:
+    for requirement in term.expressions:
+        problem = _expression_problem(requirement)
+        if problem:
+            return problem
+    for requirement in term.fields:
+        if requirement.operator not in ("In", "NotIn"):
+            return f"field {requirement.key}: operator {requirement.operator} is not allowed, use In or NotIn"
+        if len(requirement.values) != 1:
+            return f"field {requirement.key}: exactly one value is needed"
+    return None
+
+
+def _expression_problem(requirement: Requirement) -> str | None:
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    if not _is_label_key(key):
+        return f"{key!r} is not a valid label key"
+    match operator:
+        case "In" | "NotIn":
+            problem = None if values else f"{key}: operator {operator} needs values"
+        case "Exists" | "DoesNotExist":
+            problem = f"{key}: operator {operator} takes no values" if values else None
+        case "Gt" | "Lt":
+            one = len(values) == 1 and _INTEGER.fullmatch(values[0])
+            problem = None if one else f"{key}: operator {operator} needs exactly one integer"
+        case _:
+            problem = f"{key}: unknown operator {operator!r}"
+    if problem is None:
+        bad = [value for value in values if not _is_label_value(value)]
+        problem = f"{key}: {bad[0]!r} is not a valid label value" if bad else None
+    return problem
+
+
+def _is_label_key(key: str) -> bool:
+    prefix, slash, name = key.rpartition("/")
+    if slash and not (len(prefix) <= 253 and _DNS.fullmatch(prefix)):
+        return False
+    return len(name) <= 63 and _NAME.fullmatch(name) is not None
+
+
+def _is_label_value(value: str) -> bool:
+    return len(value) <= 63 and (not value or _NAME.fullmatch(value) is not None)

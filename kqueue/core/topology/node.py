@@ -1,0 +1,122 @@
+"""Nodes and what pods demand of them, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The level label whose topologies have one node per leaf."""
+
+PODS = "pods"
+"""The resource that every pod takes one of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's refusal of pods that do not tolerate it.  `effect`: NoSchedule, NoExecute or PreferNoSchedule."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What a pod puts up with.  Empty effect: every effect; empty key with Exists: every key; empty operator: Equal."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression on a label or field: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """Expressions on labels and on fields (`metadata.name`), all of which must hold.  An empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTerm:
+    """A preferred node affinity term."""
+
+    weight: int
+    term: NodeTerm
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """Which nodes a pod accepts: one hashable value, so that equal rules are checked once per tree.
+
+    `selector` is sorted (key, value) pairs.  `required` holds ORed terms, None when the pod has no required node
+    affinity (an empty tuple matches nothing).  `preferred` counts only where a profile asks for it.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    required: tuple[NodeTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    preferred: tuple[WeightedTerm, ...] = ()
+
+
+ANY_NODE = NodeRules()
+"""No demands: every untainted node will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What placement knows of a node.
+
+    Args:
+        labels: all labels of the node.
+        allocatable: `status.allocatable` by `parse_quantity`; cpu in milli, everything else in base units.
+        taints: in the node's order, which decides only which taint is named as the cause of an exclusion.
+        ready: a condition `Ready` with status True is there; other conditions do not matter.
+        unschedulable: `spec.unschedulable`.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+
+    @property
+    def usable(self) -> bool:
+        """True: ready and open to new pods."""
+        return self.ready and not self.unschedulable
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """A pod on a node that is not ours, so that what it takes is subtracted from its node.
+
+    A pod is foreign when `spec.nodeName` is set, its phase is neither Failed nor Succeeded, and it carries none of the
+    topology marker annotations (pods placed by topology are accounted by their workload's assignment).  A pod with a
+    deletion timestamp counts until it is terminal or gone.
+
+    Args:
+        node: `spec.nodeName`.
+        requests: `core.pod_requests.pod_requests` of its spec, as sorted (resource, amount) pairs; without `pods`.
+    """
+
+    node: str
+    requests: tuple[tuple[str, int], ...] = field(default=())

@@ -1,0 +1,553 @@
+"""The choice of domains: level, then domains, then the way down to the leaves.
+
+The search runs in three steps.  *Count* what fits into every domain (`counting.py`).  *Choose the level*: the level
+that was asked for, and for preferred requests each wider one in turn, until one domain holds everything; failing that,
+several domains.  *Descend*: above the slice level the children of all chosen domains are one pool that is filled
+greedily again; at and below it each domain keeps what it was given.
+
+Ties are always decided by level values, so equal input gives equal output.  Source: KEP-2724.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kqueue.core.topology.assignment import Domain, TopologyAssignment
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.counting import Tally, exclusions, shape_of, shortage, tally
+from kqueue.core.topology.matching import rules_problem
+from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, Resolved, resolve
+from kqueue.core.topology.result import (
+    DomainUsage,
+    LayerFit,
+    LevelQuality,
+    Misfit,
+    MisfitCode,
+    Placement,
+    PodSetPlacement,
+    usage_of,
+)
+from kqueue.core.topology.tree import Ints, Tree
+
+_NEVER = np.iinfo(np.int64).max
+_RADIX_MAX = np.iinfo(np.int16).max
+_NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Pod sets that share one domain: workers, and at most one leader pod."""
+
+    name: str | None
+    members: tuple[PodSetRequest, ...]
+    """In request order."""
+
+    @property
+    def workers(self) -> PodSetRequest:
+        """The larger pod set, the first of equals."""
+        return max(self.members, key=lambda member: member.count)
+
+    @property
+    def leader(self) -> PodSetRequest | None:
+        """The other one."""
+        workers = self.workers
+        return next((member for member in self.members if member is not workers), None)
+
+
+def place(
+    capacity: Capacity,
+    pod_sets: Sequence[PodSetRequest],
+    *,
+    profile: Profile = DEFAULT_PROFILE,
+    empty: bool = False,
+    explain: bool = True,
+    measure: bool = False,
+) -> Placement | Misfit:
+    """Find domains for all pod sets of one workload in one flavor, or say why that is not possible.
+
+    Args:
+        capacity: what is free; unchanged afterwards.  The caller charges `usage_of` the result.
+        pod_sets: in request order, which decides: later ones see what earlier ones took.
+        empty: ask as if every workload placed by topology had left.
+        explain: fill in the costlier facts of a Misfit (excluded leaves, best domain, shortage).
+        measure: fill in `quality` of the placed pod sets.
+
+    Returns:
+        A Placement of every pod set with pods, in request order; or the Misfit of the first group that has no room.
+    """
+    space = capacity.empty() if empty else capacity
+    groups = _groups(pod_sets)
+    placed: dict[str, PodSetPlacement] = {}
+    with space.trial():
+        for i, group in enumerate(groups):
+            found = _place_group(space, group, profile, explain=explain, measure=measure)
+            if isinstance(found, Misfit):
+                return replace(
+                    found, pod_set=group.members[0].name, group=group.name, placed=_in_order(pod_sets, placed)
+                )
+            placed.update((pod_set.name, pod_set) for pod_set in found)
+            if i + 1 < len(groups):
+                space.charge(usage_of(Placement(found)))
+    return Placement(_in_order(pod_sets, placed))
+
+
+def place_workload(
+    capacities: Mapping[str, Capacity],
+    requests: Mapping[str, Sequence[PodSetRequest]],
+    *,
+    profile: Profile = DEFAULT_PROFILE,
+    empty: bool = False,
+    explain: bool = True,
+) -> dict[str, Placement | Misfit]:
+    """`place` for a workload whose pod sets use several flavors; the answer of each flavor under its name.
+
+    Flavors are tried in name order.  Those with hostname topologies stand on the same hosts, so a later one sees what
+    an earlier one took.  A failing flavor does not stop the others.
+    """
+    results: dict[str, Placement | Misfit] = {}
+    on_hosts: list[DomainUsage] = []
+    for flavor in sorted(requests):
+        capacity = capacities[flavor]
+        space = capacity.empty() if empty else capacity
+        with space.trial():
+            if space.tree.is_hostname:
+                space.charge(on_hosts)
+            found = place(space, requests[flavor], profile=profile, explain=explain)
+        results[flavor] = found
+        if space.tree.is_hostname:
+            on_hosts += usage_of(Placement(found.placed) if isinstance(found, Misfit) else found)
+    return results
+
+
+def _in_order(pod_sets: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlacement]) -> tuple[PodSetPlacement, ...]:
+    return tuple(placed[pod_set.name] for pod_set in pod_sets if pod_set.name in placed)
+
+
+def _groups(pod_sets: Sequence[PodSetRequest]) -> list[_Group]:
+    """Groups in order of first appearance; pod sets without pods are in none."""
+    members: dict[tuple[str | None, int], list[PodSetRequest]] = {}
+    for i, pod_set in enumerate(pod_sets):
+        if pod_set.count > 0:
+            members.setdefault((pod_set.group, -1 if pod_set.group is not None else i), []).append(pod_set)
+    return [_Group(name=name, members=tuple(group)) for (name, _), group in members.items()]
+
+
+def _group_problem(group: Sequence[PodSetRequest]) -> str | None:
+    if len(group) == 1:
+        return None
+    if len(group) > 2:
+        return f"a group has at most 2 pod sets, this one has {len(group)}"
+    first, second = group
+    if 1 not in (first.count, second.count):
+        return f"one pod set of a group must have 1 pod, these have {first.count} and {second.count}"
+    if (first.topology.required, first.topology.preferred) != (second.topology.required, second.topology.preferred):
+        return f"{first.name} and {second.name} must ask for the same required or preferred level"
+    return None
+
+
+def _place_group(
+    capacity: Capacity, group: _Group, profile: Profile, *, explain: bool, measure: bool
+) -> tuple[PodSetPlacement, ...] | Misfit:
+    tree, workers, leader = capacity.tree, group.workers, group.leader
+    invalid = _group_problem(group.members)
+    if invalid:
+        return Misfit(code=MisfitCode.INVALID_GROUP, pod_set=workers.name, topology=tree.topology, detail=invalid)
+    resolved = resolve(workers, tree.levels, profile)
+    if isinstance(resolved, Misfit):
+        return replace(resolved, topology=tree.topology)
+    for member in (workers, leader) if leader is not None else (workers,):
+        problem = rules_problem(member.rules, is_hostname=tree.is_hostname, preferred=profile.preferred_affinity)
+        if problem:
+            return Misfit(code=problem[0], pod_set=member.name, topology=tree.topology, detail=problem[1])
+    counts = tally(capacity, workers, leader, resolved, affinity=profile.preferred_affinity)
+    search = _Search(tree, counts, resolved, leaders=0 if leader is None else 1)
+    chosen = search.run()
+    if isinstance(chosen, Misfit):
+        return _explained(chosen, capacity, workers, search) if explain else chosen
+    leaves, pods, leader_leaf = chosen
+    quality = _quality(tree, counts, resolved, leaves, leader_leaf) if measure else ()
+    found = _pod_set_placement(tree, workers, leaves, pods, quality)
+    if leader is None:
+        return (found,)
+    return found, _pod_set_placement(tree, leader, [leader_leaf], [1], quality)
+
+
+def _pod_set_placement(
+    tree: Tree, pod_set: PodSetRequest, leaves: Sequence[int], pods: Sequence[int], quality: tuple[LevelQuality, ...]
+) -> PodSetPlacement:
+    domains = tuple(Domain(tree.written(leaf), count) for leaf, count in zip(leaves, pods, strict=True))
+    return PodSetPlacement(
+        name=pod_set.name,
+        assignment=TopologyAssignment(tree.written_levels, domains),
+        paths=tuple(tree.paths[leaf] for leaf in leaves),
+        requests=pod_set.requests,
+        quality=quality,
+    )
+
+
+def _explained(misfit: Misfit, capacity: Capacity, workers: PodSetRequest, search: _Search) -> Misfit:
+    """The misfit with the facts that cost another look at the leaves."""
+    tree, shape = capacity.tree, shape_of(workers)
+    facts = replace(
+        misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape), layers=search.layers()
+    )
+    level, best = search.last_level, search.best_domain()
+    if best is None:
+        return facts
+    return replace(
+        facts,
+        best_domain=tree.path_of(level, best),
+        shortage=shortage(capacity, shape, workers.count, tree.leaves_of(level, best)),
+    )
+
+
+def _quality(
+    tree: Tree, counts: Tally, resolved: Resolved, leaves: Sequence[int], leader_leaf: int
+) -> tuple[LevelQuality, ...]:
+    """Domains used per level, against the fewest whose capacities sum to the need."""
+    used_leaves = sorted({*leaves, *([leader_leaf] if leader_leaf != _NO_LEADER else [])})
+    result = []
+    for level, label in enumerate(tree.levels):
+        in_slices = level <= resolved.slice_level
+        room = counts.slices[level] if in_slices else counts.pods[level]
+        need = resolved.need if in_slices else resolved.need * resolved.slice_size
+        fewest = int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1
+        used = len(set(tree.domain_of(level)[used_leaves].tolist()))
+        result.append(LevelQuality(label, used, fewest))
+    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Domains of one level in the order they were taken, what each got, and the one with the leader."""
+
+    domains: Ints
+    pods: Ints
+    leader: int = _NO_LEADER
+
+
+class _Search:
+    """One search over one tally."""
+
+    def __init__(self, tree: Tree, counts: Tally, resolved: Resolved, *, leaders: int) -> None:
+        self._tree = tree
+        self._counts = counts
+        self._request = resolved
+        self._leaders = leaders
+        self._plain = leaders == 0 and counts.affinity is None
+        self.last_level = resolved.level
+
+    def run(self) -> tuple[list[int], list[int], int] | Misfit:
+        """Leaves in path order, pods of each, and the leader's leaf (-1 without a leader)."""
+        found = self._find_level(self._request.level)
+        if isinstance(found, Misfit):
+            return found
+        chosen = self._descend(found)
+        if chosen is None:
+            return self._misfit(MisfitCode.INTERNAL_INCONSISTENCY, detail="the chosen domains ran out on the way down")
+        pairs = sorted((d, n) for d, n in zip(chosen.domains.tolist(), chosen.pods.tolist(), strict=True) if n > 0)
+        return [d for d, _ in pairs], [n for _, n in pairs], chosen.leader
+
+    # -- which level ---------------------------------------------------------------------------------------------------
+
+    def _find_level(self, level: int) -> Ints | Misfit:
+        """The domains that take the pod set, of `level` or a wider one (`last_level`)."""
+        request = self._request
+        while True:
+            self.last_level = level
+            if self._tree.domains(level) == 0:
+                return self._misfit(MisfitCode.NO_DOMAINS_AT_LEVEL)
+            found = self._one_domain(level)
+            if found is not None:
+                return np.array([found], dtype=np.int64)
+            if request.required:
+                return self._misfit(MisfitCode.NO_FIT, fit=self._largest_fit(level))
+            if level == 0 or request.unconstrained:
+                return self._spread(level)
+            level -= 1
+
+    def _one_domain(self, level: int) -> int | None:
+        """The domain of this level to hold everything; None when none can."""
+        if self._plain:
+            return self._tightest_domain(level)
+        counts, need, wanted = self._counts, self._request.need, self._leaders
+        order = self._order(level, self._all(level), led=True)
+        fits = counts.slices_led[level][order] >= need
+        if counts.leaders is not None:
+            fits &= counts.leaders[level][order] >= wanted
+        places = np.flatnonzero(fits)
+        if not len(places):
+            return None
+        first = int(places[0])
+        if self._request.least:
+            return int(order[first])
+        if first and not (self._request.required and counts.affinity is not None):
+            return None  # only with preferred affinity may the best-scored domain be too small for a required request
+        return self._best_fit(level, order[first:], counts.slices_led[level], need, wanted)
+
+    def _tightest_domain(self, level: int) -> int | None:
+        """Without leader and affinity: the smallest that fits, then the one with fewest pods, then the first."""
+        slices, need = self._counts.slices[level], self._request.need
+        room = np.where(slices >= need, slices, _NEVER)
+        best = int(room.argmin())
+        smallest = int(room[best])
+        if smallest == _NEVER:
+            return None
+        if self._counts.uniform:
+            return best
+        return int(np.where(room == smallest, self._counts.pods[level], _NEVER).argmin())
+
+    def _largest_fit(self, level: int) -> int:
+        """Slices that fit into the domain that came closest."""
+        slices = self._counts.slices[level]
+        if self._plain or self._request.least:
+            return int(slices.max())
+        return int(slices[self._order(level, self._all(level), led=True)[0]])
+
+    def _spread(self, level: int) -> Ints | Misfit:
+        """Several domains of this level, in the order in which they are to be filled."""
+        counts, request = self._counts, self._request
+        left, leaders_left = request.need, self._leaders
+        chosen: list[int] = []
+        rest = self._all(level)
+        if leaders_left:
+            assert counts.leaders is not None
+            led, leaders = counts.slices_led[level], counts.leaders[level]
+            order = self._order(level, rest, led=True)
+            order = self._leader_first(level, order, in_slices=True, wanted=request.need)
+            i = 0
+            while leaders_left > 0 and i < len(order) and leaders[order[i]] > 0:
+                domain = int(order[i])
+                if not request.least and led[domain] >= left:
+                    domain = self._best_fit(level, order[i:], led, left, leaders_left)
+                chosen.append(domain)
+                leaders_left -= int(leaders[domain])
+                left -= int(led[domain])
+                i += 1
+            if leaders_left > 0:
+                return self._misfit(MisfitCode.NO_FIT, fit=0)
+            rest = np.sort(order[i:])
+        if left > 0:
+            more = self._fill(level, rest, counts.slices[level], left, sort=True)
+            if more is None:
+                return self._misfit(MisfitCode.NO_FIT, fit=request.need - left + int(counts.slices[level][rest].sum()))
+            chosen += more.domains.tolist()
+        return np.array(chosen, dtype=np.int64)
+
+    # -- the way down --------------------------------------------------------------------------------------------------
+
+    def _descend(self, domains: Ints) -> _Chosen | None:
+        """From domains of `last_level` to leaves; None when they hold less than was counted."""
+        tree, request, level = self._tree, self._request, self.last_level
+        current = self._minimise(level, domains, request.need, self._leaders, in_slices=True)
+        while current is not None and level < request.slice_level:
+            pool = tree.children(level, current.domains)
+            level += 1
+            current = self._minimise(level, pool, request.need, self._leaders, in_slices=True, sort=True)
+        while current is not None and level < tree.lowest:
+            current = self._split(level, current)
+            level += 1
+        return current
+
+    def _split(self, level: int, parents: _Chosen) -> _Chosen | None:
+        """Give each parent's pods to its own children."""
+        domains, pods, leader = [], [], _NO_LEADER
+        size = self._request.inner_sizes[level + 1] or 1
+        for parent, count in zip(parents.domains.tolist(), parents.pods.tolist(), strict=True):
+            leads = int(parent == parents.leader)
+            if count == 0 and not leads:
+                continue
+            children = self._tree.children(level, np.array([parent], dtype=np.int64))
+            part = self._minimise(level + 1, children, count // size, leads, inner_size=size, sort=True)
+            if part is None:
+                return None
+            domains.append(part.domains)
+            pods.append(part.pods)
+            leader = part.leader if leads else leader
+        return _Chosen(np.concatenate(domains), np.concatenate(pods), leader)
+
+    def _minimise(
+        self,
+        level: int,
+        domains: Ints,
+        need: int,
+        leaders: int,
+        *,
+        in_slices: bool = False,
+        inner_size: int = 1,
+        sort: bool = False,
+    ) -> _Chosen | None:
+        """Fill these domains in their order with `need` units, ending on the tightest that holds the rest.
+
+        Units are slices of the request, or groups of `inner_size` pods.  With `sort`, the domains (ascending) are
+        ordered first.  None: they do not hold `need`, or the leader.
+        """
+        counts = self._counts
+        if in_slices:
+            plain, led, size = counts.slices[level], counts.slices_led[level], self._request.slice_size
+        elif inner_size > 1:
+            plain, led, size = counts.pods[level] // inner_size, counts.pods_led[level] // inner_size, inner_size
+        else:
+            plain, led, size = counts.pods[level], counts.pods_led[level], 1
+        if not leaders:
+            taken = self._fill(level, domains, plain, need, sort=sort)
+            return None if taken is None else replace(taken, pods=taken.pods * size)
+        order = self._order(level, domains) if sort else domains
+        order = self._leader_first(level, order, plain=plain, led=led, wanted=need)
+        return self._fill_with_leader(level, order, plain, led, need, size)
+
+    def _fill_with_leader(
+        self, level: int, order: Ints, plain: Ints, led: Ints, need: int, size: int
+    ) -> _Chosen | None:
+        assert self._counts.leaders is not None
+        can_lead, left = self._counts.leaders[level], need
+        domains: list[int] = []
+        units: list[int] = []
+        for i in range(len(order)):
+            domain = int(order[i])
+            if not self._request.least and led[domain] >= left and can_lead[domain]:
+                domain = self._best_fit(level, order[i:], led, left, 1)
+            domains.append(domain)
+            units.append(min(int(led[domain]), left))
+            left -= units[-1]
+            if not can_lead[domain]:
+                continue
+            if left == 0:
+                return _Chosen(np.array(domains), np.array(units) * size, domain)
+            rest = self._fill(level, order[i + 1 :], plain, left)
+            if rest is None:
+                return None
+            return _Chosen(np.concatenate([domains, rest.domains]), np.concatenate([units, rest.pods]) * size, domain)
+        return None
+
+    def _fill(self, level: int, domains: Ints, room: Ints, need: int, *, sort: bool = False) -> _Chosen | None:
+        """Take domains in order until `need` (> 0) units have room, the last one by best fit; None: not enough.
+
+        `pods` of the result are units.  Domains without room are passed over: they could only take nothing (while a
+        leader is around they stay, because one of their children may carry it).
+        """
+        able = domains if self._leaders else domains[room[domains] > 0]
+        order = self._order(level, able) if sort else able
+        rooms = room[order]
+        sums = rooms.cumsum()
+        last = int(sums.searchsorted(need))
+        if last == len(order):
+            return None
+        left = need - (int(sums[last - 1]) if last else 0)
+        final = last
+        if not self._request.least:
+            tail = rooms[last : last + self._equal_affinity(level, order[last:])]
+            final = last + int(np.where(tail >= left, tail, _NEVER).argmin())
+        taken, units = order[: last + 1].copy(), rooms[: last + 1].copy()
+        taken[last], units[last] = order[final], left
+        return _Chosen(taken, units)
+
+    # -- orders --------------------------------------------------------------------------------------------------------
+
+    def _all(self, level: int) -> Ints:
+        return np.arange(self._tree.domains(level), dtype=np.int64)
+
+    def _order(self, level: int, domains: Ints, *, led: bool = False) -> Ints:
+        """These domains (ascending) in the order in which they are considered.
+
+        Preferred affinity first where it counts; then most slices (fewest in least mode); then fewest pods; then level
+        values.  `led`: by capacity beside the leader, and domains that can carry it before all others.
+        """
+        counts = self._counts
+        slices = (counts.slices_led if led else counts.slices)[level][domains]
+        if not self._request.least:
+            slices = -slices
+        if counts.uniform and self._plain:
+            if len(slices) > 256 and slices.min() >= -_RADIX_MAX and slices.max() <= _RADIX_MAX:
+                return domains[slices.astype(np.int16).argsort(kind="stable")]  # numpy sorts these by radix
+            return domains[slices.argsort(kind="stable")]
+        keys = [(counts.pods_led if led else counts.pods)[level][domains], slices]
+        if counts.affinity is not None:
+            keys.append(-counts.affinity[level][domains])
+        if led and counts.leaders is not None:
+            keys.append(-counts.leaders[level][domains])
+        return domains[np.lexsort(keys)]
+
+    def _best_fit(self, level: int, order: Ints, room: Ints, need: int, leaders: int) -> int:
+        """The first of the smallest rooms >= need among the leading run of equal affinity; failing that the first."""
+        head = order[: self._equal_affinity(level, order)]
+        rooms = room[head]
+        fits = rooms >= need
+        if leaders and self._counts.leaders is not None:
+            fits &= self._counts.leaders[level][head] >= leaders
+        candidates = np.where(fits, rooms, _NEVER)
+        best = int(candidates.argmin())
+        return int(head[best] if candidates[best] != _NEVER else head[0])
+
+    def _equal_affinity(self, level: int, order: Ints) -> int:
+        """Length of the leading run of equal affinity."""
+        if self._counts.affinity is None or not len(order):
+            return len(order)
+        scores = self._counts.affinity[level][order]
+        others = np.flatnonzero(scores != scores[0])
+        return int(others[0]) if len(others) else len(order)
+
+    def _leader_first(
+        self,
+        level: int,
+        order: Ints,
+        *,
+        wanted: int,
+        plain: Ints | None = None,
+        led: Ints | None = None,
+        in_slices: bool = False,
+    ) -> Ints:
+        """The first domain that can carry the leader and leave enough for the workers moves to the front."""
+        counts = self._counts
+        if in_slices:
+            plain, led = counts.slices[level], counts.slices_led[level]
+        assert plain is not None
+        assert led is not None
+        assert counts.leaders is not None
+        if len(order) < 2:
+            return order
+        available = int(plain[order].sum())
+        suits = (counts.leaders[level][order] >= 1) & (available - (plain - led)[order] >= wanted)
+        places = np.flatnonzero(suits)
+        if not len(places) or places[0] == 0:
+            return order
+        first = int(places[0])
+        return np.concatenate([order[first : first + 1], order[:first], order[first + 1 :]])
+
+    # -- why not -------------------------------------------------------------------------------------------------------
+
+    def _misfit(self, code: MisfitCode, *, fit: int = 0, detail: str = "") -> Misfit:
+        request = self._request
+        return Misfit(
+            code=code,
+            pod_set="",
+            topology=self._tree.topology,
+            level=self._tree.levels[self.last_level],
+            count=request.count,
+            size=request.slice_size,
+            unit="pod" if request.slice_size == 1 else "slice",
+            fit=fit,
+            total=request.need,
+            detail=detail,
+        )
+
+    def best_domain(self) -> int | None:
+        """The domain of the last level with the most slices, the first of equals; None when there are none."""
+        slices = self._counts.slices[self.last_level]
+        return int(slices.argmax()) if len(slices) else None
+
+    def layers(self) -> tuple[LayerFit, ...]:
+        """What each slice layer would find under the best domain; empty unless there are several layers."""
+        best = self.best_domain()
+        if not self._request.layered or best is None:
+            return ()
+        inside = self._tree.leaves_of(self.last_level, best)
+        result = []
+        for level, size in self._request.layers:
+            below = np.unique(self._tree.domain_of(level)[inside])
+            fit = int((self._counts.pods[level][below] // size).sum())
+            result.append(LayerFit(self._tree.levels[level], fit, self._request.count // size))
+        return tuple(result)

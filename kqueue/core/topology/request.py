@@ -1,0 +1,217 @@
+"""What a workload asks of a topology, and the checks that need no capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from kqueue.core.topology.node import ANY_NODE, NodeRules
+from kqueue.core.topology.result import Misfit, MisfitCode
+from kqueue.core.topology.tree import Tree
+
+AUTO = "auto"
+"""As the value of `preferred`: the lowest level, unless the topology has a level of that name."""
+
+
+class Algorithm(StrEnum):
+    """How domains are chosen among those that have room."""
+
+    BEST_FIT = "BestFit"
+    """Roomiest domains first, the last one the tightest that still fits."""
+    LEAST_FREE_CAPACITY = "LeastFreeCapacity"
+    """The smallest domain that holds everything; else the smallest ones first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Which algorithm serves which request.
+
+    `unconstrained` serves unconstrained, implied and slice-only requests, `constrained` required and preferred ones;
+    LeastFreeCapacity for constrained requests applies to all.  `preferred_affinity` puts preferred node affinity
+    before capacity in every order.
+    """
+
+    constrained: Algorithm = Algorithm.BEST_FIT
+    unconstrained: Algorithm = Algorithm.LEAST_FREE_CAPACITY
+    preferred_affinity: bool = False
+
+
+DEFAULT_PROFILE = Profile()
+
+
+@dataclass(frozen=True, slots=True)
+class SliceLayer:
+    """`size` pods of each slice share one domain of `level`."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRequest:
+    """`Workload.spec.podSets[].topologyRequest`, the part that decides placement.
+
+    Args:
+        required: level whose one domain must hold all pods.
+        preferred: level to try first; may be `auto`.
+        unconstrained: any nodes; None when the request does not say.
+        implied: nothing was asked, but all flavors of the queue have a topology.
+        slices: coarse to fine; empty without slices.
+    """
+
+    required: str | None = None
+    preferred: str | None = None
+    unconstrained: bool | None = None
+    implied: bool = False
+    slices: tuple[SliceLayer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetRequest:
+    """A group of identical pods to place.
+
+    Args:
+        count: pods to place (> 0; pod sets without pods take no part in placement).
+        requests: per pod, of the template; cpu in milli, everything else in base units.  `pods` is added here.
+        group: pod sets of one group (a leader and its workers) share one domain.  None: stands alone.
+        rules: which nodes the template accepts.  Tolerations of the flavor are added by the tree.
+    """
+
+    name: str
+    count: int
+    requests: Mapping[str, int]
+    topology: TopologyRequest = field(default=TopologyRequest(implied=True))
+    group: str | None = None
+    rules: NodeRules = ANY_NODE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A request in terms of one tree: levels as indices, amounts as slices.
+
+    Args:
+        level: where the search starts.
+        slice_level: at or below `level`; the lowest level without slices.
+        slice_size: pods of a slice; 1 without slices.
+        inner_sizes: per level the size of the slice layer that binds it, 0 where none does.
+        layers: all slice layers as (level index, size).
+        need: slices to place.
+        least: LeastFreeCapacity instead of BestFit.
+    """
+
+    level: int
+    slice_level: int
+    slice_size: int
+    inner_sizes: tuple[int, ...]
+    layers: tuple[tuple[int, int], ...]
+    count: int
+    need: int
+    required: bool
+    unconstrained: bool
+    least: bool
+
+    @property
+    def layered(self) -> bool:
+        """True: there are slice layers below the outermost one."""
+        return len(self.layers) > 1
+
+
+def resolve(pod_set: PodSetRequest, levels: Sequence[str], profile: Profile) -> Resolved | Misfit:
+    """The request as level indices and sizes, or the first of the checks that it fails."""
+    request = pod_set.topology
+    index = {label: i for i, label in enumerate(levels)}
+    lowest = len(levels) - 1
+    slice_size = request.slices[0].size if request.slices else 1
+    if slice_size <= 0:
+        return Misfit(code=MisfitCode.SLICE_SIZE_MISSING, pod_set=pod_set.name)
+    label = _main_level(request, levels)
+    if label is None:
+        return Misfit(code=MisfitCode.LEVEL_NOT_SPECIFIED, pod_set=pod_set.name)
+    if label not in index:
+        return Misfit(code=MisfitCode.LEVEL_NOT_FOUND, pod_set=pod_set.name, level=label)
+    slice_label = request.slices[0].level if request.slices else levels[lowest]
+    if slice_label not in index:
+        return Misfit(code=MisfitCode.SLICE_LEVEL_NOT_FOUND, pod_set=pod_set.name, level=slice_label)
+    level, slice_level = index[label], index[slice_label]
+    if level > slice_level:
+        return Misfit(
+            code=MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL, pod_set=pod_set.name, level=label, other_level=slice_label
+        )
+    inner_sizes = _inner_sizes(pod_set, index)
+    if isinstance(inner_sizes, Misfit):
+        return inner_sizes
+    need = pod_set.count // slice_size
+    if need == 0:
+        return Misfit(
+            code=MisfitCode.COUNT_BELOW_SLICE_SIZE, pod_set=pod_set.name, count=pod_set.count, size=slice_size
+        )
+    unconstrained = bool(request.unconstrained) or request.implied or is_slice_only(request)
+    algorithm = profile.unconstrained if unconstrained else profile.constrained
+    return Resolved(
+        level=level,
+        slice_level=slice_level,
+        slice_size=slice_size,
+        inner_sizes=inner_sizes,
+        layers=tuple((index[layer.level], layer.size) for layer in request.slices),
+        count=pod_set.count,
+        need=need,
+        required=request.required is not None,
+        unconstrained=unconstrained,
+        least=Algorithm.LEAST_FREE_CAPACITY in (algorithm, profile.constrained),
+    )
+
+
+def is_slice_only(request: TopologyRequest) -> bool:
+    """True: slices are asked for, and no level for the whole pod set."""
+    return bool(request.slices) and request.required is None and request.preferred is None
+
+
+def missing_level(tree: Tree, pod_set: PodSetRequest) -> str | None:
+    """The first level that the request names and the tree lacks; None when it has them all.
+
+    This is the check at flavor choice, before any capacity is looked at.
+    """
+    request = pod_set.topology
+    main = _main_level(request, tree.levels)
+    named = (*((main,) if main is not None else ()), *(layer.level for layer in request.slices))
+    return next((level for level in named if level not in tree.levels), None)
+
+
+def _main_level(request: TopologyRequest, levels: Sequence[str]) -> str | None:
+    """The label of the level where the search starts, known to the topology or not; None when nothing names one."""
+    if request.required is not None:
+        return request.required
+    if request.preferred is not None:
+        return levels[-1] if request.preferred == AUTO and AUTO not in levels else request.preferred
+    if request.slices:
+        return levels[0]
+    return levels[-1] if request.unconstrained or request.implied else None
+
+
+def _inner_sizes(pod_set: PodSetRequest, index: Mapping[str, int]) -> tuple[int, ...] | Misfit:
+    """Per level the size of the layer that binds it (levels between two layers belong to the lower one)."""
+    sizes = [0] * len(index)
+    layers = pod_set.topology.slices
+    for above, layer in pairwise(layers):
+        if layer.level not in index:
+            return Misfit(code=MisfitCode.INNER_LEVEL_NOT_FOUND, pod_set=pod_set.name, level=layer.level)
+        level, level_above = index[layer.level], index[above.level]
+        if level <= level_above:
+            return Misfit(
+                code=MisfitCode.INNER_LEVEL_NOT_LOWER,
+                pod_set=pod_set.name,
+                level=layer.level,
+                other_level=above.level,
+            )
+        if layer.size <= 0 or above.size % layer.size:
+            return Misfit(
+                code=MisfitCode.INNER_SIZE_NOT_DIVISOR,
+                pod_set=pod_set.name,
+                level=layer.level,
+                size=layer.size,
+                other_size=above.size,
+            )
+        sizes[level_above + 1 : level + 1] = [layer.size] * (level - level_above)
+    return tuple(sizes)

@@ -1,0 +1,172 @@
+"""What placement answers: where the pods go, or why they cannot, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kqueue.core.topology.assignment import TopologyAssignment
+
+Path = tuple[str, ...]
+"""The level values that lead to a domain, widest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainUsage:
+    """`count` pods of `requests` each, in the lowest-level domain with these written `values`.
+
+    `values` is the host name alone where that is the lowest level, else the full path.  The `pods` resource is not in
+    `requests`: it follows from `count`.
+    """
+
+    values: Path
+    requests: Mapping[str, int]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelQuality:
+    """Domains of one level that hold pods, and the fewest that could have."""
+
+    level: str
+    used: int
+    lower_bound: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetPlacement:
+    """Where the pods of one pod set go.
+
+    Args:
+        assignment: ordered by full path; its counts sum to the pods placed.
+        paths: full path of each domain of `assignment`, same order.
+        requests: per pod, without `pods`: what each of them takes.
+        quality: widest level first; empty unless it was asked for.  Members of a group have the same.
+    """
+
+    name: str
+    assignment: TopologyAssignment
+    paths: tuple[Path, ...]
+    requests: Mapping[str, int]
+    quality: tuple[LevelQuality, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Every pod set has its domains."""
+
+    pod_sets: tuple[PodSetPlacement, ...]
+
+    def __getitem__(self, name: str) -> PodSetPlacement:
+        """The pod set of that name.  KeyError when the request had none."""
+        for pod_set in self.pod_sets:
+            if pod_set.name == name:
+                return pod_set
+        raise KeyError(name)
+
+
+def usage_of(placement: Placement) -> list[DomainUsage]:
+    """What the placed pods take, to be charged to a capacity."""
+    return list(_usages(placement.pod_sets))
+
+
+def _usages(pod_sets: Sequence[PodSetPlacement]) -> Iterator[DomainUsage]:
+    for pod_set in pod_sets:
+        for domain in pod_set.assignment.domains:
+            yield DomainUsage(domain.values, pod_set.requests, domain.count)
+
+
+class MisfitCode(StrEnum):
+    """Why a request cannot be placed.  Written into conditions, explain output and logs."""
+
+    LEVEL_NOT_SPECIFIED = "LevelNotSpecified"
+    LEVEL_NOT_FOUND = "LevelNotFound"
+    SLICE_LEVEL_NOT_FOUND = "SliceLevelNotFound"
+    SLICE_LEVEL_ABOVE_POD_SET_LEVEL = "SliceLevelAbovePodSetLevel"
+    SLICE_SIZE_MISSING = "SliceSizeMissing"
+    INNER_LEVEL_NOT_FOUND = "InnerLevelNotFound"
+    INNER_LEVEL_NOT_LOWER = "InnerLevelNotLower"
+    INNER_SIZE_NOT_DIVISOR = "InnerSizeNotDivisor"
+    COUNT_BELOW_SLICE_SIZE = "CountBelowSliceSize"
+    NO_DOMAINS_AT_LEVEL = "NoDomainsAtLevel"
+    NO_FIT = "NoFit"
+    INVALID_NODE_SELECTOR = "InvalidNodeSelector"
+    INVALID_NODE_AFFINITY = "InvalidNodeAffinity"
+    INVALID_GROUP = "InvalidGroup"
+    INTERNAL_INCONSISTENCY = "InternalInconsistency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusions:
+    """Leaves that cannot hold one single pod, by the first cause found.  Empty maps and zeros: no such cause.
+
+    `taints` is keyed `key=value:Effect` (`key:Effect` without value), `resources` by the resource that a leaf lacks
+    most (the alphabetically first on a tie).
+    """
+
+    node_selector: int = 0
+    affinity: int = 0
+    taints: Mapping[str, int] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.node_selector or self.affinity or self.taints or self.resources)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFit:
+    """Of one slice layer: how many of `total` groups fit under the best domain."""
+
+    level: str
+    fit: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is scarce in the domain that came closest: `asked` for all pods, `free` in it, never negative."""
+
+    resource: str
+    asked: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """Why a request was not placed, with the facts that its message must carry.
+
+    Args:
+        code: the first check or search that failed.
+        pod_set: the first failing pod set in request order; `group` its group, None when it stands alone.
+        topology: name of the Topology.
+        level: for NoFit and NoDomainsAtLevel where the search ended; else the level at fault.
+        other_level, count, size, other_size: of the checks that compare two of them.
+        unit: `pod` or `slice`; `fit` of `total` units fit.  `fit` can equal `total` when only the leader does not fit.
+        layers: per slice layer, only when there is more than one.
+        best_domain: full path of the domain of `level` with the most room; None when there is none.
+        shortage: the scarcest resource in it; None when rules, not resources, keep the pods out.
+        leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
+        detail: what is wrong, in words, for the codes about invalid input.
+        placed: pod sets of earlier groups, which did find room.
+    """
+
+    code: MisfitCode
+    pod_set: str
+    group: str | None = None
+    topology: str = ""
+    level: str | None = None
+    other_level: str | None = None
+    count: int = 0
+    size: int = 0
+    other_size: int = 0
+    unit: str = "pod"
+    fit: int = 0
+    total: int = 0
+    layers: tuple[LayerFit, ...] = ()
+    best_domain: Path | None = None
+    shortage: Shortage | None = None
+    leaves: int = 0
+    excluded: Exclusions = field(default_factory=Exclusions)
+    detail: str = ""
+    placed: tuple[PodSetPlacement, ...] = ()

@@ -1,0 +1,271 @@
+"""One scheduling cycle: nominate every head, order the nominees, accept one after the other on the snapshot.
+
+    nominate    flavors by quota, then domains by topology, each head against the untouched snapshot
+    order       less borrowing first, then higher priority, then older
+    process     accepted entries are charged to the snapshot, so the next one sees what is left; an entry whose
+                domains were taken in this cycle is placed once more in the flavors it was nominated for
+
+Source: the compatible system's scheduling cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from kqueue.core import flavors, quota
+from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
+from kqueue.core.flavors import Assignment, Mode
+from kqueue.core.topology.placement import place_workload
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.topology.result import DomainUsage, Misfit, Placement, usage_of
+from kqueue.core.workload import Admission, Head, LastTried, PodSetAssignment, Snapshot, TopologyView
+
+
+class Outcome(StrEnum):
+    """What became of an entry that waits; decides how it is requeued."""
+
+    NO_FIT = "NoFit"
+    """No flavor could serve it, or no domain even of an empty cluster."""
+    NO_CANDIDATES = "NoCandidates"
+    """It would fit if others gave back what they use."""
+    SKIPPED = "Skipped"
+    """It fitted when the cycle began; an earlier entry took the room."""
+    REFUSED = "Refused"
+    """Its queue may not admit now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """Start this workload: what to write and what to charge."""
+
+    head: Head
+    admission: Admission
+    quality: Mapping[str, tuple[tuple[str, int, int], ...]] = field(default_factory=dict)
+    """Per pod set: (level, domains used, fewest possible)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Not now, and why.  `last_tried` is where the next attempt's flavor scan goes on."""
+
+    head: Head
+    outcome: Outcome
+    reason: WaitReason
+    blockers: tuple[Blocker, ...]
+    last_tried: LastTried = field(default_factory=dict)
+
+    @property
+    def has_more_flavors(self) -> bool:
+        """Whether the next attempt would look at flavors that this one did not reach."""
+        return any(index != -1 for index in self.last_tried.values())
+
+    @property
+    def message(self) -> str:
+        """All blockers as sentences."""
+        return message(self.blockers)
+
+
+Decision = Admit | Wait
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A nominated head."""
+
+    head: Head
+    assignment: Assignment
+    placement: dict[str, Placement] = field(default_factory=dict)
+    """Per flavor.  For an entry that waits: where it would go on an empty cluster."""
+
+
+def plan(snapshot: Snapshot, heads: Sequence[Head]) -> Iterator[Decision]:
+    """Decide every head, in the order in which they are processed.
+
+    The snapshot is charged as decisions are yielded; between two of them the caller may give the loop back.
+    Every head gets exactly one decision.
+    """
+    entries: list[_Entry] = []
+    for head in heads:
+        if head.queue in snapshot.queues:
+            entries.append(_nominate(head, snapshot))
+        else:
+            yield _refusal(head, snapshot)
+    for entry in sorted(entries, key=_order):
+        yield _process(entry, snapshot)
+
+
+def _refusal(head: Head, snapshot: Snapshot) -> Wait:
+    why = snapshot.inactive.get(head.queue)
+    if why is None:
+        blocker = Blocker(kind=BlockerKind.QUEUE, detail=f"ClusterQueue {head.queue} does not exist; create it")
+        return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
+    blocker = Blocker(kind=BlockerKind.QUEUE, detail=f"ClusterQueue {head.queue} is not active: {why}")
+    return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.SUSPENDED, blockers=(blocker,))
+
+
+def _order(entry: _Entry) -> tuple[int, int, float, str]:
+    head = entry.head
+    return (entry.assignment.level, -head.priority, head.timestamp.timestamp(), head.uid)
+
+
+# --- nominate --------------------------------------------------------------------------------------------------------
+
+
+def _nominate(head: Head, snapshot: Snapshot) -> _Entry:
+    entry = _Entry(head, flavors.assign(head, snapshot))
+    if entry.assignment.mode is Mode.FIT:
+        misfits = _place(entry, snapshot, empty=False)
+        if misfits:
+            entry.assignment.mode = Mode.NO_CANDIDATES
+            entry.assignment.reason = WaitReason.WAITING_FOR_QUOTA
+            entry.assignment.blockers += [_topology_blocker(flavor, misfit) for flavor, misfit in misfits.items()]
+    if entry.assignment.mode is Mode.NO_CANDIDATES:
+        never = _place(entry, snapshot, empty=True)
+        if never:
+            entry.assignment.mode = Mode.NO_FIT
+            entry.assignment.reason = WaitReason.TOPOLOGY_PLACEMENT_FAILED
+            others = [b for b in entry.assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
+            entry.assignment.blockers = others + [_topology_blocker(f, m, never=True) for f, m in never.items()]
+    return entry
+
+
+def _topology_blocker(flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
+    return Blocker(kind=BlockerKind.TOPOLOGY, pod_set=misfit.pod_set, flavor=flavor, misfit=misfit, never=never)
+
+
+def _place(entry: _Entry, snapshot: Snapshot, *, empty: bool) -> dict[str, Misfit]:
+    """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
+
+    On success `entry.placement` holds the domains.  Flavors whose leaves are hosts share what this workload takes.
+    """
+    requests = _by_topology_flavor(entry, snapshot)
+    if not requests:
+        entry.placement = {}
+        return {}
+    capacities = {name: snapshot.topologies[name].capacity for name in requests}
+    found = place_workload(capacities, requests, profile=snapshot.queues[entry.head.queue].profile, empty=empty)
+    entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
+    return {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
+
+
+def _by_topology_flavor(entry: _Entry, snapshot: Snapshot) -> dict[str, list[PodSetRequest]]:
+    """Pod sets that need domains, by the topology flavor they were assigned."""
+    requests = {p.name: p for p in entry.head.pod_sets}
+    out: dict[str, list[PodSetRequest]] = {}
+    for assigned in entry.assignment.pod_sets:
+        pod_set = requests[assigned.name]
+        if assigned.count == 0 or not (pod_set.asks_topology or pod_set.request.topology.implied):
+            continue
+        with_topology = sorted({f for f in assigned.flavors.values() if f in snapshot.topologies})
+        if with_topology:
+            counted = replace(pod_set.request, count=assigned.count)
+            out.setdefault(with_topology[0], []).append(counted)
+    return out
+
+
+# --- process ---------------------------------------------------------------------------------------------------------
+
+
+def _process(entry: _Entry, snapshot: Snapshot) -> Decision:
+    if entry.assignment.mode is Mode.NO_FIT:
+        return _wait(entry, Outcome.NO_FIT)
+    if entry.assignment.mode is Mode.NO_CANDIDATES:
+        _reserve(entry, snapshot)
+        return _wait(entry, Outcome.NO_CANDIDATES)
+    if not _quota_fits(entry, snapshot):
+        return _skipped(entry)
+    if not _topology_fits(entry, snapshot):
+        misfits = _place(entry, snapshot, empty=False)
+        if misfits:
+            return _skipped(entry, [_topology_blocker(f, m) for f, m in misfits.items()])
+    _charge(entry, snapshot)
+    return Admit(head=entry.head, admission=_admission(entry), quality=_quality(entry))
+
+
+def _wait(entry: _Entry, outcome: Outcome) -> Wait:
+    assignment = entry.assignment
+    return Wait(
+        head=entry.head,
+        outcome=outcome,
+        reason=assignment.reason,
+        blockers=tuple(assignment.blockers),
+        last_tried=assignment.last_tried,
+    )
+
+
+def _skipped(entry: _Entry, blockers: Sequence[Blocker] = ()) -> Wait:
+    taken = Blocker(kind=BlockerKind.TAKEN_THIS_CYCLE, detail="another workload")
+    return Wait(
+        head=entry.head,
+        outcome=Outcome.SKIPPED,
+        reason=WaitReason.WAITING_FOR_QUOTA,
+        blockers=(taken, *blockers),
+        last_tried=entry.assignment.last_tried,
+    )
+
+
+def _quota_fits(entry: _Entry, snapshot: Snapshot) -> bool:
+    node = snapshot.nodes[entry.head.queue]
+    return all(amount <= max(0, quota.available(node, column)) for column, amount in entry.assignment.usage.items())
+
+
+def _topology_fits(entry: _Entry, snapshot: Snapshot) -> bool:
+    return all(snapshot.topologies[f].capacity.fits(usage_of(found)) for f, found in entry.placement.items())
+
+
+def _charge(entry: _Entry, snapshot: Snapshot) -> None:
+    node = snapshot.nodes[entry.head.queue]
+    for column, amount in entry.assignment.usage.items():
+        quota.add_usage(node, column, amount)
+    for flavor, found in entry.placement.items():
+        _charge_domains(flavor, usage_of(found), snapshot)
+
+
+def _charge_domains(flavor: str, usage: Sequence[DomainUsage], snapshot: Snapshot) -> None:
+    """Charge the flavor, and every other flavor whose leaves are the same hosts."""
+    for name in _same_hosts(flavor, snapshot.topologies):
+        snapshot.topologies[name].capacity.charge(usage)
+
+
+def _same_hosts(flavor: str, topologies: Mapping[str, TopologyView]) -> list[str]:
+    if not topologies[flavor].tree.is_hostname:
+        return [flavor]
+    return [name for name, view in topologies.items() if view.tree.is_hostname]
+
+
+def _reserve(entry: _Entry, snapshot: Snapshot) -> None:
+    """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.
+
+    A queue that may reclaim from anybody gets it back anyway.
+    """
+    spec, node = snapshot.queues[entry.head.queue], snapshot.nodes[entry.head.queue]
+    if spec.reclaims_any:
+        return
+    for column, amount in entry.assignment.usage.items():
+        own = node.quota(column)
+        used = node.usage.get(column, 0)
+        if entry.assignment.level == 0:
+            amount = max(0, min(amount, quota.minus(own.nominal, used)))
+        elif own.borrowing_limit is not None:
+            amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
+        quota.add_usage(node, column, amount)
+    for flavor, found in entry.placement.items():
+        _charge_domains(flavor, usage_of(found), snapshot)
+
+
+def _admission(entry: _Entry) -> Admission:
+    domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
+    pod_sets: list[PodSetAssignment] = [
+        replace(assigned, topology=domains.get(assigned.name)) for assigned in entry.assignment.pod_sets
+    ]
+    return Admission(queue=entry.head.queue, pod_sets=tuple(pod_sets))
+
+
+def _quality(entry: _Entry) -> dict[str, tuple[tuple[str, int, int], ...]]:
+    return {
+        p.name: tuple((q.level, q.used, q.lower_bound) for q in p.quality)
+        for found in entry.placement.values()
+        for p in found.pod_sets
+    }

@@ -1,0 +1,198 @@
+"""Why a workload waits, as data, and the one place where that data becomes a sentence.
+
+Conditions, events, metrics and the command line are renderings of the same list of blockers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kqueue.core.quantity import format_quantity
+from kqueue.core.topology.result import Misfit, MisfitCode
+
+
+class WaitReason(StrEnum):
+    """Machine-readable reason of the condition QuotaReserved=False."""
+
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    PENDING_EVALUATION = "PendingEvaluation"
+
+
+SEVERITY = (
+    WaitReason.TOPOLOGY_PLACEMENT_FAILED,
+    WaitReason.WAITING_FOR_QUOTA,
+    WaitReason.EXCEEDS_MAX_QUOTA,
+    WaitReason.NO_MATCHING_FLAVOR,
+)
+"""From the mildest to the most severe."""
+
+
+class BlockerKind(StrEnum):
+    """What stands in the way."""
+
+    FLAVOR_MISSING = "FlavorMissing"
+    FLAVOR_TAINT = "FlavorTaint"
+    FLAVOR_LABELS = "FlavorLabels"
+    FLAVOR_TOPOLOGY = "FlavorTopology"
+    RESOURCE_NOT_COVERED = "ResourceNotCovered"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    QUOTA = "Quota"
+    TOPOLOGY = "Topology"
+    TAKEN_THIS_CYCLE = "TakenThisCycle"
+    QUEUE = "Queue"
+    NAMESPACE = "Namespace"
+    REQUESTS = "Requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """One reason to wait.
+
+    `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
+    missing where (topology blockers only); `never` is True when not even an empty cluster, or the whole cohort, could
+    hold it; `detail` is what has no number.
+    """
+
+    kind: BlockerKind
+    pod_set: str = ""
+    queue: str = ""
+    flavor: str = ""
+    resource: str = ""
+    asked: int = 0
+    free: int = 0
+    never: bool = False
+    misfit: Misfit | None = None
+    detail: str = ""
+
+
+def sentence(blocker: Blocker) -> str:
+    """The blocker for a person: what is asked, what is free, where."""
+    text = _TEXTS[blocker.kind](blocker)
+    return f"pod set {blocker.pod_set}: {text}" if blocker.pod_set else text
+
+
+def message(blockers: Sequence[Blocker]) -> str:
+    """All blockers, one sentence each, without repetition, in the order given."""
+    return "; ".join(dict.fromkeys(sentence(b) for b in blockers))
+
+
+def most_severe(reasons: Iterable[WaitReason]) -> WaitReason:
+    """The reason that names the workload's problem best; WaitingForQuota for an empty list."""
+    known = [r for r in reasons if r in SEVERITY]
+    return max(known, key=SEVERITY.index, default=WaitReason.WAITING_FOR_QUOTA)
+
+
+def mildest(reasons: Iterable[WaitReason]) -> WaitReason:
+    """The reason of the flavor that came closest; NoMatchingFlavor for an empty list."""
+    known = [r for r in reasons if r in SEVERITY]
+    return min(known, key=SEVERITY.index, default=WaitReason.NO_MATCHING_FLAVOR)
+
+
+def _quota(b: Blocker) -> str:
+    short = max(0, b.asked - b.free)
+    return (
+        f"asks for {_amount(b.asked, b.resource)} of flavor {b.flavor}, ClusterQueue {b.queue} has "
+        f"{_amount(max(0, b.free), b.resource)} free, {_amount(short, b.resource)} more needed"
+    )
+
+
+def _max_quota(b: Blocker) -> str:
+    return (
+        f"asks for {_amount(b.asked, b.resource)} of flavor {b.flavor}, ClusterQueue {b.queue} can never get more than "
+        f"{_amount(b.free, b.resource)}, its cohort included; ask for less or raise the quota"
+    )
+
+
+def _topology(b: Blocker) -> str:
+    misfit = b.misfit
+    if misfit is None:
+        return b.detail
+    if misfit.code in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
+        return _no_room(b, misfit)
+    return f"flavor {b.flavor}, topology {misfit.topology}: {_misfit_rule(misfit)}"
+
+
+def _no_room(b: Blocker, misfit: Misfit) -> str:
+    """Asked and free, at which level, in which domain, and what is short."""
+    where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
+    text = f"{misfit.total} {misfit.unit}s do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
+    if misfit.best_domain is not None:
+        text += f": the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit}"
+    else:
+        text += f": {'only ' + str(misfit.fit) if misfit.fit else 'none'} of them would fit"
+    if misfit.shortage is not None:
+        short = misfit.shortage
+        text += (
+            f"; short of {short.resource}: asked {format_quantity(short.asked, short.resource)}, "
+            f"free {format_quantity(short.free, short.resource)}"
+        )
+    causes = _exclusions(misfit)
+    if causes:
+        text += f"; of {misfit.leaves} leaves cannot hold one pod: {causes}"
+    if b.never:
+        text += "; it would not fit on an empty cluster either: ask for fewer pods, smaller pods or a wider level"
+    return text
+
+
+def _exclusions(misfit: Misfit) -> str:
+    excluded = misfit.excluded
+    counts: dict[str, int] = {}
+    if excluded.node_selector:
+        counts["node selector"] = excluded.node_selector
+    if excluded.affinity:
+        counts["node affinity"] = excluded.affinity
+    counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})
+    counts.update({f"too little {resource}": n for resource, n in sorted(excluded.resources.items())})
+    return ", ".join(f"{count} by {cause}" for cause, count in counts.items())
+
+
+def _misfit_rule(misfit: Misfit) -> str:
+    """Requests that no capacity could satisfy, each with its remedy."""
+    match misfit.code:
+        case MisfitCode.LEVEL_NOT_SPECIFIED:
+            return "the request names no level; set required, preferred or unconstrained: true"
+        case MisfitCode.LEVEL_NOT_FOUND | MisfitCode.SLICE_LEVEL_NOT_FOUND | MisfitCode.INNER_LEVEL_NOT_FOUND:
+            return f"there is no level {misfit.level}; use one of the Topology's levels"
+        case MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
+            return (
+                f"the slice level {misfit.other_level} is above the pod set's level {misfit.level}; choose a lower one"
+            )
+        case MisfitCode.SLICE_SIZE_MISSING:
+            return "a slice level is given without a slice size; set podSetSliceSize"
+        case MisfitCode.INNER_LEVEL_NOT_LOWER:
+            return f"slice layer {misfit.level} must lie below {misfit.other_level}"
+        case MisfitCode.INNER_SIZE_NOT_DIVISOR:
+            return f"slice size {misfit.size} must divide the size {misfit.other_size} of the layer above"
+        case MisfitCode.COUNT_BELOW_SLICE_SIZE:
+            return f"{misfit.count} pods are fewer than one slice of {misfit.size}"
+        case _:
+            return misfit.detail or str(misfit.code)
+
+
+def _amount(value: int, resource: str) -> str:
+    return f"{format_quantity(value, resource)} {resource}" if resource else str(value)
+
+
+_TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
+    BlockerKind.FLAVOR_MISSING: lambda b: f"ResourceFlavor {b.flavor} does not exist; create it or correct the name",
+    BlockerKind.FLAVOR_TAINT: lambda b: f"taint {b.detail} of flavor {b.flavor} is not tolerated",
+    BlockerKind.FLAVOR_LABELS: lambda b: f"node selector or affinity does not match the labels of flavor {b.flavor}",
+    BlockerKind.FLAVOR_TOPOLOGY: lambda b: f"flavor {b.flavor} cannot serve the topology request: {b.detail}",
+    BlockerKind.RESOURCE_NOT_COVERED: lambda b: (
+        f"resource {b.resource} is not covered by ClusterQueue {b.queue}; add it to a resource group"
+    ),
+    BlockerKind.EXCEEDS_MAX_QUOTA: _max_quota,
+    BlockerKind.QUOTA: _quota,
+    BlockerKind.TOPOLOGY: _topology,
+    BlockerKind.TAKEN_THIS_CYCLE: lambda b: f"no longer fits after {b.detail} was admitted in the same cycle",
+    BlockerKind.QUEUE: lambda b: b.detail,
+    BlockerKind.NAMESPACE: lambda b: b.detail,
+    BlockerKind.REQUESTS: lambda b: b.detail,
+}

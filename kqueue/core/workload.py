@@ -1,0 +1,142 @@
+"""What the planner sees of workloads, queues and flavors: frozen values, filled in by the state room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.node import Taint, Toleration
+from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
+from kqueue.core.topology.tree import Tree
+
+LastTried = Mapping[tuple[str, str], int]
+"""(pod set, resource) -> index of the flavor at which the last scan ended; -1: it saw all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    """A ResourceFlavor as far as choosing it goes."""
+
+    name: str
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that get one flavor together, and the flavors in the order in which they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """A ClusterQueue as far as planning goes."""
+
+    name: str
+    groups: tuple[ResourceGroup, ...]
+    borrow_before_next_flavor: bool = True
+    """whenCanBorrow = MayStopSearch"""
+    preempt_before_next_flavor: bool = False
+    """whenCanPreempt = MayStopSearch"""
+    prefers_preemption: bool = False
+    """preference = PreemptionOverBorrowing"""
+    reclaims_any: bool = False
+    """reclaimWithinCohort = Any: what it may take back need not be kept free for it"""
+    borrow_preempts: bool = False
+    """borrowWithinCohort.policy is not Never"""
+    profile: Profile = DEFAULT_PROFILE
+
+    def covers(self, resource: str) -> bool:
+        """Whether any resource group lists the resource."""
+        return any(resource in group.resources for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSet:
+    """One pod set of a workload.
+
+    `request` carries name, count, per-pod requests (cpu in milli), topology wish and node rules;
+    `quota_requests` is what one pod costs in quota (differs where resources are transformed or excluded);
+    `asks_topology`: the user asked for a topology explicitly.
+    """
+
+    request: PodSetRequest
+    quota_requests: Mapping[str, int]
+    asks_topology: bool = False
+
+    @property
+    def name(self) -> str:
+        """The pod set's name."""
+        return self.request.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """One workload about to be tried."""
+
+    key: str
+    uid: str
+    queue: str
+    priority: int
+    timestamp: datetime
+    pod_sets: tuple[PodSet, ...]
+    last_tried: LastTried = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetAssignment:
+    """What one pod set gets: flavor per resource, total quota usage, pods, domains (None without topology)."""
+
+    name: str
+    flavors: Mapping[str, str]
+    usage: Mapping[str, int]
+    count: int
+    topology: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What a workload gets as a whole."""
+
+    queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+    def usage(self) -> Usage:
+        """Quota per column, over all pod sets."""
+        out: Usage = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.usage.items():
+                column = FlavorResource(pod_set.flavors[resource], resource)
+                out[column] = out.get(column, 0) + amount
+        return out
+
+
+@dataclass(slots=True)
+class TopologyView:
+    """One flavor's domains and what is free in them, as a cycle sees it.  `capacity` is the cycle's own."""
+
+    name: str
+    tree: Tree
+    capacity: Capacity
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What one cycle decides on.  The cycle charges what it accepts to it, so later entries see what is left.
+
+    `queues` and `nodes` hold only ClusterQueues that may admit; `inactive` says why others may not.
+    """
+
+    queues: Mapping[str, QueueSpec]
+    nodes: Mapping[str, QuotaNode]
+    flavors: Mapping[str, Flavor]
+    topologies: Mapping[str, TopologyView]
+    inactive: Mapping[str, str] = field(default_factory=dict)

@@ -86,13 +86,20 @@ class Capacity:
                 for resource, amount in foreign.get(node.name, {}).items():
                     column[resource] = column.get(resource, 0) - amount
             columns.append(column)
-        resources = sorted({resource for column in columns for resource in column} | {PODS})
-        idle = np.array(
-            [[clamp(column.get(resource, 0)) for column in columns] for resource in resources], dtype=np.int64
-        ).reshape(len(resources), len(tree))
-        capacity = cls(tree, resources, idle.copy(), idle=idle)
+        capacity = cls.of_columns(tree, columns, idle=columns)
         capacity.charge(usage)
         return capacity
+
+    @classmethod
+    def of_columns(
+        cls, tree: Tree, free: Sequence[Mapping[str, int]], *, idle: Sequence[Mapping[str, int]]
+    ) -> Capacity:
+        """The capacity with these amounts free on each leaf; `idle` without workloads placed by topology.
+
+        Resources that a column does not mention are 0 there.  Amounts are cut to 64 bits.
+        """
+        resources = sorted({PODS}.union(*free, *idle))
+        return cls(tree, resources, _table(resources, free), idle=_table(resources, idle))
 
     def empty(self) -> Capacity:
         """The same space without workloads placed by topology; itself when it was made without such usage."""
@@ -240,3 +247,8 @@ class Capacity:
             if any(amount > max(0, free.get(resource, 0)) for resource, amount in amounts.items()):
                 return values
         return None
+
+
+def _table(resources: Sequence[str], columns: Sequence[Mapping[str, int]]) -> Ints:
+    rows = [[clamp(column.get(resource, 0)) for column in columns] for resource in resources]
+    return np.array(rows, dtype=np.int64).reshape(len(resources), len(columns))

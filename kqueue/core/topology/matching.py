@@ -171,7 +171,7 @@ def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: fr
 def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tuple[MisfitCode, str] | None:
     """What makes rules unusable, as a code and the bad part in words; None when they are sound.
 
-    An invalid selector counts only where leaves are hosts (`is_hostname`), preferred terms only where they are asked for.
+    An invalid selector counts only in hostname topologies, preferred terms only where they are asked for.
     """
     if is_hostname:
         for key, value in rules.selector:

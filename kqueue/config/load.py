@@ -1,0 +1,267 @@
+"""Reading the configuration file: strict, all mistakes at once, each with its path and its remedy."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from kqueue.config.compatible import GROUP, VERSIONS, from_v1beta1
+from kqueue.config.gates import parse_gates, resolve_gates
+from kqueue.config.model import DEFAULT_NAMESPACE, Configuration, cross_problems, default_namespace_selector
+from kqueue.config.names import nearest
+from kqueue.config.section import PROBLEMS, Section
+from kqueue.config.without_effect import warnings
+from kqueue.errors import ConfigError, FieldError
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds its own namespace."""
+
+
+class ConfigFileError(ConfigError):
+    """A configuration file breaks its rules.  Carries every problem found, not the first."""
+
+    def __init__(self, source: str, problems: list[FieldError]) -> None:
+        self.source, self.problems = source, problems
+        if len(problems) == 1:
+            super().__init__(f"{source}: {problems[0]}")
+        else:
+            lines = "".join(f"\n  {problem}" for problem in problems)
+            super().__init__(f"{source} has {len(problems)} problems:{lines}")
+
+
+def load(path: str | Path | None, *, feature_gates: str = "", namespace_file: Path = NAMESPACE_FILE) -> Configuration:
+    """The configuration in file `path`, or all defaults when it is None, with everything filled in.
+
+    Args:
+        path: a YAML or JSON file.
+        feature_gates: the flag's text, `Gate=true,Other=false`; refused when the file has gates of its own.
+        namespace_file: where the own namespace stands when the file does not name it.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML, or breaks a rule (`ConfigFileError`, with all problems).
+    """
+    own_namespace = _own_namespace(namespace_file)
+    if path is None:
+        return parse("", source="--feature-gates", feature_gates=feature_gates, own_namespace=own_namespace)
+    return parse(_read(Path(path)), source=str(path), feature_gates=feature_gates, own_namespace=own_namespace)
+
+
+def parse(text: str, *, source: str, feature_gates: str = "", own_namespace: str = DEFAULT_NAMESPACE) -> Configuration:
+    """Like `load`, from `text`; `source` is what errors call it.  Empty text means all defaults."""
+    data: dict[str, Any] = (
+        _mapping(text, source) if text else {"apiVersion": f"{GROUP}/v1beta2", "kind": "Configuration"}
+    )
+    notes, problems = _prepare(data, feature_gates)
+    data.setdefault("namespace", own_namespace)
+    try:
+        configuration = Configuration.model_validate_json(
+            _as_json(data, source), strict=True, by_alias=True, by_name=False
+        )
+    except ValidationError as e:
+        problems += [problem for error in e.errors(include_url=False) for problem in _problems(error)]
+        raise ConfigFileError(source, problems) from e
+    problems += cross_problems(configuration)
+    if problems:
+        raise ConfigFileError(source, problems)
+    return _resolved(configuration, notes)
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; give --config the path of a Configuration file") from None
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"{path}: is not UTF-8 text (byte {e.start}); save it as UTF-8") from e
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from e
+    if not text.strip():
+        raise ConfigError(f"{path}: is empty; it needs at least apiVersion and kind, or leave --config out")
+    return text
+
+
+def _own_namespace(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
+    except (OSError, UnicodeDecodeError):
+        return DEFAULT_NAMESPACE  # not in a pod, or a pod without a service account
+
+
+if TYPE_CHECKING:
+    _FastLoader = yaml.SafeLoader
+else:
+    _FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml there is only the slow one
+
+
+class _StrictLoader(_FastLoader):
+    """YAML in which a field given twice is a mistake, not a riddle."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys differ."""
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.value in lines and key.tag != "tag:yaml.org,2002:merge":
+                problem = f"{key.value} is given twice, first on line {lines[key.value]}"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            if isinstance(key.value, str):
+                lines[key.value] = key.start_mark.line + 1
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def _mapping(text: str, source: str) -> dict[str, Any]:
+    try:
+        documents = [d for d in yaml.load_all(text, Loader=_StrictLoader) if d is not None]
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{source}: not valid YAML:{where}: {e.problem or e.context}") from e
+    except (yaml.YAMLError, ValueError, RecursionError) as e:
+        raise ConfigError(f"{source}: not valid YAML: {str(e).splitlines()[0]}") from e
+    if len(documents) != 1:
+        raise ConfigError(f"{source}: must hold exactly one document, found {len(documents)}")
+    if not isinstance(documents[0], dict):
+        raise ConfigError(f"{source}: must be a mapping that begins with apiVersion and kind")
+    _check_kind(documents[0], source)
+    return documents[0]
+
+
+def _check_kind(data: Mapping[str, Any], source: str) -> None:
+    problems = []
+    if data.get("kind") != "Configuration":
+        problems.append(FieldError("kind", "must be Configuration", data.get("kind")))
+    accepted = [f"{GROUP}/{version}" for version in VERSIONS]
+    if data.get("apiVersion") not in accepted:
+        problems.append(FieldError("apiVersion", f"must be {' or '.join(accepted)}", data.get("apiVersion")))
+    if problems:
+        raise ConfigFileError(source, problems)
+
+
+def _prepare(data: dict[str, Any], feature_gates: str) -> tuple[list[str], list[FieldError]]:
+    """Bring `data` to the shape of the model, in place: (warnings, problems)."""
+    version = data.pop("apiVersion").rpartition("/")[2]
+    del data["kind"]
+    _drop_nulls(data)
+    notes, problems = from_v1beta1(data) if version == "v1beta1" else ([], [])
+    if feature_gates:
+        try:
+            given = parse_gates(feature_gates)
+        except ValueError as e:
+            raise ConfigError(f"--feature-gates: {e}") from None
+        if data.get("featureGates"):
+            problems.append(FieldError("featureGates", "must be left out of the file when --feature-gates is given"))
+        data["featureGates"] = given
+    gates = data.get("featureGates")
+    if isinstance(gates, dict) and resolve_gates(gates)["DisableWaitForPodsReady"] is True:
+        data["waitForPodsReady"] = None
+    return notes, problems
+
+
+def _drop_nulls(value: object) -> None:
+    """Null means "not given" in Kubernetes."""
+    if isinstance(value, dict):
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _drop_nulls(item)
+
+
+def _as_json(data: dict[str, Any], source: str) -> str:
+    """JSON, because pydantic's strict mode reads lists and numbers there as the file means them."""
+    try:
+        return json.dumps(data, default=str)
+    except (ValueError, TypeError, RecursionError) as e:
+        raise ConfigError(f"{source}: not valid YAML: {e}") from e
+
+
+def _resolved(configuration: Configuration, notes: list[str]) -> Configuration:
+    election = configuration.leader_election
+    namespace = election.resource_namespace or configuration.namespace
+    ready = configuration.wait_for_pods_ready
+    selector = configuration.managed_jobs_namespace_selector or default_namespace_selector(configuration.namespace)
+    found = (*notes, *warnings(configuration))
+    resolved = configuration.model_copy(
+        update={
+            "leader_election": election.model_copy(update={"resource_namespace": namespace}),
+            "managed_jobs_namespace_selector": selector,
+            "wait_for_pods_ready": ready and ready.resolved(),
+        }
+    )
+    resolved._warnings = found  # noqa: SLF001  (ours; a private attribute so that no file can set it)
+    return resolved
+
+
+# --- pydantic's errors in our words
+
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "missing": lambda _: "is required",
+    "bool_type": lambda _: "must be true or false, without quotes",
+    "int_type": lambda _: "must be a whole number, without quotes",
+    "int_from_float": lambda _: "must be a whole number",
+    "float_type": lambda _: "must be a number, without quotes",
+    "finite_number": lambda _: "must be a finite number",
+    "string_type": lambda _: "must be text; put it in quotes",
+    "path_type": lambda _: "must be a path",
+    "dict_type": lambda _: "must be a mapping",
+    "model_type": lambda _: "must be a mapping",
+    "tuple_type": lambda _: "must be a list",
+    "literal_error": lambda c: f"must be {c['expected']}",
+    "greater_than_equal": lambda c: f"must be at least {c['ge']}",
+    "less_than_equal": lambda c: f"must be at most {c['le']}",
+    "too_long": lambda c: f"must have at most {c['max_length']} entries",
+    "too_short": lambda c: f"must have at least {c['min_length']} entries",
+    "string_too_short": lambda _: "must not be empty",
+    "string_pattern_mismatch": lambda c: f"must match {c['pattern']}",
+    "value_error": lambda c: str(c["error"]),
+}
+
+
+def _problems(error: ErrorDetails) -> list[FieldError]:
+    path, context, kind = _path(error["loc"]), error.get("ctx", {}), error["type"]
+    if kind == PROBLEMS:
+        return [FieldError(_join(path, p.path), p.problem, p.value) for p in context[PROBLEMS]]
+    if kind == "extra_forbidden":
+        return [FieldError(path, _unknown(error["loc"]))]
+    words = _WORDS.get(kind)
+    problem = words(context) if words else error["msg"][:1].lower() + error["msg"][1:]
+    shown = error["input"] if kind != "missing" and not isinstance(error["input"], dict | list) else None
+    return [FieldError(path, problem, shown)]
+
+
+def _join(path: str, rest: str) -> str:
+    return f"{path}.{rest}" if path and rest else path or rest
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).lstrip(".")
+
+
+_V1BETA1_SWITCHES: Mapping[tuple[int | str, ...], str] = {
+    ("waitForPodsReady", "enable"): "the feature is on, unless feature gate DisableWaitForPodsReady is true",
+    ("fairSharing", "enable"): "the feature is on when the section is there, so leave the section out to switch it off",
+}
+
+
+def _unknown(loc: tuple[int | str, ...]) -> str:
+    if loc in _V1BETA1_SWITCHES:
+        return f"is a field of v1beta1; in v1beta2 {_V1BETA1_SWITCHES[loc]}"
+    model: type[Section] = Configuration
+    for step in loc[:-1]:
+        field = next((f for name, f in model.model_fields.items() if step in (f.alias, name)), None)
+        model = (_section_in(field.annotation) or model) if field else model
+    known = sorted(f.alias or name for name, f in model.model_fields.items())
+    return "unknown field" + (nearest(str(loc[-1]), known) or f"; known here are {', '.join(known)}")
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section that a field holds, alone or in a list; None when it holds none."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next(filter(None, map(_section_in, typing.get_args(annotation))), None)

@@ -1,0 +1,162 @@
+"""The controller's configuration file, `config.kueue.x-k8s.io/v1beta2` `Configuration`, as one frozen value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, PrivateAttr, field_validator
+
+from kqueue.config import names
+from kqueue.config.gates import gate_problems, resolve_gates
+from kqueue.config.policy import (
+    AdmissionFairSharing,
+    FairSharing,
+    Integrations,
+    MultiKueue,
+    ObjectRetentionPolicies,
+    Resources,
+    WaitForPodsReady,
+)
+from kqueue.config.process import (
+    BindAddress,
+    ClientConnection,
+    Controller,
+    Health,
+    InternalCertManagement,
+    LeaderElection,
+    MetricsOptions,
+    VisibilityServer,
+    Webhook,
+)
+from kqueue.config.section import Section, refuse_any
+from kqueue.config.selector import LabelSelector, Requirement
+from kqueue.config.tls import Tls
+from kqueue.errors import FieldError
+
+DEFAULT_NAMESPACE = "kueue-system"
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+_PROTECTED_NAMESPACE = "kube-system"
+
+
+class Configuration(Section):
+    """Every setting of the file.  Get one from `load`, which fills in what depends on the namespace.
+
+    `Configuration()` alone is valid too: all defaults, in namespace kueue-system.
+    """
+
+    namespace: str = DEFAULT_NAMESPACE
+    """Where kqueue itself runs."""
+    health: Health = Health()
+    metrics: MetricsOptions = MetricsOptions()
+    webhook: Webhook = Webhook()
+    leader_election: LeaderElection = LeaderElection()
+    controller: Controller = Controller()
+    client_connection: ClientConnection = ClientConnection()
+    internal_cert_management: InternalCertManagement = InternalCertManagement()
+    pprof_bind_address: BindAddress = ""
+    tls: Tls | None = None
+    """None: the libraries' choice."""
+    manage_jobs_without_queue_name: bool = False
+    managed_jobs_namespace_selector: LabelSelector | None = None
+    """Never None after `load`: all namespaces but kube-system and the own one."""
+    wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady().resolved()
+    """None: the feature is off."""
+    integrations: Integrations = Integrations()
+    multi_kueue: MultiKueue = MultiKueue()
+    fair_sharing: FairSharing | None = None
+    """None: the feature is off."""
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """None: the feature is off."""
+    resources: Resources = Resources()
+    object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
+    visibility_server: VisibilityServer = VisibilityServer()
+    feature_gates: dict[str, bool] = Field(default_factory=dict)
+    """What the file or the flag names; see `enabled` for the outcome."""
+
+    @field_validator("feature_gates")
+    @classmethod
+    def _gates_are_known_and_consistent(cls, value: dict[str, bool]) -> dict[str, bool]:
+        refuse_any([FieldError(gate, problem) for gate, problem in gate_problems(value)])
+        return value
+
+    _gates: dict[str, bool] = PrivateAttr(default_factory=dict)
+    _warnings: tuple[str, ...] = PrivateAttr(default=())
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Settle the gates once."""
+        self._gates = resolve_gates(self.feature_gates)
+
+    def enabled(self, gate: str) -> bool:
+        """Whether feature `gate` is on.
+
+        Raises:
+            KeyError: no gate has this name (a bug in the caller: names in files are checked by `load`).
+        """
+        return self._gates[gate]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Fields that were given and have no effect, one sentence each; to be logged at start."""
+        return self._warnings
+
+    def manages_namespace(self, name: str, labels: dict[str, str]) -> bool:
+        """Whether jobs without a queue name are managed in namespace `name` with `labels`."""
+        selector = self.managed_jobs_namespace_selector or default_namespace_selector(self.namespace)
+        return selector.matches({NAMESPACE_LABEL: name} | labels)
+
+
+def default_namespace_selector(own: str) -> LabelSelector:
+    """All namespaces but kube-system and our own: an outage of ours must never stop what we need to come back."""
+    excluded = Requirement(key=NAMESPACE_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
+    return LabelSelector(match_expressions=(excluded,))
+
+
+def cross_problems(configuration: Configuration) -> list[FieldError]:
+    """What is wrong between sections of a configuration whose sections are fine by themselves."""
+    return [
+        *_namespace_problems(configuration),
+        *_integration_problems(configuration),
+        *_resource_problems(configuration),
+    ]
+
+
+def _namespace_problems(configuration: Configuration) -> list[FieldError]:
+    problems = []
+    if rule := names.dns_label(configuration.namespace):
+        problems.append(FieldError("namespace", rule, configuration.namespace))
+    selector = configuration.managed_jobs_namespace_selector
+    for namespace in (_PROTECTED_NAMESPACE, configuration.namespace):
+        if selector is not None and selector.matches({NAMESPACE_LABEL: namespace}):
+            remedy = f"must not match namespace {namespace}: add {NAMESPACE_LABEL} NotIn [{namespace}]"
+            problems.append(FieldError("managedJobsNamespaceSelector", remedy))
+    return problems
+
+
+def _integration_problems(configuration: Configuration) -> list[FieldError]:
+    problems = []
+    integrations = configuration.integrations
+    spark, gate = "sparkoperator.k8s.io/sparkapplication", "SparkApplicationIntegration"
+    if spark in integrations.frameworks and not configuration.enabled(gate):
+        problems.append(FieldError("integrations.frameworks", f"{spark} needs feature gate {gate}; set it to true"))
+    for index, external in enumerate(configuration.multi_kueue.external_frameworks):
+        if external.name in integrations.kinds():
+            path = f"multiKueue.externalFrameworks[{index}].name"
+            problems.append(FieldError(path, "must not be the kind of an enabled framework", external.name))
+    return problems
+
+
+def _resource_problems(configuration: Configuration) -> list[FieldError]:
+    problems = []
+    resources = configuration.resources
+    ignores = resources.quota_check_strategy == "IgnoreUndeclared" and configuration.enabled("QuotaCheckStrategy")
+    if ignores and resources.exclude_resource_prefixes:
+        remedy = "must be left out with quotaCheckStrategy IgnoreUndeclared: undeclared resources are ignored anyway"
+        problems.append(FieldError("resources.excludeResourcePrefixes", remedy))
+    for index, mapping in enumerate(resources.device_class_mappings):
+        for position, source in enumerate(mapping.sources):
+            kind = "counter" if source.counter is not None else "capacity"
+            gate = "KueueDRAIntegration" + ("PartitionableDevices" if kind == "counter" else "ConsumableCapacity")
+            if not configuration.enabled(gate):
+                path = f"resources.deviceClassMappings[{index}].sources[{position}].{kind}"
+                problems.append(FieldError(path, f"needs feature gate {gate}; set it to true"))
+    return problems

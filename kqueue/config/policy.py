@@ -1,0 +1,405 @@
+"""Sections of the configuration file about jobs, quota and time: what is managed, counted, evicted and kept."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, PlainValidator, field_validator, model_validator
+
+from kqueue.config import names
+from kqueue.config.duration import Duration
+from kqueue.config.section import Section, refuse_any
+from kqueue.errors import FieldError
+
+FRAMEWORKS = (
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "pod",
+    "deployment",
+    "statefulset",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "trainer.kubeflow.org/trainjob",
+    "ray.io/rayjob",
+    "ray.io/raycluster",
+    "ray.io/rayservice",
+    "workload.codeflare.dev/appwrapper",
+    "sparkoperator.k8s.io/sparkapplication",
+)
+"""Every framework name that a file may enable."""
+
+_KINDS = {
+    "batch/job": "Job.v1.batch",
+    "jobset.x-k8s.io/jobset": "JobSet.v1alpha2.jobset.x-k8s.io",
+    "pod": "Pod.v1.",
+    "deployment": "Deployment.v1.apps",
+    "statefulset": "StatefulSet.v1.apps",
+    "leaderworkerset.x-k8s.io/leaderworkerset": "LeaderWorkerSet.v1.leaderworkerset.x-k8s.io",
+    "kubeflow.org/pytorchjob": "PyTorchJob.v1.kubeflow.org",
+    "kubeflow.org/tfjob": "TFJob.v1.kubeflow.org",
+    "kubeflow.org/xgboostjob": "XGBoostJob.v1.kubeflow.org",
+    "kubeflow.org/paddlejob": "PaddleJob.v1.kubeflow.org",
+    "kubeflow.org/jaxjob": "JAXJob.v1.kubeflow.org",
+    "kubeflow.org/mpijob": "MPIJob.v2beta1.kubeflow.org",
+    "trainer.kubeflow.org/trainjob": "TrainJob.v1alpha1.trainer.kubeflow.org",
+    "ray.io/rayjob": "RayJob.v1.ray.io",
+    "ray.io/raycluster": "RayCluster.v1.ray.io",
+    "ray.io/rayservice": "RayService.v1.ray.io",
+    "workload.codeflare.dev/appwrapper": "AppWrapper.v1beta2.workload.codeflare.dev",
+    "sparkoperator.k8s.io/sparkapplication": "SparkApplication.v1beta2.sparkoperator.k8s.io",
+}
+
+
+def _repeated(values: Iterable[str], path: str) -> list[FieldError]:
+    return [FieldError(path, f"must not repeat {value}") for value, times in Counter(values).items() if times > 1]
+
+
+class RequeuingStrategy(Section):
+    """How a workload evicted for not being ready comes back."""
+
+    timestamp: Literal["Eviction", "Creation"] = "Eviction"
+    backoff_limit_count: Annotated[int, Field(ge=0)] | None = None
+    """None means without limit."""
+    backoff_base_seconds: Annotated[int, Field(ge=0)] = 60
+    backoff_max_seconds: Annotated[int, Field(ge=0)] = 3600
+
+
+class WaitForPodsReady(Section):
+    """Evict what was admitted but does not get its pods ready."""
+
+    timeout: Duration = timedelta(minutes=30)
+    recovery_timeout: Duration | None = None
+    """None in the file: as `timeout`; never None after `load`.  Zero disables eviction after a recovery."""
+    block_admission: bool = False
+    requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
+
+    def resolved(self) -> Self:
+        """With the default instead of a zero timeout, and the recovery timeout filled in."""
+        timeout = self.timeout or timedelta(minutes=30)
+        recovery = timeout if self.recovery_timeout is None else self.recovery_timeout
+        return self.model_copy(update={"timeout": timeout, "recovery_timeout": recovery})
+
+
+class Integrations(Section):
+    """Which job kinds are managed."""
+
+    frameworks: tuple[str, ...] = ("batch/job",)
+    external_frameworks: tuple[str, ...] = ()
+    label_keys_to_copy: tuple[str, ...] = ()
+    """Labels copied from the job to its Workload."""
+
+    @field_validator("frameworks")
+    @classmethod
+    def _empty_means_the_default(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return value or ("batch/job",)
+
+    @model_validator(mode="after")
+    def _frameworks_are_known_and_distinct(self) -> Self:
+        problems = _repeated(self.frameworks, "frameworks") + _repeated(self.external_frameworks, "externalFrameworks")
+        for index, name in enumerate(self.frameworks):
+            if name not in FRAMEWORKS:
+                hint = names.nearest(name, FRAMEWORKS) or f"; known are {', '.join(FRAMEWORKS)}"
+                problems.append(FieldError(f"frameworks[{index}]", f"unknown framework{hint}", name))
+        own_kinds = {_KINDS[name] for name in self.frameworks if name in _KINDS}
+        for index, kind in enumerate(self.external_frameworks):
+            path = f"externalFrameworks[{index}]"
+            if rule := names.group_version_kind(kind):
+                problems.append(FieldError(path, rule, kind))
+            elif kind in own_kinds:
+                problems.append(FieldError(path, "must not be the kind of an enabled framework", kind))
+        for index, key in enumerate(self.label_keys_to_copy):
+            if rule := names.label_key(key):
+                problems.append(FieldError(f"labelKeysToCopy[{index}]", rule, key))
+        refuse_any(problems)
+        return self
+
+    def kinds(self) -> frozenset[str]:
+        """`Kind.version.group` of every enabled framework."""
+        return frozenset(_KINDS[name] for name in self.frameworks)
+
+
+INCREMENTAL_DISPATCHER = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+
+
+class IncrementalDispatcherConfig(Section):
+    """How many clusters the incremental dispatcher adds per round."""
+
+    step_size: Annotated[int, Field(ge=1)] = 3
+
+
+class ExternalFramework(Section):
+    """A kind that MultiKueue dispatches without knowing it."""
+
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_kind(cls, value: str) -> str:
+        if rule := names.group_version_kind(value):
+            raise ValueError(rule)
+        return value
+
+
+class EnvironmentVariable(Section):
+    """One variable of a credentials program."""
+
+    name: Annotated[str, Field(min_length=1)]
+    value: str = ""
+
+
+class ExecConfig(Section):
+    """A program that prints credentials."""
+
+    api_version: Annotated[str, Field(min_length=1)]
+    command: Annotated[str, Field(min_length=1)]
+    args: tuple[str, ...] = ()
+    env: tuple[EnvironmentVariable, ...] = ()
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: Literal["Never", "IfAvailable", "Always"]
+
+
+class AccessProvider(Section):
+    """How clusters of one kind are reached."""
+
+    name: Annotated[str, Field(min_length=1)]
+    exec_config: ExecConfig
+
+
+class ClusterProfile(Section):
+    """Credentials through ClusterProfile objects."""
+
+    access_providers: tuple[AccessProvider, ...] = ()
+    credentials_providers: tuple[AccessProvider, ...] = ()
+    """The older name of the same."""
+
+    @model_validator(mode="after")
+    def _one_name_only(self) -> Self:
+        if self.access_providers and self.credentials_providers:
+            refuse_any([FieldError("credentialsProviders", "must be left out when accessProviders is given")])
+        return self
+
+
+class MultiKueue(Section):
+    """Admission to several clusters."""
+
+    gc_interval: Duration = timedelta(minutes=1)
+    origin: str = "multikueue"
+    worker_lost_timeout: Duration = timedelta(minutes=15)
+    dispatcher_name: str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+    incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
+    external_frameworks: tuple[ExternalFramework, ...] = ()
+    cluster_profile: ClusterProfile | None = None
+
+    @field_validator("origin")
+    @classmethod
+    def _origin_is_a_label_value(cls, value: str) -> str:
+        if rule := names.label_value(value):
+            raise ValueError(rule)
+        return value or "multikueue"
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        problems = _repeated((f.name for f in self.external_frameworks), "externalFrameworks")
+        if self.incremental_dispatcher_config is not None and self.dispatcher_name != INCREMENTAL_DISPATCHER:
+            remedy = f"must be left out unless dispatcherName is {INCREMENTAL_DISPATCHER}"
+            problems.append(FieldError("incrementalDispatcherConfig", remedy))
+        refuse_any(problems)
+        return self
+
+
+_FINAL, _INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
+
+
+class FairSharing(Section):
+    """Preemption by weighted share.  On when the section is present."""
+
+    preemption_strategies: tuple[str, ...]
+
+    @field_validator("preemption_strategies")
+    @classmethod
+    def _one_of_three_lists(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value not in {(_FINAL,), (_INITIAL,), (_FINAL, _INITIAL)}:
+            raise ValueError(f"must be [{_FINAL}], [{_INITIAL}], or both in that order")
+        return value
+
+
+class AdmissionFairSharing(Section):
+    """Order queues by what they used lately."""
+
+    usage_half_life_time: Duration = timedelta(0)
+    usage_sampling_interval: Duration = timedelta(minutes=5)
+    resource_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """A resource left out weighs 1."""
+
+    @field_validator("usage_sampling_interval")
+    @classmethod
+    def _zero_means_the_default(cls, value: timedelta) -> timedelta:
+        return value or timedelta(minutes=5)
+
+
+_QUANTITY = re.compile(r"[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+
+
+def _quantity(value: object) -> str:
+    text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+    if not _QUANTITY.fullmatch(text):
+        raise ValueError("must be a quantity such as 1, 500m or 2Gi")
+    return text
+
+
+class Transformation(Section):
+    """Count one resource as others."""
+
+    input: Annotated[str, Field(min_length=1)]
+    strategy: Literal["Retain", "Replace"] = "Retain"
+    multiply_by: str = ""
+    outputs: dict[str, Annotated[str, PlainValidator(_quantity)]] = Field(default_factory=dict)
+    """Resource to quantity per unit of the input."""
+
+
+class CelSelector(Section):
+    """An expression about a device."""
+
+    expression: Annotated[str, Field(min_length=1)]
+
+
+class DeviceSelector(Section):
+    """Which devices a source speaks of."""
+
+    cel: CelSelector
+
+
+_C_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,31}"
+
+
+def _driver(value: str) -> str:
+    if len(value) > 63 or names.dns_subdomain(value):
+        raise ValueError("must be a DNS subdomain of at most 63 characters")
+    return value
+
+
+class CounterSource(Section):
+    """A shared counter of a driver."""
+
+    name: str
+    driver: str
+    device_selector: DeviceSelector
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_a_label(cls, value: str) -> str:
+        if rule := names.dns_label(value):
+            raise ValueError(rule)
+        return value
+
+    _driver_is_valid = field_validator("driver")(_driver)
+
+
+class CapacitySource(Section):
+    """A capacity of a driver's devices."""
+
+    name: str
+    driver: str
+    device_selector: DeviceSelector
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_qualified(cls, value: str) -> str:
+        domain, slash, identifier = value.rpartition("/")
+        domain_fine = not slash or (len(domain) <= 63 and names.dns_subdomain(domain.lower()) is None)
+        if not domain_fine or not re.fullmatch(_C_IDENTIFIER, identifier):
+            raise ValueError("must be a C identifier of at most 32 characters, with a DNS subdomain and '/' before it")
+        return value
+
+    _driver_is_valid = field_validator("driver")(_driver)
+
+
+class DeviceSource(Section):
+    """Exactly one of a counter or a capacity."""
+
+    counter: CounterSource | None = None
+    capacity: CapacitySource | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.counter is None) == (self.capacity is None):
+            refuse_any([FieldError("", "must have exactly one of counter and capacity")])
+        return self
+
+
+class DeviceClassMapping(Section):
+    """Device classes counted as one resource."""
+
+    name: str
+    device_class_names: Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
+    sources: tuple[DeviceSource, ...] = ()
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        problems = _repeated(self.device_class_names, "deviceClassNames")
+        keys = {"name": self.name} | {f"deviceClassNames[{i}]": n for i, n in enumerate(self.device_class_names)}
+        for path, text in keys.items():
+            rule = names.label_key(text) or (None if len(text) <= 253 else "must have at most 253 characters")
+            if rule:
+                problems.append(FieldError(path, rule, text))
+        if len({source.counter is None for source in self.sources}) > 1:
+            problems.append(FieldError("sources", "must not mix counter and capacity"))
+        refuse_any(problems)
+        return self
+
+    def first_counter(self) -> str | None:
+        """Name of the counter when the first source is one; None otherwise."""
+        counter = self.sources[0].counter if self.sources else None
+        return None if counter is None else counter.name
+
+
+class Resources(Section):
+    """Which requests count toward quota, and as what."""
+
+    quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
+    exclude_resource_prefixes: tuple[str, ...] = ()
+    transformations: tuple[Transformation, ...] = ()
+    device_class_mappings: Annotated[tuple[DeviceClassMapping, ...], Field(max_length=16)] = ()
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        problems = _repeated((t.input for t in self.transformations), "transformations")
+        problems += _repeated((m.name for m in self.device_class_mappings), "deviceClassMappings")
+        problems += self._shared_classes()
+        refuse_any(problems)
+        return self
+
+    def _shared_classes(self) -> list[FieldError]:
+        problems = []
+        owner: dict[str, DeviceClassMapping] = {}
+        for index, mapping in enumerate(self.device_class_mappings):
+            for name in mapping.device_class_names:
+                other = owner.setdefault(name, mapping)
+                counters = (other.first_counter(), mapping.first_counter())
+                if other is not mapping and (None in counters or counters[0] == counters[1]):
+                    path = f"deviceClassMappings[{index}].deviceClassNames"
+                    problems.append(FieldError(path, f"must not repeat {name}, which {other.name} already counts"))
+        return problems
+
+
+class WorkloadRetention(Section):
+    """How long Workloads are kept.  None means for ever, zero means not at all."""
+
+    after_finished: Duration | None = None
+    after_deactivated_by_kueue: Duration | None = None
+
+
+class ObjectRetentionPolicies(Section):
+    """How long objects are kept."""
+
+    workloads: WorkloadRetention | None = None

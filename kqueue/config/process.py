@@ -1,0 +1,238 @@
+"""Sections of the configuration file about the process: addresses, clients, certificates, election, metrics."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from kqueue.config import names
+from kqueue.config.address import parse_address
+from kqueue.config.duration import Duration
+from kqueue.config.section import Section, refuse, refuse_any
+from kqueue.config.selector import LabelSelector
+from kqueue.errors import FieldError
+
+Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+
+
+def _address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def _url_path(text: str) -> str:
+    if not re.fullmatch(r"/[A-Za-z0-9._~/-]+", text):
+        raise ValueError("must be a URL path that begins with a slash, as in /readyz")
+    return text
+
+
+BindAddress = Annotated[str, AfterValidator(_address)]
+UrlPath = Annotated[str, AfterValidator(_url_path)]
+
+
+class Health(Section):
+    """Where liveness and readiness are asked."""
+
+    health_probe_bind_address: BindAddress = ":8081"
+    readiness_endpoint_name: UrlPath = "/readyz"
+    liveness_endpoint_name: UrlPath = "/healthz"
+
+    @model_validator(mode="after")
+    def _paths_differ(self) -> Self:
+        if self.readiness_endpoint_name == self.liveness_endpoint_name:
+            refuse(FieldError("livenessEndpointName", "must differ from readinessEndpointName"))
+        return self
+
+
+class CustomLabel(Section):
+    """A label of metrics whose value comes from a label or an annotation of the object."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$")]
+    source_label_key: str = ""
+    source_annotation_key: str = ""
+    source_kind: Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"] = "ClusterQueue"
+    tracked_values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _rules(self) -> Self:
+        problems: list[FieldError] = []
+        if self.source_label_key and self.source_annotation_key:
+            problems.append(FieldError("sourceAnnotationKey", "must be left out when sourceLabelKey is given"))
+        field = "sourceAnnotationKey" if self.source_annotation_key else "sourceLabelKey"
+        rule = names.label_key(self.source_annotation_key or self.source_label_key or self.name)
+        if rule:
+            problems.append(FieldError(field, rule))
+        limit = 12 if self.source_kind == "Workload" else 16
+        if len(self.tracked_values) > limit:
+            problems.append(FieldError("trackedValues", f"must have at most {limit} values"))
+        if len(set(self.tracked_values)) < len(self.tracked_values):
+            problems.append(FieldError("trackedValues", "must not repeat a value"))
+        if self.source_kind == "Workload" and not self.tracked_values:
+            problems.append(
+                FieldError("trackedValues", "must be given with sourceKind Workload, or series have no bound")
+            )
+        refuse_any(problems)
+        return self
+
+
+class LocalQueueMetrics(Section):
+    """Whether LocalQueues have metrics of their own."""
+
+    enable: bool = False
+    local_queue_selector: LabelSelector | None = None
+    """Which LocalQueues; None means all."""
+
+
+class MetricsOptions(Section):
+    """Where metrics are served, and which."""
+
+    bind_address: BindAddress = ":8443"
+    enable_cluster_queue_resources: bool = False
+    local_queue_metrics: LocalQueueMetrics = LocalQueueMetrics(enable=True)
+    custom_labels: Annotated[tuple[CustomLabel, ...], Field(max_length=20)] = ()
+
+    @model_validator(mode="after")
+    def _custom_labels_are_few_and_distinct(self) -> Self:
+        problems: list[FieldError] = []
+        for name, times in Counter(label.name for label in self.custom_labels).items():
+            if times > 1:
+                problems.append(FieldError("customLabels", f"must not have two labels named {name}"))
+        for kind, count in Counter(label.source_kind for label in self.custom_labels).items():
+            limit = 2 if kind == "Workload" else 6
+            if count > limit:
+                problems.append(FieldError("customLabels", f"must have at most {limit} labels of sourceKind {kind}"))
+        refuse_any(problems)
+        return self
+
+
+class Webhook(Section):
+    """Where admission webhooks are served."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = 9443
+    host: str = ""
+    """Empty: all interfaces."""
+    cert_dir: Path = Path("/").joinpath("tmp", "k8s-webhook-server", "serving-certs")
+    """Holds `tls.crt` and `tls.key`.  The default is the ecosystem's, whatever TMPDIR says."""
+
+
+class LeaderElection(Section):
+    """The Lease that lets one replica decide."""
+
+    leader_elect: bool = True
+    lease_duration: Duration = timedelta(seconds=15)
+    renew_deadline: Duration = timedelta(seconds=10)
+    retry_period: Duration = timedelta(seconds=2)
+    resource_lock: Literal["leases"] = "leases"
+    resource_name: str = "c1f6bfd2.kueue.x-k8s.io"
+    resource_namespace: str = ""
+    """Empty in the file: the own namespace; never empty after `load`."""
+
+    @model_validator(mode="after")
+    def _times_nest(self) -> Self:
+        problems: list[FieldError] = []
+        if self.retry_period <= timedelta(0):
+            problems.append(FieldError("retryPeriod", "must be more than zero"))
+        if self.renew_deadline <= self.retry_period:
+            problems.append(
+                FieldError("renewDeadline", "must be longer than retryPeriod, or one lost call ends the lead")
+            )
+        if self.lease_duration <= self.renew_deadline:
+            problems.append(FieldError("leaseDuration", "must be longer than renewDeadline, or two replicas may lead"))
+        if rule := names.dns_subdomain(self.resource_name):
+            problems.append(FieldError("resourceName", rule, self.resource_name))
+        if self.resource_namespace and (rule := names.dns_label(self.resource_namespace)):
+            problems.append(FieldError("resourceNamespace", rule, self.resource_namespace))
+        refuse_any(problems)
+        return self
+
+
+_SHIPPED_WORKERS = {
+    "Job.batch": 5,
+    "Pod": 5,
+    "Workload.kueue.x-k8s.io": 10,
+    "LocalQueue.kueue.x-k8s.io": 5,
+    "Cohort.kueue.x-k8s.io": 1,
+    "ClusterQueue.kueue.x-k8s.io": 5,
+    "ResourceFlavor.kueue.x-k8s.io": 1,
+}
+
+
+class Controller(Section):
+    """How many keys of a kind are reconciled at a time."""
+
+    group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """`Kind.group` (the core group: `Kind`) to workers.  Kinds left out keep their default: see `workers`."""
+    cache_sync_timeout: Annotated[int, Field(ge=0)] = 120_000_000_000
+    """Nanoseconds, as in the compatible file."""
+
+    @field_validator("group_kind_concurrency")
+    @classmethod
+    def _keys_are_kinds(cls, value: dict[str, int]) -> dict[str, int]:
+        for key in value:
+            if not re.fullmatch(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9.-]+)?", key):
+                refuse(FieldError(key, "must have the form Kind.group, as in Workload.kueue.x-k8s.io"))
+        return value
+
+    def workers(self, group_kind: str) -> int:
+        """Workers for `Kind.group`: the file's number, else the shipped default, else 1."""
+        return self.group_kind_concurrency.get(group_kind, _SHIPPED_WORKERS.get(group_kind, 1))
+
+
+class ClientConnection(Section):
+    """How fast the API server may be called: one limiter for all calls."""
+
+    qps: float = 300.0
+    """Calls per second; negative switches the limiter off."""
+    burst: Annotated[int, Field(ge=0, le=2**31 - 1)] = 500
+
+    @model_validator(mode="after")
+    def _rate_lets_calls_through(self) -> Self:
+        if self.qps == 0:
+            refuse(FieldError("qps", "must not be 0: no call would pass; a negative number switches the limit off"))
+        if self.qps > 0 and self.burst == 0:
+            refuse(FieldError("burst", "must be at least 1 when qps is positive"))
+        return self
+
+
+class InternalCertManagement(Section):
+    """Whether kqueue makes its own certificates."""
+
+    enable: bool = True
+    webhook_service_name: str = "kueue-webhook-service"
+    webhook_secret_name: str = "kueue-webhook-server-cert"  # noqa: S105  (the name of an object)
+
+    @model_validator(mode="after")
+    def _names_are_valid_when_used(self) -> Self:
+        if not self.enable:
+            return self
+        problems = []
+        if rule := names.dns_1035_label(self.webhook_service_name):
+            problems.append(FieldError("webhookServiceName", rule, self.webhook_service_name))
+        if rule := names.dns_subdomain(self.webhook_secret_name):
+            problems.append(FieldError("webhookSecretName", rule, self.webhook_secret_name))
+        refuse_any(problems)
+        return self
+
+
+class VisibilityServer(Section):
+    """Where the aggregated pending-workloads API is served."""
+
+    bind_address: str = ""
+    bind_port: Annotated[int, Field(ge=1, le=65535)] = 8082
+
+    @field_validator("bind_address")
+    @classmethod
+    def _is_an_ip(cls, value: str) -> str:
+        from ipaddress import ip_address
+
+        if value:
+            try:
+                ip_address(value)
+            except ValueError:
+                raise ValueError("must be an IP address, or empty for all interfaces") from None
+        return value

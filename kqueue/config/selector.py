@@ -1,0 +1,52 @@
+"""A label selector, as in `managedJobsNamespaceSelector`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from kqueue.config.section import Section, refuse
+from kqueue.errors import FieldError
+
+
+class Requirement(Section):
+    """One condition on a label."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_fit_the_operator(self) -> Self:
+        wants_values = self.operator in {"In", "NotIn"}
+        if wants_values != bool(self.values):
+            rule = "must have at least one value" if wants_values else "must be left out"
+            refuse(FieldError("values", f"{rule} with operator {self.operator}"))
+        return self
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """True when `labels` meet the condition; NotIn is met by a missing label, as in Kubernetes."""
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case "DoesNotExist":
+                return self.key not in labels
+
+
+class LabelSelector(Section):
+    """All of `match_labels` and `match_expressions` must hold; an empty selector matches everything."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict)
+    match_expressions: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """True when an object with `labels` is selected."""
+        return all(labels.get(k) == v for k, v in self.match_labels.items()) and all(
+            r.matches(labels) for r in self.match_expressions
+        )

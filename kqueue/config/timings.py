@@ -1,0 +1,144 @@
+"""The fixed times of the product in one place.  All are seconds; each can be overridden from the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from kqueue.config.duration import parse_duration
+from kqueue.config.names import nearest
+from kqueue.errors import ConfigError
+
+PREFIX = "KQUEUE_TIMING_"
+"""Environment variable of a timing: this prefix and the field's name in upper case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Batch windows, drains, back-offs and time limits, in seconds.
+
+    `KQUEUE_TIMING_UNGATER_WINDOW=250ms` overrides `ungater_window`; a bare number means seconds.  A window of 0 means
+    "at once"; times that a loop waits for (back-offs, intervals, limits) must be positive.
+    """
+
+    # --- queues and the cycle
+    queue_flush_window: float = 1.0
+    """Notifications that could free waiting workloads are collected this long, then acted on once.  Source: Kueue."""
+    cycle_retry_base: float = 0.001
+    """First pause after a cycle without an admission; doubles.  Source: Kueue's scheduler."""
+    cycle_retry_max: float = 0.010
+    """Longest pause between cycles without an admission while workloads are waiting.  Source: Kueue's scheduler."""
+    cycle_yield_after: float = 0.020
+    """A plan that has run longer gives the event loop a turn between two workloads."""
+    second_pass_base: float = 1.0
+    """First delay of a second scheduling pass (topology placement after the reservation); doubles.  Source: Kueue."""
+    second_pass_max: float = 30.0
+    """Longest delay of a second scheduling pass.  Source: Kueue."""
+    status_refresh_window: float = 1.0
+    """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
+    audit_interval: float = 300.0
+    """The cache is rebuilt from the store and compared this often."""
+
+    # --- topology
+    ungater_window: float = 1.0
+    """Pod events after the first are collected this long before pods are released.  Source: KEP-2724, ungater."""
+    expectation_timeout: float = 60.0
+    """A released pod whose event never came stops blocking its workload after this.  Kueue waits for ever."""
+    foreign_pod_drain: float = 10.0
+    """Nodes freed by pods outside topology scheduling wake queues this often.  Source: KEP-2724, non-TAS usage."""
+    node_event_window: float = 1.0
+    """Node changes are collected this long before queues are woken.  Source: KEP-2724, flavor controller."""
+    topology_release_delay: float = 1.0
+    """A Topology that is being deleted is looked at again this long after a flavor let go of it.  Source: Kueue."""
+
+    # --- work queues
+    reconcile_retry_base: float = 0.005
+    """First retry of a key whose reconcile failed; doubles.  Source: client-go's item rate limiter."""
+    reconcile_retry_max: float = 60.0
+    """Longest retry delay of a failing key.  client-go allows 1000 s, too long for a queue that people watch."""
+
+    # --- API server
+    api_call_timeout: float = 30.0
+    """One API call, all in all."""
+    watch_connect_timeout: float = 5.0
+    """Opening the connection of a watch."""
+    watch_read_timeout: float = 90.0
+    """A watch that brings nothing for so long is broken; bookmarks arrive about each minute."""
+    watch_retry_base: float = 0.5
+    """First pause before a broken watch is opened again; doubles, with jitter."""
+    watch_retry_max: float = 30.0
+    """Longest pause before a broken watch is opened again."""
+    watch_stale_after: float = 180.0
+    """Readiness fails when a watch brought neither event nor bookmark for so long: two read timeouts."""
+
+    # --- being seen
+    event_window: float = 360.0
+    """Equal events within this time become one series.  Source: client-go's event broadcaster, 6 minutes."""
+    event_series_interval: float = 10.0
+    """The count of a running event series is written at most this often."""
+    metrics_cache: float = 5.0
+    """A rendered metrics page is served again for this long."""
+    loop_probe_interval: float = 0.25
+    """How often the event loop's lag is measured."""
+    loop_lag_limit: float = 0.050
+    """A lag above this is logged: nothing may hold the loop longer."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Timings:
+        """The defaults with what `environ` (None: the process's own) overrides.
+
+        Raises:
+            ConfigError: an unknown KQUEUE_TIMING_ name or a bad value; all of them, one line each.
+        """
+        given = {k: v for k, v in (os.environ if environ is None else environ).items() if k.startswith(PREFIX)}
+        known = {PREFIX + f.name.upper(): f.name for f in fields(cls)}
+        values: dict[str, float] = {}
+        problems: list[str] = []
+        for variable in sorted(given):
+            if variable not in known:
+                problems.append(f"{variable}: unknown timing{nearest(variable, known)}")
+                continue
+            try:
+                values[known[variable]] = _seconds(given[variable], zero=known[variable] in _MAY_BE_ZERO)
+            except ValueError as e:
+                problems.append(f"{variable}: {e} (found {given[variable]!r})")
+        if any("unknown timing" in p for p in problems):
+            problems.append("known timings are " + ", ".join(sorted(known)))
+        if not problems:
+            timings = cls(**values)
+            problems = [f"{PREFIX}{low.upper()}: must not be above {PREFIX}{high.upper()}" for low, high in _ORDERED
+                        if getattr(timings, low) > getattr(timings, high)]  # fmt: skip
+        if problems:
+            raise ConfigError("; ".join(problems))
+        return timings
+
+
+_MAY_BE_ZERO = frozenset(
+    {
+        "queue_flush_window",
+        "status_refresh_window",
+        "ungater_window",
+        "foreign_pod_drain",
+        "node_event_window",
+        "topology_release_delay",
+        "metrics_cache",
+    }
+)
+_ORDERED = (
+    ("cycle_retry_base", "cycle_retry_max"),
+    ("second_pass_base", "second_pass_max"),
+    ("reconcile_retry_base", "reconcile_retry_max"),
+    ("watch_retry_base", "watch_retry_max"),
+)
+
+
+def _seconds(text: str, *, zero: bool) -> float:
+    plain = text.strip()
+    try:
+        seconds = float(plain) if plain.replace(".", "", 1).isdecimal() else parse_duration(plain).total_seconds()
+    except ValueError:
+        raise ValueError("must be seconds as a number (0.25) or a duration (250ms, 1m)") from None
+    if seconds < 0 or (seconds == 0 and not zero):
+        raise ValueError("must not be negative" if zero else "must be more than zero")
+    return seconds

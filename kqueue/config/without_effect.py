@@ -1,0 +1,71 @@
+"""Settings that are read and checked but that nothing acts on yet.  Giving one is answered with a warning.
+
+Whoever builds a feature takes its line out of here in the same commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kqueue.config.gates import GATES
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from kqueue.config.model import Configuration
+
+_PATHS = (
+    "admission_fair_sharing",
+    "controller.cache_sync_timeout",
+    "fair_sharing",
+    "integrations.external_frameworks",
+    "metrics.custom_labels",
+    "metrics.local_queue_metrics.local_queue_selector",
+    "multi_kueue",
+    "object_retention_policies",
+    "pprof_bind_address",
+    "resources",
+    "tls.curve_preferences",
+    "visibility_server",
+    "wait_for_pods_ready",
+)
+"""Sections and fields, in Python's names."""
+
+_FRAMEWORKS = frozenset({"batch/job"})
+"""Frameworks that are managed."""
+
+_GATES = frozenset({"LocalQueueMetrics"})
+"""Gates that something asks about."""
+
+
+def warnings(configuration: Configuration) -> list[str]:
+    """One sentence for every given setting that has no effect, in the order of the fields."""
+    found = [
+        f"{_in_file(configuration, path)}: accepted, but has no effect yet"
+        for path in _PATHS
+        if _given(configuration, path)
+    ]
+    for name in configuration.integrations.frameworks:
+        if name not in _FRAMEWORKS:
+            found.append(f"integrations.frameworks: {name} is accepted, but is not managed yet")
+    for name, on in configuration.feature_gates.items():
+        if name not in _GATES and name in GATES and on != GATES[name].on:
+            found.append(f"featureGates.{name}: accepted, but has no effect yet")
+    return found
+
+
+def _given(section: BaseModel, path: str) -> bool:
+    """Whether the file names `path` and says something else than the default."""
+    name, _, rest = path.partition(".")
+    if name not in section.model_fields_set:
+        return False
+    value = getattr(section, name)
+    if rest:
+        return value is not None and _given(value, rest)
+    return bool(value != type(section).model_fields[name].get_default(call_default_factory=True))
+
+
+def _in_file(section: BaseModel, path: str) -> str:
+    name, _, rest = path.partition(".")
+    alias = type(section).model_fields[name].alias or name
+    return f"{alias}.{_in_file(getattr(section, name), rest)}" if rest else alias

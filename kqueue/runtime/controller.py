@@ -1,0 +1,180 @@
+"""Runs one reconcile function over keys, and keeps one broken object from stopping the others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.errors import ApiError, ConflictError, KqueueError, TerminalError
+from kqueue.runtime.deadline import cancel_and_wait, within
+from kqueue.runtime.workqueue import WorkQueue
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a reconcile that went well asks for: to be called again in so many seconds; None waits for a change."""
+
+    requeue_after: float | None = None
+
+
+Reconcile = Callable[[str], Coroutine[Any, Any, Result]]
+"""Brings the world of one key into its wanted state.  Told the key only: it reads everything else afresh."""
+
+
+class Outcome(Enum):
+    """How one reconcile ended.  The value is its name in metrics (those of controller-runtime)."""
+
+    DONE = "success"
+    REQUEUED = "requeue_after"
+    CONFLICT = "conflict"
+    TERMINAL = "terminal_error"
+    FAILED = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileRecord:
+    """One reconcile that has ended."""
+
+    controller: str
+    key: str
+    outcome: Outcome
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Times in seconds."""
+
+    workers: int = 1
+    """Keys reconciled at the same time; one key never has two workers."""
+    timeout: float = 120.0
+    """One reconcile: room for a few API calls with their retries."""
+    retry_base: float = 0.005
+    """First pause after a failure; doubles."""
+    retry_max: float = 60.0
+    """Longest pause after failures."""
+    conflict_retry_max: float = 1.0
+    """Longest pause after conflicts: the watch brings the newer object within moments."""
+
+
+class Controller:
+    """Keys in, reconciles out.
+
+    A reconcile that raises
+    - `TerminalError` is logged and waits for a change of the object;
+    - `ConflictError` is tried again soon, without noise: somebody wrote first;
+    - anything else is tried again after a growing pause, and not before the server's `Retry-After`.
+    It never stops the controller, nor another key.
+
+    `run` may be cancelled (leadership lost) and called again: keys stay queued, also those that were being worked on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        clock: Clock,
+        settings: ControllerSettings | None = None,
+        chance: random.Random | None = None,
+        on_reconcile: Callable[[ReconcileRecord], None] | None = None,
+    ) -> None:
+        """`on_reconcile` is called after each reconcile; it must be quick and must not raise."""
+        self.name = name
+        self._reconcile, self._clock = reconcile, clock
+        self._settings = s = settings or ControllerSettings()
+        self.on_reconcile = on_reconcile
+        self.queue = WorkQueue(
+            clock=clock, retry_base=s.retry_base, retry_max=s.retry_max, chance=chance or random.Random()
+        )
+        self._running: asyncio.Future[None] | None = None
+
+    def enqueue(self, key: str, after: float = 0.0) -> None:
+        """Reconcile `key` soon, or in `after` seconds; many calls before it runs are one."""
+        self.queue.add_after(key, after)
+
+    async def run(self) -> None:
+        """Work until `stop` has drained the queue, or until cancelled."""
+        running = self._running = asyncio.ensure_future(self._run_workers())
+        try:
+            await asyncio.shield(running)
+        finally:
+            await cancel_and_wait(running)
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Take no more keys, finish what is ready; after `grace` seconds cancel what still runs."""
+        self.queue.shut_down()
+        running = self._running
+        if running is None:
+            return
+        try:
+            await within(self._clock, grace, _ended(running))
+        except TimeoutError:
+            _log.warning("controller cancelled before it had drained", controller=self.name, active=self.queue.active)
+            await cancel_and_wait(running)
+
+    async def _run_workers(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._settings.workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while (key := await self.queue.get()) is not None:
+            started = self._clock.monotonic()
+            try:
+                outcome = await self._reconcile_one(key)
+            except asyncio.CancelledError:
+                self.queue.add(key)  # cut off half-way: whoever runs next must look at it again
+                raise
+            finally:
+                self.queue.done(key)
+            if self.on_reconcile is not None:
+                took = self._clock.monotonic() - started
+                self.on_reconcile(ReconcileRecord(controller=self.name, key=key, outcome=outcome, seconds=took))
+
+    async def _reconcile_one(self, key: str) -> Outcome:
+        try:
+            result = await within(self._clock, self._settings.timeout, self._reconcile(key))
+        except TerminalError as e:
+            self.queue.forget(key)
+            _log.warning("reconcile gave up until a change", controller=self.name, key=key, error=str(e))
+            return Outcome.TERMINAL
+        except ConflictError as e:
+            self.queue.retry(key, cap=self._settings.conflict_retry_max)
+            _log.debug("reconcile met a newer object", controller=self.name, key=key, error=str(e))
+            return Outcome.CONFLICT
+        except Exception as e:  # noqa: BLE001 - the boundary that keeps one object's trouble from all others
+            self._retry_after_failure(key, e)
+            return Outcome.FAILED
+        self.queue.forget(key)
+        if result.requeue_after is None:
+            return Outcome.DONE
+        self.queue.add_after(key, result.requeue_after)
+        return Outcome.REQUEUED
+
+    def _retry_after_failure(self, key: str, error: Exception) -> None:
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        pause = self.queue.retry(key, at_least=asked or 0.0)
+        bug = not isinstance(error, KqueueError | TimeoutError)
+        _log.error(
+            "reconcile failed",
+            controller=self.name,
+            key=key,
+            error=str(error) or type(error).__name__,
+            failures=self.queue.failures(key),
+            retry_in_seconds=round(pause, 3),
+            exc_info=error if bug else None,
+        )
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    await asyncio.wait({task})

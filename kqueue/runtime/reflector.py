@@ -1,0 +1,470 @@
+"""Keeps a store true to what the API server has, through every kind of trouble.
+
+```
+  Empty ──► Streaming ── end of initial events ──► Watching ── closed ──► Listed ──► Watching ...
+    │           │ refused                              ▲
+    └───────► Paging ─┬─ last page ──► Listed ─────────┘
+                ▲     │
+                └─────┘ next page
+
+  after a failure, by way of Pausing:
+    410, or initial events that broke off     back to Empty
+    a page that failed                        the same page again
+    anything else                             Listed: resume at the last version
+```
+
+One state is one frozen value and one function, which returns the next state.  Between two syncs the store is only ever
+changed by events that are newer than what it holds; at the end of each sync what the server did not name is deleted,
+so deletions that happened while we were not looking are delivered too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.errors import (
+    ApiError,
+    ConfigError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    KqueueError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from kqueue.runtime.backoff import Backoff
+from kqueue.runtime.client import Client
+from kqueue.runtime.frame import Bookmark, Change, EventType, FrameDecoder, KubernetesObject, Unreadable
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import Handler, ObjectKey, Store, object_key
+from kqueue.runtime.stream import Stream
+
+T = TypeVar("T", bound=KubernetesObject)
+V = TypeVar("V")
+
+_TOMBSTONES = 4096
+"""Deletions remembered, so that an older event of a deleted object that comes late does not bring it back."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """Rhythm of a reflector; times in seconds."""
+
+    streaming: bool = True
+    """Ask for the initial state as a stream; servers that refuse are paged."""
+    page_size: int = 500
+    server_timeout: tuple[int, int] = (300, 600)
+    """The server is asked to end a watch after a time from this range, so that watches spread over servers."""
+    retry_base: float = 0.5
+    """First pause after a failure; doubles, with jitter."""
+    retry_max: float = 30.0
+    long_lived: float = 10.0
+    """A watch that lived so long is a healthy one: its end is no failure."""
+    yield_objects: int = 200
+    """Objects handled before the event loop gets a turn ..."""
+    yield_seconds: float = 0.010
+    """... unless this much time has passed before."""
+
+
+# --- states
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing is known, or what is known is in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """The initial events are coming in; `seen` are the keys that they have brought."""
+
+    stream: Stream
+    seen: set[ObjectKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """A list is being read; `token` leads to the next page and is empty for the first."""
+
+    token: str
+    seen: set[ObjectKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All is known as of the remembered version; no watch is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Events are coming in; the stream was opened at `since` (monotonic); `fruitful` once it brought something."""
+
+    stream: Stream
+    since: float
+    fruitful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pausing:
+    """Nothing for `seconds`, then on with `then`."""
+
+    seconds: float
+    then: State
+
+
+State = Empty | Streaming | Paging | Listed | Watching | Pausing
+
+
+@dataclass(slots=True)
+class WatchCounters:
+    """What a reflector has gone through since it started."""
+
+    syncs: int = 0
+    """Syncs begun: 1 is the first, more are lists after a 410 or a broken one."""
+    watches: int = 0
+    """Watches opened."""
+    failures: int = 0
+    """Attempts that ended in an error."""
+    events: int = 0
+    """Changes received."""
+    dropped: int = 0
+    """Events that were older than what we had: duplicated or reordered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which objects of a kind are watched.  `namespace` None means all; empty selectors match everything."""
+
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How much was done since the event loop last had a turn."""
+
+    objects: int = 0
+    since: float = field(default=-math.inf)
+
+
+class Reflector(Generic[T, V]):
+    """Lists and watches one kind and keeps `store` true to it.
+
+    `decode` is the struct that objects are read as; `view` turns it into the slim value that the store keeps.  An
+    object that cannot be read, or whose view raises, stays in the store as it was last readable and is named in
+    `unreadable`: one broken object does not stop the watch.
+
+    Handlers belong to the store (`store.subscribe`); they run at once, as each event is read.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: ResourceType,
+        *,
+        decode: type[T],
+        view: Callable[[T], V],
+        clock: Clock,
+        selection: Selection | None = None,
+        settings: WatchSettings | None = None,
+        chance: random.Random | None = None,
+        on_sync: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_sync` is called at the end of every sync, when the store equals the server's list."""
+        self.resource = resource
+        self.store: Store[V] = Store(str(resource))
+        self.synced = asyncio.Event()
+        """Set when the store has been true for the first time; stays set while a later sync runs."""
+        self.unreadable: dict[ObjectKey, str] = {}
+        """Objects on the server that we cannot read, and why."""
+        self.counters = WatchCounters()
+        self.state: State = Empty()
+        self._client, self._view, self._clock = client, view, clock
+        self._selection = selection or Selection()
+        self._settings = s = settings or WatchSettings()
+        self._chance = chance or random.Random()
+        self._on_sync = on_sync
+        self._decoder = FrameDecoder(decode)
+        self._backoff = Backoff(base=s.retry_base, cap=s.retry_max, chance=self._chance)
+        self._streaming, self._broken_streams = s.streaming, 0
+        self._version = ""
+        self._versions: dict[ObjectKey, int] = {}
+        self._tombstones: OrderedDict[ObjectKey, int] = OrderedDict()
+        self._alive_at = -math.inf
+        self._progress = _Progress()
+        self._what = f"watch {resource}"
+
+    def subscribe(self, handler: Handler[V]) -> None:
+        """Call `handler` with (old, new) on every change; the same as `store.subscribe`."""
+        self.store.subscribe(handler)
+
+    def age(self) -> float:
+        """Seconds since the server last gave a sign of life on this watch; infinite before the first."""
+        return self._clock.monotonic() - self._alive_at
+
+    async def run(self) -> None:
+        """Keep the store true until cancelled.  Ends for no other reason."""
+        try:
+            while True:
+                await self.step()
+        finally:
+            self._close_stream()
+
+    async def step(self) -> None:
+        """Do what the present state asks for and go to the next."""
+        try:
+            self.state = await self._next(self.state)
+        except KqueueError as e:
+            self.state = self._after_failure(self.state, e)
+        except Exception:  # noqa: BLE001 - a bug here must not leave the caches blind: start over, and say so
+            _log.exception("watch failed on a bug, it starts over", resource=str(self.resource))
+            self.counters.failures += 1
+            self._close_stream()
+            self.state = Pausing(self._backoff.next(), Empty())
+
+    async def _next(self, state: State) -> State:
+        match state:
+            case Empty():
+                return await self._begin()
+            case Streaming():
+                return await self._read_initial(state)
+            case Paging():
+                return await self._read_page(state)
+            case Listed():
+                return await self._open_watch()
+            case Watching():
+                return await self._read_watch(state)
+            case Pausing():
+                await self._clock.sleep(state.seconds)
+                return state.then
+
+    # --- one function per state
+
+    async def _begin(self) -> State:
+        self.counters.syncs += 1
+        self._tombstones.clear()
+        if not self._streaming:
+            return Paging("", set())
+        params = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        try:
+            return Streaming(await self._open(params), set())
+        except InvalidError as e:
+            _log.info("server cannot stream lists, they are paged", resource=str(self.resource), error=str(e))
+            self._streaming = False
+            return Paging("", set())
+
+    async def _read_initial(self, state: Streaming) -> State:
+        lines = await state.stream.lines()
+        if not lines:
+            raise UnreachableError(f"{self._what}: the stream ended before the initial events did")
+        ended = await self._handle(lines, state.seen)
+        return Watching(state.stream, self._clock.monotonic()) if ended else state
+
+    async def _read_page(self, state: Paging) -> State:
+        params = {"limit": str(self._settings.page_size), **self._selectors()}
+        if state.token:
+            params["continue"] = state.token
+        body = await self._client.list_page(self.resource, self._selection.namespace, params=params)
+        page = self._decoder.page(body, f"list {self.resource}")
+        self._alive_at = self._clock.monotonic()
+        for item in page.items:
+            self._take(Change(EventType.ADDED, item) if not isinstance(item, Unreadable) else item, state.seen)
+            await self._breathe()
+        if page.continue_token:
+            return Paging(page.continue_token, state.seen)
+        await self._finish_sync(page.version, state.seen)
+        return Listed()
+
+    async def _open_watch(self) -> State:
+        stream = await self._open({"resourceVersion": self._version})
+        return Watching(stream, self._clock.monotonic())
+
+    async def _read_watch(self, state: Watching) -> State:
+        lines = await state.stream.lines()
+        if lines:
+            await self._handle(lines, None)
+            return state if state.fruitful else replace(state, fruitful=True)
+        state.stream.close()
+        if self._was_healthy(state):
+            self._backoff.reset()
+            return Pausing(self._settings.retry_base * self._chance.random(), Listed())
+        return Pausing(self._backoff.next(), Listed())
+
+    def _after_failure(self, state: State, error: KqueueError) -> State:
+        """Where to go on after `error`: start over if the version is lost, else resume."""
+        self.counters.failures += 1
+        self._close_stream()
+        if isinstance(state, Watching) and self._was_healthy(state):
+            self._backoff.reset()
+        pause = self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
+        self._say(error, pause)
+        if _is_ahead_of_server(error):  # its history is another one: equal versions no longer mean equal objects
+            self._versions = dict.fromkeys(self._versions, -1)
+        match state:
+            case Paging() if not isinstance(error, GoneError):
+                return Pausing(pause, state)
+            case Listed() | Watching() if not isinstance(error, GoneError) and not _is_ahead_of_server(error):
+                return Pausing(pause, Listed())
+            case Streaming():
+                self._broken_streams += 1
+                if self._broken_streams >= 2:  # a server that ignores what it does not know never sends the end
+                    self._streaming = False
+        return Pausing(pause, Empty())
+
+    # --- underneath
+
+    def _selectors(self) -> Mapping[str, str]:
+        s = self._selection
+        wanted = {"labelSelector": s.label_selector, "fieldSelector": s.field_selector}
+        return {k: v for k, v in wanted.items() if v}
+
+    async def _open(self, params: Mapping[str, str]) -> Stream:
+        low, high = self._settings.server_timeout
+        seconds = str(self._chance.randint(low, high))
+        params = {"allowWatchBookmarks": "true", "timeoutSeconds": seconds, **self._selectors(), **params}
+        stream = await self._client.open_watch(self.resource, self._selection.namespace, params=params)
+        self.counters.watches += 1
+        self._alive_at = self._clock.monotonic()
+        return stream
+
+    async def _handle(self, lines: Sequence[bytes], seen: set[ObjectKey] | None) -> bool:
+        """Take in the events of `lines`; `seen` is None outside of a sync.  True if a sync has ended on the way."""
+        self._alive_at = self._clock.monotonic()
+        ended = False
+        for line in lines:
+            event = self._decoder.event(line, self._what)
+            if not isinstance(event, Bookmark):
+                self._take(event, seen)
+            elif event.initial_end and seen is not None:
+                await self._finish_sync(event.version, seen)
+                seen, ended = None, True
+            else:
+                self._advance(event.version)
+            await self._breathe()
+        return ended
+
+    def _take(self, event: Change[T] | Unreadable, seen: set[ObjectKey] | None) -> None:
+        """Take in one object."""
+        self.counters.events += 1
+        if isinstance(event, Unreadable):
+            namespace, name, given = event.namespace, event.name, event.version
+        else:
+            meta = event.object.metadata
+            namespace, name, given = meta.namespace, meta.name, meta.resource_version
+        key, version = object_key(namespace, name), _number(given)
+        if seen is None:
+            self._advance(given)
+        # A sync is the truth, whatever its versions are: a server restored from a backup has gone back in time.
+        if (seen is None or key in seen) and self._is_old(key, version, event.type):
+            self.counters.dropped += 1
+            return
+        if event.type is EventType.DELETED:
+            if seen is not None:
+                seen.discard(key)
+            self._bury(key, version)
+        else:
+            if seen is not None:
+                seen.add(key)
+            self._put(key, version, event)
+
+    def _is_old(self, key: ObjectKey, version: int, kind: EventType | None) -> bool:
+        """Whether what we hold is at least as new.  A deletion may carry the version of the last change."""
+        held = self._versions.get(key)
+        if held is None:
+            held = self._tombstones.get(key, -1)
+        return version < held or (version == held and kind is not EventType.DELETED)
+
+    def _put(self, key: ObjectKey, version: int, event: Change[T] | Unreadable) -> None:
+        if not isinstance(event, Unreadable) and self._versions.get(key) == version and key in self.store:
+            return  # a sync that names what we have already
+        self._versions[key] = version
+        self._tombstones.pop(key, None)
+        try:
+            if isinstance(event, Unreadable):
+                raise ValueError(event.problem)
+            view = self._view(event.object)
+        except Exception as e:  # noqa: BLE001 - any object may be broken in any way; the others must go on
+            self.unreadable[key] = str(e) or type(e).__name__
+            _log.error("object cannot be read, its last readable state is kept",
+                       resource=str(self.resource), key=key, error=self.unreadable[key])  # fmt: skip
+            return
+        self.unreadable.pop(key, None)
+        self.store.put(key, view)
+
+    def _bury(self, key: ObjectKey, version: int) -> None:
+        self._versions.pop(key, None)
+        self.unreadable.pop(key, None)
+        self._tombstones[key] = version
+        self._tombstones.move_to_end(key)
+        if len(self._tombstones) > _TOMBSTONES:
+            self._tombstones.popitem(last=False)
+        self.store.remove(key)
+
+    async def _finish_sync(self, version: str, seen: set[ObjectKey]) -> None:
+        """Delete what the server did not name, and remember how far it had come."""
+        for key in [key for key in self._versions if key not in seen]:
+            del self._versions[key]
+            self.unreadable.pop(key, None)
+            self.store.remove(key)
+            await self._breathe()
+        self._version = version
+        self._broken_streams = 0
+        self._backoff.reset()
+        first = not self.synced.is_set()
+        self.synced.set()
+        _log.info("watch synced", resource=str(self.resource), objects=len(self.store), first=first)
+        if self._on_sync is not None:
+            self._on_sync()
+
+    def _advance(self, version: str) -> None:
+        if _number(version) >= _number(self._version):
+            self._version = version
+
+    async def _breathe(self) -> None:
+        """Give the event loop a turn when enough was done since its last."""
+        p, now = self._progress, self._clock.monotonic()
+        p.objects += 1
+        if p.objects >= self._settings.yield_objects or now - p.since >= self._settings.yield_seconds:
+            await asyncio.sleep(0)
+            p.objects, p.since = 0, self._clock.monotonic()
+
+    def _was_healthy(self, state: Watching) -> bool:
+        """Whether the end of this watch is an ordinary one, after which the next is opened without much ado."""
+        return state.fruitful or self._clock.monotonic() - state.since >= self._settings.long_lived
+
+    def _close_stream(self) -> None:
+        if isinstance(self.state, Streaming | Watching):
+            self.state.stream.close()
+
+    def _say(self, error: KqueueError, pause: float) -> None:
+        facts = {"resource": str(self.resource), "error": str(error), "retry_in_seconds": round(pause, 3)}
+        if isinstance(error, ForbiddenError):
+            _log.error("watch is forbidden, grant list and watch on the resource", **facts)
+        elif isinstance(error, UnauthorizedError | ConfigError):
+            _log.error("watch has no valid credentials", **facts)
+        elif isinstance(error, GoneError):
+            _log.info("watch fell behind, it lists again", **facts)
+        else:
+            _log.warning("watch interrupted", **facts)
+
+
+def _is_ahead_of_server(error: KqueueError) -> bool:
+    """Whether the server has not reached the version that we ask for: it was restored from a backup."""
+    return "too large resource version" in str(error).lower()
+
+
+def _number(version: str) -> int:
+    """Resource versions compare as integers (KEP-5504); 0 for one that is none, which is then never newer."""
+    return int(version) if version.isdecimal() else 0

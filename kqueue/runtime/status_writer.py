@@ -1,0 +1,137 @@
+"""Read, decide, write: changes of one object's status that nobody else's write can undo or be undone by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from kqueue.errors import ConflictError, NotFoundError
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import ObjectKey, Store, split_key
+
+T = TypeVar("T")
+
+
+class StatusWriter(Generic[T]):
+    """Writes the status of objects of one kind by merge patch under the optimistic lock of their resource version.
+
+    Writes of one object go one after the other.  Each is made from the newest object known: the watch's, or the answer
+    to our own last write where that is newer.  A conflict is answered by reading the object afresh and asking again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: ResourceType,
+        *,
+        store: Store[T],
+        decode: type[T],
+        version_of: Callable[[T], str],
+        attempts: int = 5,
+    ) -> None:
+        """`version_of` reads an object's resource version; `attempts` bounds the tries after conflicts."""
+        self._client, self._resource, self._store = client, resource, store
+        self._decode, self._version_of, self._attempts = decode, version_of, attempts
+        self._ours: dict[ObjectKey, T] = {}
+        self._locks: dict[ObjectKey, tuple[asyncio.Lock, int]] = {}
+        store.subscribe(self._observe)
+
+    def newest(self, key: ObjectKey) -> T | None:
+        """The newest version known; None when the watch does not have the object."""
+        seen, ours = self._store.get(key), self._ours.get(key)
+        if seen is None or ours is None:
+            return seen
+        return ours if int(self._version_of(ours) or 0) > int(self._version_of(seen) or 0) else seen
+
+    async def write(
+        self,
+        key: ObjectKey,
+        change: Callable[[T], Mapping[str, Any] | None],
+        *,
+        lane: Lane = Lane.STATUS,
+        subresource: str | None = "status",
+    ) -> T | None:
+        """Apply `change` to the newest object; returns it as written.
+
+        `change` makes the patch and is asked again after a conflict.  None from it: nothing is written, None returned.
+        None is returned too when the object is gone.  Raises ConflictError when the tries are used up.
+        """
+        async with self._locked(key):
+            current = self.newest(key)
+            for _ in range(self._attempts):
+                if current is None:
+                    return None
+                patch = change(current)
+                if patch is None:
+                    return None
+                try:
+                    return await self._send(key, current, patch, lane, subresource)
+                except NotFoundError:
+                    return None
+                except ConflictError:
+                    current = await self._read(key, lane)
+            raise ConflictError(f"{self._resource} {key} changed faster than its status could be written", status=409)
+
+    async def _send(
+        self, key: ObjectKey, current: T, patch: Mapping[str, Any], lane: Lane, subresource: str | None
+    ) -> T:
+        namespace, name = split_key(key)
+        metadata = {**patch.get("metadata", {}), "resourceVersion": self._version_of(current)}
+        answer = await self._client.patch(
+            self._resource,
+            name,
+            {**patch, "metadata": metadata},
+            namespace or None,
+            subresource=subresource,
+            lane=lane,
+        )
+        written = msgspec.convert(answer, self._decode)
+        if key in self._store:
+            self._ours[key] = written
+        return written
+
+    async def _read(self, key: ObjectKey, lane: Lane) -> T | None:
+        namespace, name = split_key(key)
+        try:
+            return await self._client.get(self._resource, name, namespace or None, decode=self._decode, lane=lane)
+        except NotFoundError:
+            return None
+
+    def _observe(self, old: T | None, new: T | None) -> None:
+        """Forget our answer once the watch has caught up with it."""
+        del old
+        for key in [k for k, v in self._ours.items() if self._caught_up(k, v, new)]:
+            del self._ours[key]
+
+    def _caught_up(self, key: ObjectKey, ours: T, new: T | None) -> bool:
+        seen = self._store.get(key)
+        del new
+        return seen is None or int(self._version_of(seen) or 0) >= int(self._version_of(ours) or 0)
+
+    def _locked(self, key: ObjectKey) -> _KeyLock[T]:
+        return _KeyLock(self._locks, key)
+
+
+class _KeyLock(Generic[T]):
+    """One lock per key that exists only while somebody holds or waits for it."""
+
+    def __init__(self, locks: dict[ObjectKey, tuple[asyncio.Lock, int]], key: ObjectKey) -> None:
+        self._locks, self._key = locks, key
+
+    async def __aenter__(self) -> None:
+        lock, users = self._locks.get(self._key, (asyncio.Lock(), 0))
+        self._locks[self._key] = (lock, users + 1)
+        await lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        lock, users = self._locks[self._key]
+        lock.release()
+        if users == 1:
+            del self._locks[self._key]
+        else:
+            self._locks[self._key] = (lock, users - 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -31,12 +32,13 @@ class StatusWriter(Generic[T]):
         *,
         store: Store[T],
         decode: type[T],
+        key_of: Callable[[T], ObjectKey],
         version_of: Callable[[T], str],
         attempts: int = 5,
     ) -> None:
-        """`version_of` reads an object's resource version; `attempts` bounds the tries after conflicts."""
+        """`key_of` and `version_of` read an object's key and resource version; `attempts` bounds the tries."""
         self._client, self._resource, self._store = client, resource, store
-        self._decode, self._version_of, self._attempts = decode, version_of, attempts
+        self._decode, self._key_of, self._version_of, self._attempts = decode, key_of, version_of, attempts
         self._ours: dict[ObjectKey, T] = {}
         self._locks: dict[ObjectKey, tuple[asyncio.Lock, int]] = {}
         store.subscribe(self._observe)
@@ -103,35 +105,26 @@ class StatusWriter(Generic[T]):
             return None
 
     def _observe(self, old: T | None, new: T | None) -> None:
-        """Forget our answer once the watch has caught up with it."""
-        del old
-        for key in [k for k, v in self._ours.items() if self._caught_up(k, v, new)]:
+        """Forget our answer once the watch has caught up with it, or the object is gone."""
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        key = self._key_of(seen)
+        ours = self._ours.get(key)
+        if ours is not None and (new is None or int(self._version_of(new) or 0) >= int(self._version_of(ours) or 0)):
             del self._ours[key]
 
-    def _caught_up(self, key: ObjectKey, ours: T, new: T | None) -> bool:
-        seen = self._store.get(key)
-        del new
-        return seen is None or int(self._version_of(seen) or 0) >= int(self._version_of(ours) or 0)
-
-    def _locked(self, key: ObjectKey) -> _KeyLock[T]:
-        return _KeyLock(self._locks, key)
-
-
-class _KeyLock(Generic[T]):
-    """One lock per key that exists only while somebody holds or waits for it."""
-
-    def __init__(self, locks: dict[ObjectKey, tuple[asyncio.Lock, int]], key: ObjectKey) -> None:
-        self._locks, self._key = locks, key
-
-    async def __aenter__(self) -> None:
-        lock, users = self._locks.get(self._key, (asyncio.Lock(), 0))
-        self._locks[self._key] = (lock, users + 1)
-        await lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        lock, users = self._locks[self._key]
-        lock.release()
-        if users == 1:
-            del self._locks[self._key]
-        else:
-            self._locks[self._key] = (lock, users - 1)
+    @asynccontextmanager
+    async def _locked(self, key: ObjectKey) -> AsyncIterator[None]:
+        """One lock per key, which exists only while somebody holds or waits for it."""
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)

@@ -1,0 +1,449 @@
+"""What is believed now: quota trees, flavors, nodes, and who holds what.
+
+Fed by watch events through plain functions.  A decision is charged by `assumed` before it is written, and confirmed by
+the watch's echo; a write that fails takes it back.
+
+    pending ──assumed──► assumed ──echo──► reserved ──finished, evicted, deleted──► gone
+                 │                                                     ▲
+                 └── write failed: forgotten                           └── an echo of an older version changes nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core import quota
+from kqueue.core.quota import QuotaNode, Usage
+from kqueue.core.topology import NodeFacts, PodFacts
+from kqueue.core.workload import Admission, Flavor, QueueSpec, Snapshot, TopologyView
+from kqueue.errors import KqueueError
+from kqueue.state import from_api
+from kqueue.state.ledger import AssignedUsage, NodeLedger
+
+
+class AssumedTwiceError(KqueueError):
+    """The cache was asked to assume a workload that it already holds (a bug in the caller)."""
+
+    def __init__(self, workload: str, held_by: str) -> None:
+        super().__init__(f"{workload} is already held by ClusterQueue {held_by}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """One workload's hold on quota and domains."""
+
+    key: str
+    uid: str
+    local_queue: str
+    admission: Admission
+    requests: Mapping[str, Mapping[str, int]]
+    """Per pod set: what one pod requests, for the node ledger."""
+    admitted: bool
+    assumed: bool
+
+    @property
+    def queue(self) -> str:
+        """The ClusterQueue that holds it."""
+        return self.admission.queue
+
+
+@dataclass(frozen=True, slots=True)
+class Inactive:
+    """Why a ClusterQueue may not admit: the reason of its condition Active=False, and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A ClusterQueue as configured."""
+
+    wire: wire.ClusterQueue
+    spec: QueueSpec
+    quotas: Mapping[quota.FlavorResource, quota.Quota]
+    node: QuotaNode
+    problem: str = ""
+    """What in its spec cannot be read; empty when all is well."""
+
+
+@dataclass(slots=True)
+class _Trees:
+    """The quota nodes, rebuilt when a ClusterQueue or Cohort changes shape."""
+
+    queues: dict[str, QuotaNode] = field(default_factory=dict)
+    cohorts: dict[str, QuotaNode] = field(default_factory=dict)
+    in_cycle: set[str] = field(default_factory=set)
+    """ClusterQueues whose cohort tree has a cycle."""
+
+
+class Cache:
+    """Everything a cycle needs, true to what the watches have told so far."""
+
+    def __init__(self) -> None:
+        self.ledger = NodeLedger()
+        self.generation = 0
+        """Rises with every change that may change the outcome of a try."""
+        self._queues: dict[str, _Queue] = {}
+        self._cohorts: dict[str, wire.Cohort] = {}
+        self._flavors: dict[str, Flavor] = {}
+        self._topologies: dict[str, tuple[str, ...]] = {}
+        self._checks: dict[str, wire.AdmissionCheck] = {}
+        self._holdings: dict[str, Holding] = {}
+        self._trees = _Trees()
+
+    # --- configuration -----------------------------------------------------------------------------------------
+
+    def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
+        """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
+        self.generation += 1
+        if obj is None:
+            self._queues.pop(name, None)
+            self._rebuild()
+            return
+        old = self._queues.get(name)
+        if old is not None and old.wire.spec == obj.spec:
+            old.wire = obj
+            return
+        spec, quotas, problem = from_api.queue_spec(obj)
+        self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
+        self._rebuild()
+
+    def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
+        """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own."""
+        self.generation += 1
+        if obj is None:
+            self._cohorts.pop(name, None)
+        else:
+            self._cohorts[name] = obj
+        self._rebuild()
+
+    def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> None:
+        """A ResourceFlavor appeared, changed or (None) is gone."""
+        self.generation += 1
+        if obj is None:
+            self._flavors.pop(name, None)
+            self.ledger.on_flavor(name, None)
+            return
+        flavor = self._flavors[name] = from_api.flavor(obj)
+        self.ledger.on_flavor(name, flavor if flavor.topology is not None else None)
+
+    def on_topology(self, name: str, obj: wire.Topology | None) -> None:
+        """A Topology appeared, changed or (None) is gone.  The ledger counts the usage of its flavors again."""
+        self.generation += 1
+        if obj is None:
+            self._topologies.pop(name, None)
+            self.ledger.on_topology(name, None)
+            return
+        levels = self._topologies[name] = tuple(level.node_label for level in obj.spec.levels)
+        self.ledger.on_topology(name, levels)
+
+    def on_check(self, name: str, obj: wire.AdmissionCheck | None) -> None:
+        """An AdmissionCheck appeared, changed or (None) is gone."""
+        self.generation += 1
+        if obj is None:
+            self._checks.pop(name, None)
+        else:
+            self._checks[name] = obj
+
+    def on_node(self, name: str, facts: NodeFacts | None) -> bool:
+        """A node appeared, changed or (None) is gone.  True when that may change where pods fit."""
+        changed = self.ledger.on_node(name, facts)
+        self.generation += changed
+        return changed
+
+    def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
+        """A foreign pod took its place, changed or (None) left; the names of nodes on which it freed something."""
+        return frozenset(self.ledger.on_pod(key, facts))
+
+    # --- workloads ---------------------------------------------------------------------------------------------
+
+    def on_workload(self, key: str, obj: wire.Workload | None) -> bool:
+        """Follow a Workload's watch event.  True when it gave something back.
+
+        A reservation seen is charged (replacing what was assumed); a finished, inactive or deleted workload is
+        dropped at once; a pending one only if it was reserved, so that an event from before our write does not undo
+        what was assumed.
+        """
+        held = self._holdings.get(key)
+        if obj is None or from_api.is_over(obj):
+            return self._drop(key)
+        admission = from_api.admission(obj)
+        if admission is not None:
+            self._hold(
+                Holding(
+                    key=key,
+                    uid=obj.metadata.uid,
+                    local_queue=from_api.local_queue_key(obj),
+                    admission=admission,
+                    requests=from_api.requests_per_pod(obj),
+                    admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
+                    assumed=False,
+                )
+            )
+            return False
+        if held is not None and (not held.assumed or held.uid != obj.metadata.uid):
+            return self._drop(key)
+        return False
+
+    @contextmanager
+    def assumed(self, holding: Holding) -> Iterator[None]:
+        """Hold quota and domains for a decision that is being written; give them back if the block fails.
+
+        Cancellation counts as failure.  Raises AssumedTwiceError when the workload holds something already.
+        """
+        held = self._holdings.get(holding.key)
+        if held is not None:
+            raise AssumedTwiceError(holding.key, held.queue)
+        self._hold(holding)
+        try:
+            yield
+        except BaseException:
+            now = self._holdings.get(holding.key)
+            if now is not None and now.assumed:
+                self._drop(holding.key)
+            raise
+
+    def _hold(self, holding: Holding) -> None:
+        old = self._holdings.get(holding.key)
+        if old is None or old.admission != holding.admission:
+            self._drop(holding.key)
+            self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
+            self._charge_domains(holding)
+        self._holdings[holding.key] = holding
+
+    def _drop(self, key: str) -> bool:
+        holding = self._holdings.pop(key, None)
+        if holding is None:
+            return False
+        self.generation += 1
+        self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
+        self.ledger.remove_usage(key)
+        return True
+
+    def _charge_quota(self, queue: str, usage: Usage, *, sign: int) -> None:
+        node = self._trees.queues.get(queue)
+        if node is None:
+            return  # the ClusterQueue is gone; when it comes back the rebuild counts the holding
+        change = quota.add_usage if sign > 0 else quota.remove_usage
+        for column, amount in usage.items():
+            change(node, column, amount)
+
+    def _charge_domains(self, holding: Holding) -> None:
+        self.ledger.add_usage(
+            holding.key,
+            [
+                AssignedUsage(flavor=f, assignment=p.topology, requests=holding.requests.get(p.name, {}))
+                for p in holding.admission.pod_sets
+                if p.topology is not None
+                for f in sorted(set(p.flavors.values()))
+            ],
+        )
+
+    # --- quota trees -------------------------------------------------------------------------------------------
+
+    def _rebuild(self) -> None:
+        """Make the quota trees afresh from configuration and holdings."""
+        trees = self._trees = _Trees()
+        for name, queue in self._queues.items():
+            queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas)
+        for name, queue in self._queues.items():
+            cohort = queue.wire.spec.cohort_name
+            if cohort:
+                _link(trees.queues[name], self._cohort_node(cohort, trees))
+        for name in self._cohorts:
+            self._cohort_node(name, trees)
+        cyclic = self._cut_cycles(trees)
+        for holding in self._holdings.values():
+            node = trees.queues.get(holding.queue)
+            if node is not None:
+                node.usage = quota.total([node.usage, holding.admission.usage()])
+        for node in (*trees.cohorts.values(), *trees.queues.values()):
+            if node.parent is None:
+                quota.rebuild(node)
+        trees.in_cycle = {q.name for c in cyclic for q in trees.cohorts[c].walk() if not q.is_cohort}
+
+    def _cohort_node(self, name: str, trees: _Trees) -> QuotaNode:
+        known = trees.cohorts.get(name)
+        if known is not None:
+            return known
+        obj = self._cohorts.get(name)
+        quotas = from_api.quotas(obj.spec.resource_groups)[0] if obj is not None else {}
+        node = trees.cohorts[name] = QuotaNode(name, is_cohort=True, quotas=quotas)
+        if obj is not None and obj.spec.parent_name:
+            _link(node, self._cohort_node(obj.spec.parent_name, trees))
+        return node
+
+    @staticmethod
+    def _cut_cycles(trees: _Trees) -> set[str]:
+        """Unlink cohorts that are their own ancestor, so that walking ends; returns their names."""
+        cyclic: set[str] = set()
+        for name, node in trees.cohorts.items():
+            seen, above = {id(node)}, node.parent
+            while above is not None and id(above) not in seen:
+                seen.add(id(above))
+                above = above.parent
+            if above is node:
+                cyclic.add(name)
+        for name in cyclic:
+            node = trees.cohorts[name]
+            if node.parent is not None:
+                node.parent.children.remove(node)
+                node.parent = None
+        return cyclic
+
+    # --- views -------------------------------------------------------------------------------------------------
+
+    def snapshot(self, queues: Iterable[str]) -> Snapshot:
+        """What a cycle over heads of these ClusterQueues decides on; charging it does not touch the cache."""
+        wanted = set(queues)
+        inactive = {name: why.message for name in wanted if (why := self.inactive(name)) is not None}
+        specs: dict[str, QueueSpec] = {}
+        nodes: dict[str, QuotaNode] = {}
+        for name in wanted - inactive.keys():
+            queue = self._queues.get(name)
+            if queue is None:
+                continue
+            specs[name] = queue.spec
+            if name not in nodes:
+                nodes.update(quota.copy_tree(self._trees.queues[name].root))
+        topologies = {
+            flavor: TopologyView(capacity.tree.topology, capacity.tree, capacity)
+            for flavor, capacity in self.ledger.snapshot().items()
+        }
+        return Snapshot(
+            queues=specs, nodes=nodes, flavors=dict(self._flavors), topologies=topologies, inactive=inactive
+        )
+
+    def inactive(self, name: str) -> Inactive | None:
+        """Why the ClusterQueue may not admit; None when it may, or does not exist."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return None
+        obj = queue.wire
+        if obj.metadata.deletion_timestamp is not None:
+            return Inactive(names.REASON_TERMINATING, "it is being deleted")
+        if obj.spec.stop_policy != "None":
+            return Inactive(names.REASON_STOPPED, f"its stopPolicy is {obj.spec.stop_policy}")
+        if queue.problem:
+            return Inactive(names.REASON_UNKNOWN, queue.problem)
+        flavors = [f for group in queue.spec.groups for f in group.flavors]
+        missing = [f for f in flavors if f not in self._flavors]
+        if missing:
+            return Inactive(names.REASON_FLAVOR_NOT_FOUND, f"ResourceFlavor {_listed(missing)} not found; create it")
+        check = self._check_problem(obj)
+        if check is not None:
+            return check
+        return self._topology_problem(flavors) or self._cycle_problem(name)
+
+    def _check_problem(self, obj: wire.ClusterQueue) -> Inactive | None:
+        strategy = obj.spec.admission_checks_strategy
+        wanted = [rule.name for rule in strategy.admission_checks] if strategy is not None else []
+        missing = [name for name in wanted if name not in self._checks]
+        if missing:
+            return Inactive(
+                names.REASON_ADMISSION_CHECK_NOT_FOUND, f"AdmissionCheck {_listed(missing)} not found; create it"
+            )
+        idle = [n for n in wanted if not from_api.is_active(self._checks[n].status.conditions)]
+        if idle:
+            return Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, f"AdmissionCheck {_listed(idle)} is not active")
+        return None
+
+    def _topology_problem(self, flavors: Iterable[str]) -> Inactive | None:
+        missing = [
+            f"{topology} (flavor {name})"
+            for name in flavors
+            if (topology := self._flavors[name].topology) is not None and topology not in self._topologies
+        ]
+        if missing:
+            return Inactive(names.REASON_TOPOLOGY_NOT_FOUND, f"Topology {_listed(missing)} not found; create it")
+        return None
+
+    def _cycle_problem(self, name: str) -> Inactive | None:
+        if name in self._trees.in_cycle:
+            return Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
+        return None
+
+    def queue_names(self) -> list[str]:
+        """All known ClusterQueues."""
+        return list(self._queues)
+
+    def queue_spec(self, name: str) -> QueueSpec | None:
+        """A ClusterQueue as planning sees it; None when unknown."""
+        queue = self._queues.get(name)
+        return queue.spec if queue is not None else None
+
+    def queue_object(self, name: str) -> wire.ClusterQueue | None:
+        """The ClusterQueue as last seen; None when unknown."""
+        queue = self._queues.get(name)
+        return queue.wire if queue is not None else None
+
+    def is_topology_only(self, name: str) -> bool:
+        """Whether every flavor of the ClusterQueue has a topology, so that pods without a request are placed too."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return False
+        flavors = [self._flavors.get(f) for group in queue.spec.groups for f in group.flavors]
+        return all(f is not None and f.topology is not None for f in flavors)
+
+    def tree_of(self, name: str) -> list[str]:
+        """The ClusterQueues that share a root cohort with this one, itself included; empty when unknown."""
+        node = self._trees.queues.get(name)
+        return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
+
+    def queues_in_cohort(self, cohort: str) -> list[str]:
+        """The ClusterQueues of the tree that a cohort is part of."""
+        node = self._trees.cohorts.get(cohort)
+        return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
+
+    def queues_of_flavor(self, flavor: str) -> list[str]:
+        """The ClusterQueues that list a flavor."""
+        return [n for n, q in self._queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
+
+    def flavors_of_topology(self, topology: str) -> list[str]:
+        """The flavors that name a Topology."""
+        return [f.name for f in self._flavors.values() if f.topology == topology]
+
+    def node_of(self, name: str) -> QuotaNode | None:
+        """The ClusterQueue's live quota node, to be read only."""
+        return self._trees.queues.get(name)
+
+    def holding(self, key: str) -> Holding | None:
+        """What a workload holds; None when nothing."""
+        return self._holdings.get(key)
+
+    def holdings(self, queue: str | None = None) -> list[Holding]:
+        """All holdings, or those of one ClusterQueue."""
+        return [h for h in self._holdings.values() if queue is None or h.queue == queue]
+
+    def audit(self) -> list[str]:
+        """Rebuild what is derived and compare: one sentence per drift, empty when all agrees.  Heals quota."""
+        before = {n: dict(node.usage) for n, node in self._trees.queues.items()}
+        self._rebuild()
+        drifts = [
+            f"quota usage of ClusterQueue {name} was {_shown(before[name])}, is {_shown(node.usage)}"
+            for name, node in self._trees.queues.items()
+            if _nonzero(before.get(name, {})) != _nonzero(node.usage)
+        ]
+        return drifts + [str(drift) for drift in self.ledger.audit()]
+
+
+def _link(child: QuotaNode, parent: QuotaNode) -> None:
+    child.parent = parent
+    parent.children.append(child)
+
+
+def _listed(items: Iterable[str]) -> str:
+    return ", ".join(sorted(items))
+
+
+def _nonzero(usage: Mapping[quota.FlavorResource, int]) -> Usage:
+    return {column: amount for column, amount in usage.items() if amount}
+
+
+def _shown(usage: Mapping[quota.FlavorResource, int]) -> str:
+    return "; ".join(f"{amount} {column}" for column, amount in sorted(_nonzero(usage).items())) or "nothing"

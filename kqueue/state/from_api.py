@@ -1,0 +1,475 @@
+"""From what the watches bring to what the core decides on.  Pure; what cannot be read raises, naming its field."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import Condition, LabelSelector, ResourceList
+from kqueue.core.pod_requests import ContainerRequests, pod_requests
+from kqueue.core.quantity import parse_quantity
+from kqueue.core.quota import FlavorResource, Quota
+from kqueue.core.topology import (
+    NodeFacts,
+    NodeRules,
+    NodeTerm,
+    PodFacts,
+    PodSetRequest,
+    Requirement,
+    SliceLayer,
+    Taint,
+    Toleration,
+    TopologyAssignment,
+    TopologyRequest,
+    WeightedTerm,
+    decode,
+)
+from kqueue.core.workload import Admission, Flavor, Head, PodSet, PodSetAssignment, QueueSpec, ResourceGroup
+from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.state.queues import Pending
+
+_NO_TIME = datetime.fromtimestamp(0, UTC)
+
+
+# --- nodes and pods --------------------------------------------------------------------------------------------------
+
+
+def amounts(resources: ResourceList, path: str) -> dict[str, int]:
+    """Quantities as integers; cpu in milli, everything else in base units.
+
+    Raises InvalidObjectError for one that is no quantity or is negative.
+    """
+    out: dict[str, int] = {}
+    for resource, text in resources.items():
+        try:
+            value = parse_quantity(text, resource)
+        except ValueError as e:
+            raise InvalidObjectError("a quantity", [FieldError(f"{path}[{resource}]", str(e), text)]) from e
+        if value < 0:
+            problem = "a request must not be negative; write 0 or more"
+            raise InvalidObjectError("a quantity", [FieldError(f"{path}[{resource}]", problem, text)])
+        out[sys.intern(resource)] = value
+    return out
+
+
+def node_facts(node: wire_core.Node) -> NodeFacts:
+    """What placement knows of a node."""
+    ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+    return NodeFacts(
+        name=node.metadata.name,
+        labels={sys.intern(k): v for k, v in node.metadata.labels.items()},
+        allocatable=amounts(node.status.allocatable, "status.allocatable"),
+        taints=tuple(taint(t) for t in node.spec.taints),
+        ready=ready,
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangPod:
+    """A pod that kqueue places: what the ungater needs of it.
+
+    `index` holds the pod's labels that can number it; `gates` all its scheduling gates by name, in order.
+    """
+
+    key: str
+    uid: str
+    resource_version: str
+    workload: str
+    """namespace/name of the Workload it belongs to."""
+    pod_set: str
+    gates: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    labels: Mapping[str, str]
+    index_offset: str | None
+    terminal: bool
+    deleting: bool
+
+    @property
+    def gated(self) -> bool:
+        """Whether the topology gate still holds it."""
+        return names.TOPOLOGY_GATE in self.gates
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What is kept of any pod: at most one of the two is set."""
+
+    foreign: PodFacts | None = None
+    gang: GangPod | None = None
+
+
+_NOTHING = PodView()
+_shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
+"""Equal request tuples are kept once: thousands of pods of one DaemonSet share theirs."""
+
+
+def pod_view(pod: wire_core.Pod) -> PodView:
+    """The slim view of a pod: a place taken on a node, a member of a gang, or nothing that matters."""
+    meta = pod.metadata
+    terminal = pod.status.phase in ("Succeeded", "Failed")
+    if any(marker in meta.annotations for marker in names.TOPOLOGY_MARKER_ANNOTATIONS):
+        owner = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
+            names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
+        )
+        return PodView(gang=_gang_pod(pod, owner, terminal=terminal)) if owner else _NOTHING
+    if not pod.spec.node_name or terminal:
+        return _NOTHING
+    shape = tuple(sorted(template_requests(pod.spec, "spec").items()))
+    return PodView(foreign=PodFacts(node=sys.intern(pod.spec.node_name), requests=_shapes.setdefault(shape, shape)))
+
+
+def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:
+    meta = pod.metadata
+    pod_set = meta.labels.get(names.PODSET_LABEL) or meta.annotations.get(
+        names.TOPOLOGY_PODSET_ALIAS_ANNOTATION, names.DEFAULT_PODSET
+    )
+    return GangPod(
+        key=f"{meta.namespace}/{meta.name}",
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        workload=f"{meta.namespace}/{owner}",
+        pod_set=sys.intern(pod_set),
+        gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
+        node_selector=dict(pod.spec.node_selector),
+        labels=dict(meta.labels),
+        index_offset=meta.annotations.get(names.POD_INDEX_OFFSET_ANNOTATION),
+        terminal=terminal,
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def template_requests(spec: wire_core.PodSpec, path: str) -> dict[str, int]:
+    """What one pod of this spec requests in total, without `pods`."""
+
+    def read(container: wire_core.Container, where: str) -> ContainerRequests:
+        resources = container.resources
+        return ContainerRequests(
+            amounts(resources.requests, f"{where}.resources.requests"),
+            amounts(resources.limits, f"{where}.resources.limits"),
+            sidecar=container.restart_policy == "Always",
+        )
+
+    level = spec.resources
+    return pod_requests(
+        [read(c, f"{path}.containers[{i}]") for i, c in enumerate(spec.containers)],
+        [read(c, f"{path}.initContainers[{i}]") for i, c in enumerate(spec.init_containers)],
+        pod_level=None
+        if level is None
+        else ContainerRequests(
+            amounts(level.requests, f"{path}.resources.requests"), amounts(level.limits, f"{path}.resources.limits")
+        ),
+        overhead=amounts(spec.overhead, f"{path}.overhead"),
+    )
+
+
+def taint(t: wire_core.Taint) -> Taint:
+    """A taint as a value."""
+    return Taint(t.key, t.value, t.effect)
+
+
+def toleration(t: wire_core.Toleration) -> Toleration:
+    """A toleration as a value."""
+    return Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "")
+
+
+def node_rules(spec: wire_core.PodSpec) -> NodeRules:
+    """Which nodes a template accepts."""
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    return NodeRules(
+        selector=tuple(sorted(spec.node_selector.items())),
+        required=None if required is None else tuple(_term(t) for t in required.node_selector_terms),
+        tolerations=tuple(toleration(t) for t in spec.tolerations),
+        preferred=tuple(
+            WeightedTerm(p.weight, _term(p.preference)) for p in (affinity.preferred if affinity is not None else ())
+        ),
+    )
+
+
+def _term(t: wire_core.NodeSelectorTerm) -> NodeTerm:
+    return NodeTerm(
+        tuple(Requirement(r.key, r.operator, r.values) for r in t.match_expressions),
+        tuple(Requirement(r.key, r.operator, r.values) for r in t.match_fields),
+    )
+
+
+# --- queues and flavors ----------------------------------------------------------------------------------------------
+
+
+def flavor(obj: wire.ResourceFlavor) -> Flavor:
+    """A ResourceFlavor as a value."""
+    spec = obj.spec
+    return Flavor(
+        name=obj.metadata.name,
+        node_labels=dict(spec.node_labels),
+        taints=tuple(taint(t) for t in spec.node_taints),
+        tolerations=tuple(toleration(t) for t in spec.tolerations),
+        topology=spec.topology_name,
+    )
+
+
+def quotas(groups: Iterable[wire.ResourceGroup]) -> tuple[dict[FlavorResource, Quota], str]:
+    """Quota per column, and what cannot be read (empty: all can)."""
+    out: dict[FlavorResource, Quota] = {}
+    problems: list[str] = []
+    for g, group in enumerate(groups):
+        for f, flavor_quotas in enumerate(group.flavors):
+            for r, resource in enumerate(flavor_quotas.resources):
+                path = f"spec.resourceGroups[{g}].flavors[{f}].resources[{r}]"
+                try:
+                    out[FlavorResource(flavor_quotas.name, resource.name)] = _quota(resource, path)
+                except InvalidObjectError as e:
+                    problems += [str(error) for error in e.errors]
+    return out, "; ".join(problems)
+
+
+def _quota(resource: wire.ResourceQuota, path: str) -> Quota:
+    def read(value: str | int | None, field: str) -> int | None:
+        return None if value is None else amounts({resource.name: value}, f"{path}.{field}")[resource.name]
+
+    nominal = read(resource.nominal_quota, "nominalQuota")
+    return Quota(
+        nominal or 0,
+        read(resource.borrowing_limit, "borrowingLimit"),
+        read(resource.lending_limit, "lendingLimit"),
+    )
+
+
+def queue_spec(obj: wire.ClusterQueue) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
+    """A ClusterQueue as planning sees it, its quotas, and what cannot be read (empty: all can)."""
+    spec = obj.spec
+    columns, problem = quotas(spec.resource_groups)
+    fungibility, preemption = spec.flavor_fungibility, spec.preemption
+    return (
+        QueueSpec(
+            name=obj.metadata.name,
+            groups=tuple(
+                ResourceGroup(tuple(g.covered_resources), tuple(f.name for f in g.flavors))
+                for g in spec.resource_groups
+            ),
+            borrow_before_next_flavor=fungibility.when_can_borrow == "MayStopSearch",
+            preempt_before_next_flavor=fungibility.when_can_preempt == "MayStopSearch",
+            prefers_preemption=fungibility.preference == "PreemptionOverBorrowing",
+            reclaims_any=preemption.reclaim_within_cohort == "Any",
+            borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
+        ),
+        columns,
+        problem,
+    )
+
+
+def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """Whether labels match; None selects nothing, an empty selector everything."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    for rule in selector.match_expressions:
+        has = labels.get(rule.key)
+        match rule.operator:
+            case "In":
+                holds = has is not None and has in rule.values
+            case "NotIn":
+                holds = has is None or has not in rule.values
+            case "Exists":
+                holds = has is not None
+            case "DoesNotExist":
+                holds = has is None
+            case _:
+                holds = False
+        if not holds:
+            return False
+    return True
+
+
+# --- workloads -------------------------------------------------------------------------------------------------------
+
+
+def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """The condition of that type; None when it was never written."""
+    return next((c for c in conditions if c.type == kind), None)
+
+
+def condition_true(obj: wire.Workload, kind: str) -> bool:
+    """Whether the condition is there and True."""
+    found = condition(obj.status.conditions, kind)
+    return found is not None and found.status == "True"
+
+
+def is_active(conditions: Iterable[Condition]) -> bool:
+    """Whether the condition Active is True."""
+    found = condition(conditions, names.CONDITION_ACTIVE)
+    return found is not None and found.status == "True"
+
+
+def is_over(obj: wire.Workload) -> bool:
+    """Finished, or switched off by its user: it holds nothing."""
+    return condition_true(obj, names.CONDITION_FINISHED) or not obj.spec.active
+
+
+def workload_key(obj: wire.Workload) -> str:
+    """namespace/name."""
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
+
+
+def local_queue_key(obj: wire.Workload) -> str:
+    """namespace/name of the LocalQueue; the name may be empty."""
+    return f"{obj.metadata.namespace}/{obj.spec.queue_name or ''}"
+
+
+def is_queueable(obj: wire.Workload) -> bool:
+    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold."""
+    reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    return not (
+        is_over(obj)
+        or obj.metadata.deletion_timestamp is not None
+        or obj.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
+        or (reserved is not None and (reserved.status == "True" or reserved.reason == names.REASON_ON_HOLD))
+    )
+
+
+def queue_time(obj: wire.Workload) -> datetime:
+    """The time that orders it among equals: creation, or the eviction that moved it back."""
+    evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
+    moves_back = (names.REASON_PODS_READY_TIMEOUT, names.REASON_ADMISSION_CHECK)
+    if evicted is not None and evicted.status == "True" and evicted.reason in moves_back:
+        return evicted.last_transition_time or _NO_TIME
+    return obj.metadata.creation_timestamp or _NO_TIME
+
+
+def pending(obj: wire.Workload) -> Pending:
+    """What the queues know of a waiting workload."""
+    requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
+    evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
+    state = obj.status.requeue_state
+    shape = _digest([obj.spec.priority or 0, obj.spec.pod_sets])
+    version = _digest(
+        [
+            obj.metadata.generation,
+            [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
+            obj.status.reclaimable_pods,
+        ]
+    )
+    return Pending(
+        key=workload_key(obj),
+        uid=obj.metadata.uid,
+        local_queue=local_queue_key(obj),
+        priority=obj.spec.priority or 0,
+        timestamp=queue_time(obj),
+        shape=shape,
+        version=version,
+        not_before=state.requeue_at if state is not None else None,
+        on_hold=requeued is not None and requeued.status == "False",
+    )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:16]
+
+
+def head(obj: wire.Workload, *, queue: str, topology_only: bool, last_tried: Mapping[tuple[str, str], int]) -> Head:
+    """A pending workload as the planner tries it.
+
+    `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
+    Raises InvalidObjectError when its requests cannot be read.
+    """
+    return Head(
+        key=workload_key(obj),
+        uid=obj.metadata.uid,
+        queue=queue,
+        priority=obj.spec.priority or 0,
+        timestamp=queue_time(obj),
+        pod_sets=tuple(_pod_set(p, obj, i, implied=topology_only) for i, p in enumerate(obj.spec.pod_sets)),
+        last_tried=last_tried,
+    )
+
+
+def _pod_set(p: wire.PodSet, obj: wire.Workload, index: int, *, implied: bool) -> PodSet:
+    requests = template_requests(p.template.spec, f"spec.podSets[{index}].template.spec")
+    reclaimed = next((r.count for r in obj.status.reclaimable_pods if r.name == p.name), 0)
+    topology = topology_request(p.topology_request)
+    asks = _asks(topology)
+    return PodSet(
+        request=PodSetRequest(
+            name=p.name,
+            count=max(0, p.count - reclaimed),
+            requests=requests,
+            topology=topology if asks else replace(topology, implied=implied),
+            group=p.topology_request.pod_set_group_name if p.topology_request is not None else None,
+            rules=node_rules(p.template.spec),
+        ),
+        quota_requests=requests,
+        asks_topology=asks,
+    )
+
+
+def topology_request(request: wire.TopologyRequest | None) -> TopologyRequest:
+    """The part of a topology request that decides placement."""
+    if request is None:
+        return TopologyRequest()
+    slices = tuple(SliceLayer(c.topology, c.size) for c in request.podset_slice_required_topology_constraints)
+    if not slices and request.pod_set_slice_required_topology:
+        slices = (SliceLayer(request.pod_set_slice_required_topology, request.pod_set_slice_size or 0),)
+    return TopologyRequest(
+        required=request.required, preferred=request.preferred, unconstrained=request.unconstrained, slices=slices
+    )
+
+
+def _asks(request: TopologyRequest) -> bool:
+    return bool(request.required or request.preferred or request.slices) or request.unconstrained is not None
+
+
+def requests_per_pod(obj: wire.Workload) -> dict[str, dict[str, int]]:
+    """Per pod set, what one pod requests; pod sets that cannot be read count as requesting nothing."""
+    out: dict[str, dict[str, int]] = {}
+    for i, p in enumerate(obj.spec.pod_sets):
+        try:
+            out[p.name] = template_requests(p.template.spec, f"spec.podSets[{i}].template.spec")
+        except InvalidObjectError:
+            out[p.name] = {}
+    return out
+
+
+def admission(obj: wire.Workload) -> Admission | None:
+    """What the workload holds by its status; None without a reservation."""
+    stored = obj.status.admission
+    if stored is None or not condition_true(obj, names.CONDITION_QUOTA_RESERVED):
+        return None
+    counts = {p.name: p.count for p in obj.spec.pod_sets}
+    reclaimed = {r.name: r.count for r in obj.status.reclaimable_pods}
+    return Admission(
+        queue=stored.cluster_queue,
+        pod_sets=tuple(
+            _assigned(a, counts.get(a.name, 0), reclaimed.get(a.name, 0)) for a in stored.pod_set_assignments
+        ),
+    )
+
+
+def _assigned(a: wire.PodSetAssignment, spec_count: int, reclaimed: int) -> PodSetAssignment:
+    count = spec_count if a.count is None else a.count
+    usage = amounts(a.resource_usage, f"status.admission.podSetAssignments[{a.name}].resourceUsage")
+    needed = spec_count - reclaimed
+    if count > 0 and needed < count:  # finished pods have given their quota back
+        usage = {r: v // count * max(0, needed) for r, v in usage.items()}
+    return PodSetAssignment(
+        name=a.name,
+        flavors=dict(a.flavors),
+        usage={r: v for r, v in usage.items() if r in a.flavors},
+        count=count,
+        topology=None if a.topology_assignment is None else assignment(a.topology_assignment),
+    )
+
+
+def assignment(stored: wire.TopologyAssignment) -> TopologyAssignment:
+    """The assignment that a status holds."""
+    return decode(msgspec.to_builtins(stored))

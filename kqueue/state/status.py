@@ -1,0 +1,311 @@
+"""A Workload's status: each transition as a pure function from the Workload to a merge patch.
+
+Merge patches replace lists, so every patch that touches a condition carries all conditions; the writer adds the
+resource version, and a patch made from an older object is refused and made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import Condition
+from kqueue.core.quantity import format_quantity
+from kqueue.core.topology import encode
+from kqueue.core.workload import Admission
+from kqueue.state import from_api
+
+Patch = dict[str, Any]
+
+MESSAGE_BYTES = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When a change is written."""
+
+    now: datetime
+
+    @property
+    def text(self) -> str:
+        """As it stands in an object: whole seconds, UTC."""
+        return self.now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
+    """The message in at most `limit` bytes; a cut one ends in a space and three dots."""
+    raw = message.encode()
+    if len(raw) <= limit:
+        return message
+    return raw[: limit - 4].decode(errors="ignore") + " ..."
+
+
+class Conditions:
+    """The conditions of one object being changed.  `patch` tells whether anything did."""
+
+    def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
+        self._before = {c.type: msgspec.to_builtins(c) for c in before}
+        self._after: dict[str, Patch] = dict(self._before)
+        self._generation, self._stamp = generation, stamp
+
+    def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
+        """Write one condition; its transition time moves only when the status does."""
+        old = self._after.get(kind)
+        value = "True" if status else "False"
+        moved = old is None or old["status"] != value
+        new = {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": cut(message),
+            "lastTransitionTime": self._stamp.text if moved or old is None else old["lastTransitionTime"],
+            "observedGeneration": self._generation,
+        }
+        same = old is not None and all(old.get(k) == new[k] for k in ("status", "reason", "message"))
+        if not same:
+            self._after[kind] = new
+
+    def status(self, kind: str) -> str:
+        """`True`, `False`, or empty when there is no such condition."""
+        return str(self._after.get(kind, {}).get("status", ""))
+
+    def reason(self, kind: str) -> str:
+        """The reason, empty when there is no such condition."""
+        return str(self._after.get(kind, {}).get("reason", ""))
+
+    def remove(self, kind: str) -> None:
+        """Take a condition away."""
+        self._after.pop(kind, None)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from before."""
+        return self._after != self._before
+
+    def list(self) -> list[Patch]:
+        """All conditions, to be written."""
+        return list(self._after.values())
+
+
+Change = Callable[[wire.Workload], Patch | None]
+"""Makes a status patch from the newest object; None when there is nothing to write any more."""
+
+
+def _conditions(obj: wire.Workload, stamp: Stamp) -> Conditions:
+    return Conditions(obj.status.conditions, generation=obj.metadata.generation, stamp=stamp)
+
+
+def _status(conditions: Conditions, **fields: Any) -> Patch | None:
+    if not conditions.changed and not fields:
+        return None
+    return {"status": {**fields, "conditions": conditions.list()}}
+
+
+def _sync_admitted(conditions: Conditions, obj: wire.Workload, *, queue: str) -> None:
+    """Admitted is True exactly when quota is reserved and every check is ready."""
+    if conditions.status(names.CONDITION_QUOTA_RESERVED) != "True":
+        conditions.set(
+            names.CONDITION_ADMITTED,
+            status=False,
+            reason=names.REASON_NO_RESERVATION,
+            message="The workload has no quota reservation",
+        )
+    elif any(check.state != "Ready" for check in obj.status.admission_checks):
+        waiting = sorted(check.name for check in obj.status.admission_checks if check.state != "Ready")
+        conditions.set(
+            names.CONDITION_ADMITTED,
+            status=False,
+            reason=names.REASON_UNSATISFIED_ADMISSION_CHECKS,
+            message=f"Waiting for admission checks {', '.join(waiting)}",
+        )
+    else:
+        conditions.set(
+            names.CONDITION_ADMITTED,
+            status=True,
+            reason=names.REASON_ADMITTED,
+            message=f"Admitted by ClusterQueue {queue}",
+        )
+
+
+def admission_json(admission: Admission) -> Patch:
+    """The admission as it stands in the status."""
+    out = []
+    for pod_set in admission.pod_sets:
+        entry: Patch = {
+            "name": pod_set.name,
+            "flavors": dict(pod_set.flavors),
+            "resourceUsage": {r: format_quantity(v, r) for r, v in pod_set.usage.items()},
+            "count": pod_set.count,
+        }
+        if pod_set.topology is not None and pod_set.topology.domains:
+            entry["topologyAssignment"] = encode(pod_set.topology)
+        out.append(entry)
+    return {"clusterQueue": admission.queue, "podSetAssignments": out}
+
+
+def reserve(obj: wire.Workload, admission: Admission, *, checks: bool, stamp: Stamp) -> Patch | None:
+    """Reserve quota and, when no admission checks are to be waited for, admit: one patch.
+
+    None when the workload cannot be admitted any more: over, deleted, gated or reserved meanwhile.
+    """
+    if not from_api.is_queueable(obj):
+        return None
+    conditions = _conditions(obj, stamp)
+    conditions.set(
+        names.CONDITION_QUOTA_RESERVED,
+        status=True,
+        reason=names.REASON_QUOTA_RESERVED,
+        message=f"Quota reserved in ClusterQueue {admission.queue}",
+    )
+    for kind in (names.CONDITION_EVICTED, names.CONDITION_PREEMPTED, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
+        before = from_api.condition(obj.status.conditions, kind)
+        if before is not None and before.status == "True":
+            conditions.set(
+                kind, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"Previously: {before.message}"
+            )
+    if not checks:
+        _sync_admitted(conditions, obj, queue=admission.queue)
+    fields: Patch = {"admission": admission_json(admission)}
+    if obj.status.resource_requests:
+        fields["resourceRequests"] = None
+    return _status(conditions, **fields)
+
+
+def wait(
+    obj: wire.Workload,
+    *,
+    reason: str,
+    message: str,
+    stamp: Stamp,
+    requests: Mapping[str, Mapping[str, int]] | None = None,
+) -> Patch | None:
+    """Say why a pending workload waits; None when that stands there already or it no longer waits."""
+    if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) or from_api.condition_true(
+        obj, names.CONDITION_FINISHED
+    ):
+        return None
+    conditions = _conditions(obj, stamp)
+    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
+    _sync_admitted(conditions, obj, queue="")
+    if not conditions.changed:
+        return None
+    fields: Patch = {}
+    if requests is not None:
+        fields["resourceRequests"] = [
+            {"name": name, "resources": {r: format_quantity(v, r) for r, v in totals.items()}}
+            for name, totals in requests.items()
+        ]
+    return _status(conditions, **fields)
+
+
+def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, requeued: bool | None) -> Patch | None:
+    """Take the reservation away: quota is free from here on.
+
+    `requeued` writes the condition Requeued with the eviction's reason (None leaves it alone).
+    """
+    if obj.status.admission is None and not from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED):
+        return None
+    conditions = _conditions(obj, stamp)
+    evicted = from_api.condition(obj.status.conditions, names.CONDITION_EVICTED)
+    if requeued is not None and evicted is not None:
+        conditions.set(names.CONDITION_REQUEUED, status=requeued, reason=evicted.reason, message=evicted.message)
+    fields: Patch = {"admission": None}
+    admitted = from_api.condition(obj.status.conditions, names.CONDITION_ADMITTED)
+    if admitted is not None and admitted.status == "True" and admitted.last_transition_time is not None:
+        ran = int((stamp.now - admitted.last_transition_time).total_seconds())
+        before = obj.status.accumulated_past_execution_time_seconds or 0
+        fields["accumulatedPastExecutionTimeSeconds"] = before + max(0, ran)
+    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
+    _sync_admitted(conditions, obj, queue="")
+    return _status(conditions, **fields)
+
+
+def evict(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
+    """Mark a workload as evicted; its admission stays until its pods are gone.  None when it is evicted already."""
+    if from_api.condition_true(obj, names.CONDITION_EVICTED) or from_api.condition_true(obj, names.CONDITION_FINISHED):
+        return None
+    conditions = _conditions(obj, stamp)
+    conditions.set(names.CONDITION_EVICTED, status=True, reason=reason, message=message)
+    counts = {(e.reason, e.underlying_cause): e.count for e in _evictions(obj)}
+    counts[reason, ""] = counts.get((reason, ""), 0) + 1
+    fields: Patch = {
+        "schedulingStats": {
+            "evictions": [{"reason": r, "underlyingCause": c, "count": n} for (r, c), n in counts.items()]
+        }
+    }
+    if obj.status.admission_checks:
+        fields["admissionChecks"] = [_reset_check(check, stamp) for check in obj.status.admission_checks]
+    if obj.status.unhealthy_nodes:
+        fields["unhealthyNodes"] = None
+    return _status(conditions, **fields)
+
+
+def _evictions(obj: wire.Workload) -> tuple[wire.EvictionCount, ...]:
+    stats = obj.status.scheduling_stats
+    return stats.evictions if stats is not None else ()
+
+
+def _reset_check(check: wire.AdmissionCheckState, stamp: Stamp) -> Patch:
+    if check.state == "Pending":
+        return dict(msgspec.to_builtins(check))
+    out: Patch = {
+        "name": check.name,
+        "state": "Pending",
+        "lastTransitionTime": stamp.text,
+        "message": f"Reset by an eviction; it was {check.state}",
+    }
+    if check.requeue_after_seconds is not None:
+        out["requeueAfterSeconds"] = check.requeue_after_seconds
+    if check.state == "Retry":
+        out["retryCount"] = (check.retry_count or 0) + 1
+    return out
+
+
+def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
+    """The workload has come to its end; None when that stands there already."""
+    if from_api.condition_true(obj, names.CONDITION_FINISHED):
+        return None
+    conditions = _conditions(obj, stamp)
+    conditions.set(names.CONDITION_FINISHED, status=True, reason=reason, message=message)
+    return _status(conditions)
+
+
+def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None:
+    """Keep the condition PodsReady true to the job; None when it is."""
+    conditions = _conditions(obj, stamp)
+    now = (conditions.status(names.CONDITION_PODS_READY), conditions.reason(names.CONDITION_PODS_READY))
+    admitted = conditions.status(names.CONDITION_ADMITTED) == "True"
+    recovering = now[1] in (names.REASON_WAIT_FOR_RECOVERY, names.REASON_RECOVERED)
+    if admitted and ready:
+        reason = names.REASON_RECOVERED if recovering else names.REASON_STARTED
+        message = "All pods were ready or succeeded since the workload was admitted"
+    elif admitted and (now[0] == "True" or now[1] == names.REASON_WAIT_FOR_RECOVERY):
+        reason, message = names.REASON_WAIT_FOR_RECOVERY, "At least one pod has failed, waiting for recovery"
+    else:
+        reason, message = names.REASON_WAIT_FOR_START, "Not all pods are ready or succeeded"
+    wanted = ("True" if admitted and ready else "False", reason)
+    if wanted == now:
+        return None
+    conditions.set(names.CONDITION_PODS_READY, status=wanted[0] == "True", reason=reason, message=message)
+    return _status(conditions)
+
+
+def requeue(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
+    """The cause that kept an evicted workload out of the queue is gone: Requeued=True."""
+    conditions = _conditions(obj, stamp)
+    conditions.set(names.CONDITION_REQUEUED, status=True, reason=reason, message=message)
+    return _status(conditions) if conditions.changed else None
+
+
+def sync_admitted(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
+    """Bring Admitted in line with reservation and checks; None when it is."""
+    conditions = _conditions(obj, stamp)
+    queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""
+    _sync_admitted(conditions, obj, queue=queue)
+    return _status(conditions) if conditions.changed else None

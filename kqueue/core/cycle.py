@@ -34,6 +34,8 @@ class Outcome(StrEnum):
     """It fitted when the cycle began; an earlier entry took the room."""
     REFUSED = "Refused"
     """Its queue may not admit now."""
+    BROKEN = "Broken"
+    """Planning it failed on a bug; the others of the cycle went on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ class Wait:
     reason: WaitReason
     blockers: tuple[Blocker, ...]
     last_tried: LastTried = field(default_factory=dict)
+    error: Exception | None = None
+    """The bug, for BROKEN."""
 
     @property
     def has_more_flavors(self) -> bool:
@@ -88,12 +92,33 @@ def plan(snapshot: Snapshot, heads: Sequence[Head]) -> Iterator[Decision]:
     """
     entries: list[_Entry] = []
     for head in heads:
-        if head.queue in snapshot.queues:
-            entries.append(_nominate(head, snapshot))
-        else:
+        if head.queue not in snapshot.queues:
             yield _refusal(head, snapshot)
+            continue
+        try:
+            entries.append(_nominate(head, snapshot))
+        except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            yield _broken(head, e)
     for entry in sorted(entries, key=_order):
-        yield _process(entry, snapshot)
+        try:
+            decision = _process(entry, snapshot)
+        except Exception as e:  # noqa: BLE001 - as above
+            decision = _broken(entry.head, e)
+        yield decision
+
+
+def _broken(head: Head, error: Exception) -> Wait:
+    blocker = Blocker(
+        kind=BlockerKind.REQUESTS,
+        detail=f"planning this workload failed on a bug in kqueue ({type(error).__name__}: {error}); please report it",
+    )
+    return Wait(
+        head=head,
+        outcome=Outcome.BROKEN,
+        reason=WaitReason.PENDING_EVALUATION,
+        blockers=(blocker,),
+        error=error,
+    )
 
 
 def _refusal(head: Head, snapshot: Snapshot) -> Wait:

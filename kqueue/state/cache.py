@@ -208,6 +208,22 @@ class Cache:
                 self._drop(holding.key)
             raise
 
+    def fits(self, admission: Admission) -> bool:
+        """Whether the live cache still has the quota and the domains of a decision made on an older snapshot."""
+        node = self._trees.queues.get(admission.queue)
+        if node is None or self.inactive(admission.queue) is not None:
+            return False
+        if any(v > max(0, quota.available(node, column)) for column, v in admission.usage().items()):
+            return False
+        return all(
+            (capacity := self.ledger.capacity(flavor)) is not None
+            and all(capacity.tree.leaf_of(domain.values) is not None for domain in pod_set.topology.domains)
+            for pod_set in admission.pod_sets
+            if pod_set.topology is not None
+            for flavor in set(pod_set.flavors.values())
+            if self._flavors[flavor].topology is not None
+        )
+
     def _hold(self, holding: Holding) -> None:
         old = self._holdings.get(holding.key)
         if old is None or old.admission != holding.admission:

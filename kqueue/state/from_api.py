@@ -102,13 +102,13 @@ class GangPod:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What is kept of any pod: at most one of the two is set."""
+    """What is kept of any pod: its key, and at most one of the two."""
 
+    key: str
     foreign: PodFacts | None = None
     gang: GangPod | None = None
 
 
-_NOTHING = PodView()
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
 """Equal request tuples are kept once: thousands of pods of one DaemonSet share theirs."""
 
@@ -116,16 +116,19 @@ _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
 def pod_view(pod: wire_core.Pod) -> PodView:
     """The slim view of a pod: a place taken on a node, a member of a gang, or nothing that matters."""
     meta = pod.metadata
+    key = sys.intern(f"{meta.namespace}/{meta.name}")
     terminal = pod.status.phase in ("Succeeded", "Failed")
     if any(marker in meta.annotations for marker in names.TOPOLOGY_MARKER_ANNOTATIONS):
         owner = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
             names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
         )
-        return PodView(gang=_gang_pod(pod, owner, terminal=terminal)) if owner else _NOTHING
+        return PodView(key, gang=_gang_pod(pod, owner, terminal=terminal) if owner else None)
     if not pod.spec.node_name or terminal:
-        return _NOTHING
+        return PodView(key)
     shape = tuple(sorted(template_requests(pod.spec, "spec").items()))
-    return PodView(foreign=PodFacts(node=sys.intern(pod.spec.node_name), requests=_shapes.setdefault(shape, shape)))
+    return PodView(
+        key, foreign=PodFacts(node=sys.intern(pod.spec.node_name), requests=_shapes.setdefault(shape, shape))
+    )
 
 
 def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:

@@ -1,0 +1,207 @@
+"""How watch events change the cache and the queues, and whom they wake.
+
+Handlers are plain functions that run as each event is read, so cache and queues are never half changed.  What frees
+or changes capacity asks for a flush of the ClusterQueues that it can help; flushes of one window are done together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+import structlog
+
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.core.topology import NodeFacts
+from kqueue.state import from_api
+from kqueue.state.cache import Cache, Holding
+from kqueue.state.from_api import PodView
+from kqueue.state.queues import Pending, Queues, Strategy
+
+_log = structlog.get_logger(__name__)
+
+
+class Window:
+    """Collects names and hands them over together, `seconds` after the first."""
+
+    def __init__(self, clock: Clock, seconds: float, act: Callable[[frozenset[str]], None]) -> None:
+        self._clock, self._seconds, self._act = clock, seconds, act
+        self._names: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, names: Iterable[str]) -> None:
+        """Put names into the open window, or open one."""
+        self._names.update(names)
+        if self._names and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        await self._clock.sleep(self._seconds)
+        names, self._names = frozenset(self._names), set()
+        self._act(names)
+
+    async def close(self) -> None:
+        """Drop what is collected."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class Intake:
+    """Keeps cache and queues true to the watches."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queues: Queues,
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
+        wake: Callable[[], None],
+        clock: Clock,
+        flush_window: float = 1.0,
+        foreign_drain: float = 10.0,
+    ) -> None:
+        """`wake` tells the scheduling loop; the windows are seconds."""
+        self._cache, self._queues, self._wake = cache, queues, wake
+        self._namespace_labels = namespace_labels
+        self._flushes = Window(clock, flush_window, self._flush)
+        self._freed_nodes = Window(clock, foreign_drain, self._drain)
+
+    async def close(self) -> None:
+        """Stop the windows."""
+        await self._flushes.close()
+        await self._freed_nodes.close()
+
+    # --- workloads ---------------------------------------------------------------------------------------------
+
+    def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        """Reserved, pending, over or gone."""
+        seen = new if new is not None else old
+        assert seen is not None
+        key = from_api.workload_key(seen)
+        held = self._cache.holding(key)
+        gave_back = self._cache.on_workload(key, new)
+        if new is None or from_api.is_over(new):
+            self._queues.delete(key)
+            self._help_others(seen, held)
+            return
+        if gave_back:
+            self._help_others(seen, held)
+        if not from_api.is_queueable(new):
+            self._queues.delete(key)
+        elif self._cache.holding(key) is None:
+            self._queues.push(from_api.pending(new))
+
+    def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
+        """Whoever the freed quota or the freed nodes can help is tried again."""
+        queue = self._queues.cluster_queue_of(from_api.local_queue_key(obj))
+        helped = set(self._cache.tree_of(queue)) if queue is not None else set()
+        if held is not None:
+            helped.update(self._cache.tree_of(held.queue))
+            flavors = {f for p in held.admission.pod_sets if p.topology is not None for f in p.flavors.values()}
+            helped.update(q for f in flavors for q in self._cache.queues_of_flavor(f))
+        self._flushes.add(helped)
+
+    # --- queues ------------------------------------------------------------------------------------------------
+
+    def on_cluster_queue(self, old: wire.ClusterQueue | None, new: wire.ClusterQueue | None) -> None:
+        """Created, changed or gone."""
+        seen = new if new is not None else old
+        assert seen is not None
+        name = seen.metadata.name
+        before = self._cache.tree_of(name)
+        self._cache.on_cluster_queue(name, new)
+        if new is None:
+            self._queues.remove_cluster_queue(name)
+        else:
+            self._queues.set_cluster_queue(name, Strategy(new.spec.queueing_strategy))
+        if old is None or new is None or old.spec != new.spec:
+            self._flushes.add({*before, *self._cache.tree_of(name)})
+            self._wake()
+
+    def on_cohort(self, old: wire.Cohort | None, new: wire.Cohort | None) -> None:
+        """Created, changed or gone: its whole tree is tried again."""
+        seen = new if new is not None else old
+        assert seen is not None
+        name = seen.metadata.name
+        before = self._cache.queues_in_cohort(name)
+        self._cache.on_cohort(name, new)
+        self._flushes.add({*before, *self._cache.queues_in_cohort(name)})
+
+    def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
+        """Created, stopped, resumed, pointed elsewhere or gone."""
+        seen = new if new is not None else old
+        assert seen is not None
+        key = f"{seen.metadata.namespace}/{seen.metadata.name}"
+        open_for_business = new is not None and new.spec.stop_policy == "None"
+        self._queues.set_local_queue(key, new.spec.cluster_queue if new is not None and open_for_business else None)
+
+    def on_flavor(self, old: wire.ResourceFlavor | None, new: wire.ResourceFlavor | None) -> None:
+        """Created, changed or gone."""
+        seen = new if new is not None else old
+        assert seen is not None
+        name = seen.metadata.name
+        self._cache.on_flavor(name, new)
+        if old is None or new is None or old.spec != new.spec:
+            self._flushes.add(self._cache.queues_of_flavor(name))
+            self._wake()
+
+    def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
+        """Created, changed or gone."""
+        seen = new if new is not None else old
+        assert seen is not None
+        name = seen.metadata.name
+        self._cache.on_topology(name, new)
+        flavors = self._cache.flavors_of_topology(name)
+        self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+        self._wake()
+
+    def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
+        """Created, changed or gone: queues may become active."""
+        seen = new if new is not None else old
+        assert seen is not None
+        self._cache.on_check(seen.metadata.name, new)
+        self._flushes.add(self._queues.names())
+
+    def on_namespace(self, old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
+        """Appeared or changed its labels: queues may select it now."""
+        if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
+            self._flushes.add(self._queues.names())
+
+    # --- nodes and foreign pods --------------------------------------------------------------------------------
+
+    def on_node(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
+        """Appeared, changed or gone; heartbeats change nothing."""
+        seen = new if new is not None else old
+        assert seen is not None
+        before = self._cache.ledger.flavors_of(seen.name)
+        if self._cache.on_node(seen.name, new):
+            flavors = {*before, *self._cache.ledger.flavors_of(seen.name)}
+            self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
+        """A foreign pod came, changed or left.  What it freed is looked at later, because such pods come and go."""
+        seen = new if new is not None else old
+        assert seen is not None
+        before, after = old.foreign if old is not None else None, new.foreign if new is not None else None
+        if before != after:
+            self._freed_nodes.add(self._cache.on_pod(seen.key, after))
+
+    # --- flushes -----------------------------------------------------------------------------------------------
+
+    def _drain(self, nodes: frozenset[str]) -> None:
+        flavors = {f for node in nodes for f in self._cache.ledger.flavors_of(node)}
+        self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+
+    def _flush(self, queues: frozenset[str]) -> None:
+        moved = self._queues.flush(queues, self._may_enter)
+        if moved:
+            _log.debug("workloads are tried again", cluster_queues=len(queues), workloads=moved)
+        self._wake()
+
+    def _may_enter(self, queue: str, item: Pending) -> bool:
+        obj = self._cache.queue_object(queue)
+        labels = self._namespace_labels(item.key.partition("/")[0])
+        return obj is not None and labels is not None and from_api.selector_matches(obj.spec.namespace_selector, labels)

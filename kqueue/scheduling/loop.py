@@ -1,0 +1,339 @@
+"""The cycle's shell: take the heads, plan on a snapshot, charge what is admitted, write, bring the rest back.
+
+Writes run beside the loop: what is admitted is charged to the cache at once, so the next cycle need not wait for the
+API server.  A write that fails gives the charge back and the workload its place in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+from cachetools import LRUCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.core.cycle import Admit, Decision, Outcome, Wait, plan
+from kqueue.core.workload import Admission, Head, LastTried
+from kqueue.errors import InvalidObjectError, KqueueError
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.state import from_api, status
+from kqueue.state.cache import Cache, Holding
+from kqueue.state.queues import Pending, Queues, RequeueReason
+
+_log = structlog.get_logger(__name__)
+
+_REQUEUE = {
+    Outcome.NO_FIT: RequeueReason.NO_FIT,
+    Outcome.NO_CANDIDATES: RequeueReason.PREEMPTION_NO_CANDIDATES,
+    Outcome.SKIPPED: RequeueReason.FAILED_AFTER_NOMINATION,
+    Outcome.REFUSED: RequeueReason.GENERIC,
+    Outcome.BROKEN: RequeueReason.GENERIC,
+}
+
+
+class Observer(Protocol):
+    """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
+
+    def cycle_ended(self, *, seconds: float, success: bool) -> None:
+        """One cycle with at least one head has ended; `success`: something was admitted."""
+        ...
+
+    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
+        """Quota was reserved, and the write is done; `workload` is as written."""
+        ...
+
+    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
+        """A try ended without admission, and what the workload says about it has changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """Times in seconds."""
+
+    retry_base: float = 0.001
+    """Pause after a cycle that admitted nothing; doubles."""
+    retry_max: float = 0.010
+    yield_after: float = 0.020
+    """The plan gives the event loop a turn when it has run for so long."""
+    in_flight: int = 64
+    """Admission writes at once."""
+
+
+class SchedulingLoop:
+    """Runs cycles while there is something to try.  Only the leader runs it."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queues: Queues,
+        writer: StatusWriter[wire.Workload],
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
+        observer: Observer,
+        clock: Clock,
+        settings: LoopSettings | None = None,
+    ) -> None:
+        """`namespace_labels` gives a namespace's labels, None when it does not exist."""
+        self._cache, self._queues, self._writer = cache, queues, writer
+        self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
+        self._settings = settings or LoopSettings()
+        self._work = asyncio.Event()
+        self._places = asyncio.Semaphore(self._settings.in_flight)
+        self._writes: set[asyncio.Task[None]] = set()
+        self._last_tried: LRUCache[str, tuple[int, LastTried]] = LRUCache(maxsize=100_000)
+        self._stuck: tuple[frozenset[str], int, int] | None = None
+        self.cycles = 0
+        """Cycles run so far."""
+
+    def wake(self) -> None:
+        """Something may have become possible."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Run cycles until cancelled; then wait for the writes that are under way."""
+        pause = self._settings.retry_base
+        try:
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                try:
+                    success = await self.cycle()
+                except Exception:  # noqa: BLE001 - a bug in one cycle must not end scheduling
+                    _log.exception("scheduling cycle failed, the next one goes on")
+                    success = False
+                pause = self._settings.retry_base if success else min(self._settings.retry_max, pause * 2)
+                await self._clock.sleep(0 if success else pause)
+        finally:
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Wait until every write under way has ended."""
+        while self._writes:
+            await asyncio.wait(set(self._writes))
+
+    async def cycle(self) -> bool:
+        """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
+        popped = self._queues.pop_heads(self._may_admit)
+        heads = [head for queue, item in popped if (head := self._head(queue, item)) is not None]
+        if not heads:
+            if popped:
+                self.wake()
+            return False
+        self.cycles += 1
+        started = self._clock.monotonic()
+        success = await self._plan(heads)
+        self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
+        self._wake_unless_stuck(heads, success=success)
+        return success
+
+    def _wake_unless_stuck(self, heads: list[Head], *, success: bool) -> None:
+        """Go on with the queues' next heads, unless the very same ones were just refused on the very same state.
+
+        Only heads of StrictFIFO queues come back at once; without this they would be tried for ever.
+        """
+        state = (self._cache.generation, self._cache.ledger.generation)
+        tried = (frozenset(head.key for head in heads), *state)
+        if success or tried != self._stuck:
+            self.wake()
+        self._stuck = None if success else tried
+
+    def _may_admit(self, queue: str) -> bool:
+        return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
+
+    async def _plan(self, heads: list[Head]) -> bool:
+        open_heads = {head.key for head in heads}
+        snapshot = self._cache.snapshot({head.queue for head in heads})
+        since, success = self._clock.monotonic(), False
+        try:
+            for decision in plan(snapshot, heads):
+                open_heads.discard(decision.head.key)
+                success |= self._apply(decision)
+                if self._clock.monotonic() - since > self._settings.yield_after:
+                    await self._clock.sleep(0)
+                    since = self._clock.monotonic()
+        finally:
+            for key in open_heads:  # cut off half-way: nobody is lost
+                self._queues.requeue(key, RequeueReason.FAILED_AFTER_NOMINATION)
+        return success
+
+    # --- heads -------------------------------------------------------------------------------------------------
+
+    def _head(self, queue: str, item: Pending) -> Head | None:
+        """The popped workload as the planner sees it; None when it was dealt with here."""
+        obj = self._writer.newest(item.key)
+        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(item.key) is not None:
+            self._queues.delete(item.key)
+            return None
+        problem = self._namespace_problem(queue, obj.metadata.namespace)
+        if problem is not None:
+            self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
+            return None
+        generation, last_tried = self._last_tried.get(item.key, (0, {}))
+        try:
+            return from_api.head(
+                obj,
+                queue=queue,
+                topology_only=self._cache.is_topology_only(queue),
+                last_tried=last_tried if generation == obj.metadata.generation else {},
+            )
+        except InvalidObjectError as e:
+            self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
+            return None
+
+    def _namespace_problem(self, queue: str, namespace: str) -> str | None:
+        labels = self._namespace_labels(namespace)
+        if labels is None:
+            return f"Namespace {namespace} does not exist"
+        obj = self._cache.queue_object(queue)
+        if obj is None or from_api.selector_matches(obj.spec.namespace_selector, labels):
+            return None
+        if obj.spec.namespace_selector is None:
+            return f"ClusterQueue {queue} admits no namespace: set its spec.namespaceSelector ({{}} admits all)"
+        return f"Namespace {namespace} does not match the namespaceSelector of ClusterQueue {queue}; label it to match"
+
+    # --- decisions ---------------------------------------------------------------------------------------------
+
+    def _apply(self, decision: Decision) -> bool:
+        if isinstance(decision, Admit):
+            return self._admit(decision)
+        self._wait(decision)
+        return False
+
+    def _wait(self, decision: Wait) -> None:
+        head = decision.head
+        obj = self._writer.newest(head.key)
+        if decision.error is not None:
+            _log.error("planning failed on a bug", workload=head.key, exc_info=decision.error)
+        if obj is None:
+            self._queues.delete(head.key)
+            return
+        self._last_tried[head.key] = (obj.metadata.generation, decision.last_tried)
+        self._put_back(
+            obj,
+            _REQUEUE[decision.outcome],
+            decision.reason,
+            decision.message,
+            has_more=decision.has_more_flavors,
+            requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
+        )
+
+    def _put_back(
+        self,
+        obj: wire.Workload,
+        requeue: RequeueReason,
+        reason: str,
+        message: str,
+        *,
+        has_more: bool = False,
+        requests: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> None:
+        key = from_api.workload_key(obj)
+        self._queues.requeue(key, requeue, condition_reason=reason, has_more=has_more)
+        self._spawn(self._write_wait(key, reason, message, requests))
+
+    async def _write_wait(
+        self, key: str, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None
+    ) -> None:
+        def change(obj: wire.Workload) -> status.Patch | None:
+            if self._cache.holding(key) is not None:
+                return None  # admitted since: an old reason must not go over it
+            stamp = status.Stamp(self._clock.now())
+            return status.wait(obj, reason=reason, message=message, stamp=stamp, requests=requests)
+
+        try:
+            written = await self._writer.write(key, change)
+        except KqueueError as e:
+            _log.warning("the reason for waiting was not written", workload=key, error=str(e))
+            return
+        if written is not None:
+            _log.info("workload waits", workload=key, reason=reason, message=message)
+            self._observer.waits(written, reason=reason, message=message)
+
+    def _admit(self, decision: Admit) -> bool:
+        head, admission = decision.head, decision.admission
+        obj = self._writer.newest(head.key)
+        if obj is None or obj.metadata.uid != head.uid:
+            self._queues.delete(head.key)
+            return False
+        if not self._cache.fits(admission):
+            self._queues.requeue(head.key, RequeueReason.FAILED_AFTER_NOMINATION)
+            return False
+        holding = Holding(
+            key=head.key,
+            uid=head.uid,
+            local_queue=from_api.local_queue_key(obj),
+            admission=admission,
+            requests={p.name: p.request.requests for p in head.pod_sets},
+            admitted=False,
+            assumed=True,
+        )
+        with ExitStack() as held:
+            held.enter_context(self._cache.assumed(holding))
+            self._queues.settle(head.key)
+            self._last_tried.pop(head.key, None)
+            self._spawn(self._write_admission(decision, obj.metadata.generation, held.pop_all()))
+        return True
+
+    async def _write_admission(self, decision: Admit, generation: int, held: ExitStack) -> None:
+        """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
+        key = decision.head.key
+        checks = self._has_checks(decision.admission.queue)
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
+                return None  # another workload, or another request than the one decided on
+            stamp = status.Stamp(self._clock.now())
+            return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
+
+        try:
+            with held:
+                async with self._places:
+                    written = await self._writer.write(key, change)
+                if written is None:
+                    raise _WithdrawnError(f"{key} changed while it was being admitted")
+        except KqueueError as e:
+            _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
+            self._push_again(key)
+            return
+        _log.info(
+            "quota reserved",
+            workload=key,
+            cluster_queue=decision.admission.queue,
+            domains={p.name: len(p.topology.domains) for p in decision.admission.pod_sets if p.topology is not None},
+        )
+        self._observer.reserved(written, decision.admission, decision=decision)
+
+    def _has_checks(self, queue: str) -> bool:
+        obj = self._cache.queue_object(queue)
+        strategy = obj.spec.admission_checks_strategy if obj is not None else None
+        return strategy is not None and bool(strategy.admission_checks)
+
+    def _push_again(self, key: str) -> None:
+        obj = self._writer.newest(key)
+        if obj is not None and from_api.is_queueable(obj) and self._cache.holding(key) is None:
+            self._queues.push(from_api.pending(obj))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._writes.add(task)
+        task.add_done_callback(self._written)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._writes.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a status write failed on a bug", exc_info=task.exception())
+
+
+class _WithdrawnError(KqueueError):
+    """What was decided no longer applies."""
+
+
+def _totals(per_pod: Mapping[str, int], count: int) -> dict[str, int]:
+    return {resource: amount * count for resource, amount in per_pod.items()}

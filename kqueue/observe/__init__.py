@@ -1,0 +1,35 @@
+"""Being seen: logs, metrics, events, health.
+
+Here: how facts leave the process.  Never: decisions, the client, what a Workload is.  Nothing in here may fail its
+caller or make it wait: lines are bounded, events are queued, pages are rendered aside.
+"""
+
+from __future__ import annotations
+
+from kqueue.observe.events import EventLimits, EventRecorder, Regarding
+from kqueue.observe.health import Checks, Endpoint, HealthServer, Route
+from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
+from kqueue.observe.loop import LoopProbe
+from kqueue.observe.metrics import Metrics, Role
+from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, ResourceFigures
+
+__all__ = [
+    "Checks",
+    "ClusterQueueMetrics",
+    "Endpoint",
+    "EventLimits",
+    "EventRecorder",
+    "HealthServer",
+    "LocalQueueMetrics",
+    "LogFormat",
+    "LoopProbe",
+    "Metrics",
+    "Regarding",
+    "ResourceFigures",
+    "Role",
+    "Route",
+    "configure_logs",
+    "current_level",
+    "log_context",
+    "set_level",
+]

@@ -1,0 +1,193 @@
+"""Every metric family: name, help, labels, buckets.
+
+Names beginning with `kueue_` are Kueue's, so that its dashboards work; `kqueue_` marks what has no counterpart there.
+Label `replica_role` is added to all of them when a page is rendered (see `metrics.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+WAIT_BUCKETS = (1.0, *(2.5 * 2**k for k in range(13)))
+"""1 s, 2.5 s, 5 s ... 2.8 h: 14 values."""
+LONG_BUCKETS = (1.0, *(2.5 * 2**k for k in range(15)))
+"""The same up to 11.4 h: 16 values."""
+_CREATION_BUCKETS = tuple(0.01 * 2**k for k in range(11))
+_SHORT_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+
+class _Group:
+    """Families of one kind of object.  A registry of None makes them count for nobody."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self._registry = registry
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, registry=self._registry)
+
+    def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
+        return Gauge(name, documentation, labels, registry=self._registry)
+
+    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, documentation, labels, registry=self._registry, buckets=buckets)
+
+
+class CycleFamilies(_Group):
+    """Admission as a whole."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        self.attempts = self._counter("kueue_admission_attempts_total", "Admission cycles by outcome", "result")
+        self.attempt_seconds = self._histogram(
+            "kueue_admission_attempt_duration_seconds", "Time of an admission cycle", "result",
+            buckets=Histogram.DEFAULT_BUCKETS,
+        )  # fmt: skip
+        self.build_info = self._gauge(
+            "kueue_build_info", "Always 1; the labels say what is running",
+            "git_version", "git_commit", "build_date", "go_version", "compiler", "platform",
+        )  # fmt: skip
+        self.creation_latency = self._histogram(
+            "kueue_workload_creation_latency_seconds", "From a job's creation to its Workload's", "job_kind",
+            buckets=_CREATION_BUCKETS,
+        )  # fmt: skip
+
+
+class ClusterQueueFamilies(_Group):
+    """Per ClusterQueue; `cluster_queue` is the first label of each."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        queue, by_class = ("cluster_queue",), ("cluster_queue", "priority_class")
+        why = ("cluster_queue", "reason", "underlying_cause", "priority_class")
+        self.pending = self._gauge("kueue_pending_workloads", "Workloads that wait", *queue, "status")
+        self.reserving = self._gauge("kueue_reserving_active_workloads", "Workloads that hold quota", *queue)
+        self.admitted_active = self._gauge("kueue_admitted_active_workloads", "Workloads that are admitted", *queue)
+        self.finished_now = self._gauge("kueue_finished_workloads", "Finished Workloads that are kept", *queue)
+        self.status = self._gauge("kueue_cluster_queue_status", "1 for the status it is in", *queue, "status")
+        self.unadmitted = self._gauge(
+            "kueue_unadmitted_workloads", "Workloads not admitted, by why", *queue, "reason", "underlying_cause"
+        )
+        self.info = self._gauge("kueue_cluster_queue_info", "Its place", *queue, "parent_cohort", "root_cohort")
+        self.reserved = self._counter("kueue_quota_reserved_workloads_total", "Reservations made", *by_class)
+        self.admitted = self._counter("kueue_admitted_workloads_total", "Admissions", *by_class)
+        self.finished = self._counter("kueue_finished_workloads_total", "Workloads finished", *by_class)
+        self.evicted = self._counter("kueue_evicted_workloads_total", "Evictions", *why)
+        self.evicted_once = self._counter("kueue_evicted_workloads_once_total", "First evictions", *why)
+        self.reserved_wait = self._wait("kueue_quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
+        self.admission_wait = self._histogram(
+            "kueue_admission_wait_time_seconds", "Queued until admitted", *by_class, buckets=LONG_BUCKETS
+        )
+        self.ready_wait = self._wait("kueue_ready_wait_time_seconds", "Queued until pods ready", *by_class)
+        self.admitted_until_ready = self._wait(
+            "kueue_admitted_until_ready_wait_time_seconds", "Admitted until pods ready", *by_class
+        )
+        self.execution = self._histogram(
+            "kueue_execution_time_seconds", "Admitted until finished", *by_class, buckets=LONG_BUCKETS
+        )
+        self.eviction_latency = self._wait(
+            "kueue_workload_eviction_latency_seconds", "Evicted until quota released", *queue, "reason"
+        )
+        self.gate_removal = Histogram(
+            "kueue_pod_scheduling_gate_removal_seconds", "Admitted until a pod's gate was removed",
+            ("cluster_queue", "name", "is_group"), registry=registry,
+        )  # fmt: skip
+        self.ungated = self._counter("kqueue_ungated_pods_total", "Pods released into their domain", *queue)
+
+    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
+        return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
+
+
+class ClusterQueueResourceFamilies(_Group):
+    """Quota per ClusterQueue, flavor and resource; only with `metrics.enableClusterQueueResources`."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        labels = ("cluster_queue", "cohort", "flavor", "resource")
+        prefix = "kueue_cluster_queue_"
+        self.reservation = self._gauge(f"{prefix}resource_reservation", "Reserved", *labels)
+        self.usage = self._gauge(f"{prefix}resource_usage", "Used by admitted Workloads", *labels)
+        self.nominal = self._gauge(f"{prefix}nominal_quota", "Nominal quota", *labels)
+        self.borrowing_limit = self._gauge(f"{prefix}borrowing_limit", "Borrowing limit, +Inf without", *labels)
+        self.lending_limit = self._gauge(f"{prefix}lending_limit", "Lending limit, +Inf without", *labels)
+
+
+class LocalQueueFamilies(_Group):
+    """Per LocalQueue; `name` and `namespace` are the first labels of each."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        queue = ("name", "namespace")
+        by_class = (*queue, "priority_class")
+        by_resource = (*queue, "flavor", "resource")
+        why = (*queue, "reason", "underlying_cause", "priority_class")
+        p = "kueue_local_queue_"
+        self.pending = self._gauge(f"{p}pending_workloads", "Workloads that wait", *queue, "status")
+        self.reserving = self._gauge(f"{p}reserving_active_workloads", "Workloads that hold quota", *queue)
+        self.admitted_active = self._gauge(f"{p}admitted_active_workloads", "Workloads that are admitted", *queue)
+        self.finished_now = self._gauge(f"{p}finished_workloads", "Finished Workloads that are kept", *queue)
+        self.status = self._gauge(f"{p}status", "1 for the status of condition Active", *queue, "active")
+        self.reservation = self._gauge(f"{p}resource_reservation", "Reserved", *by_resource)
+        self.usage = self._gauge(f"{p}resource_usage", "Used by admitted Workloads", *by_resource)
+        self.reserved = self._counter(f"{p}quota_reserved_workloads_total", "Reservations made", *by_class)
+        self.admitted = self._counter(f"{p}admitted_workloads_total", "Admissions", *by_class)
+        self.finished = self._counter(f"{p}finished_workloads_total", "Workloads finished", *by_class)
+        self.evicted = self._counter(f"{p}evicted_workloads_total", "Evictions", *why)
+        self.reserved_wait = self._wait(f"{p}quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
+        self.admission_wait = self._wait(f"{p}admission_wait_time_seconds", "Queued until admitted", *by_class)
+        self.ready_wait = self._wait(f"{p}ready_wait_time_seconds", "Queued until pods ready", *by_class)
+        self.admitted_until_ready = self._wait(
+            f"{p}admitted_until_ready_wait_time_seconds", "Admitted until pods ready", *by_class
+        )
+        self.execution = self._histogram(
+            f"{p}execution_time_seconds", "Admitted until finished", *by_class, buckets=LONG_BUCKETS
+        )
+
+    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
+        return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
+
+
+class ProcessFamilies(_Group):
+    """The process itself: loop, cycle phases, API calls, watches, reconcilers, webhooks, trouble."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        self.loop_lag = self._histogram(
+            "kqueue_loop_lag_seconds", "How late the event loop woke a timer", buckets=_LAG_BUCKETS
+        )
+        self.collector_pause = self._histogram(
+            "kqueue_gc_pause_seconds", "Pauses of the garbage collector", "generation", buckets=_SHORT_BUCKETS
+        )
+        self.cycle_phase = self._histogram(
+            "kqueue_cycle_phase_seconds", "Time of a phase of the admission cycle", "phase", buckets=_SHORT_BUCKETS
+        )
+        self.watch_age = self._gauge("kqueue_watch_age_seconds", "Since the last sign of life of a watch", "kind")
+        self.api_requests = self._counter(
+            "kqueue_api_requests_total", "Requests to the API server; code 0: no answer",
+            "verb", "resource", "subresource", "lane", "code",
+        )  # fmt: skip
+        self.api_seconds = self._histogram(
+            "kqueue_api_request_seconds", "Time of requests to the API server", "verb", "lane",
+            buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+        )  # fmt: skip
+        self.admission_writes = self._counter(
+            "kqueue_admission_writes_total", "Writes on the road of admissions; divide by admissions", "object"
+        )
+        self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit had to heal", "cause")
+        self.quarantined = self._counter("kqueue_quarantined_workloads_total", "Workloads set aside after a bug")
+        self.webhooks = self._counter(
+            "kqueue_webhook_requests_total", "Admission reviews", "path", "operation", "result"
+        )
+        self.webhook_seconds = self._histogram(
+            "kqueue_webhook_request_seconds", "Time of admission reviews", "path", buckets=_SHORT_BUCKETS
+        )
+        self.events_lost = self._counter("kqueue_events_lost_total", "Events that were not written, by cause", "cause")
+        self.leading = self._gauge("leader_election_master_status", "1 while this replica leads", "name")
+        self.queue_depth = self._gauge("workqueue_depth", "Keys that wait for a worker", "name")
+        self.reconciles = self._counter("controller_runtime_reconcile_total", "Reconciles", "controller", "result")
+        self.reconcile_seconds = self._histogram(
+            "controller_runtime_reconcile_time_seconds", "Time of reconciles", "controller",
+            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+        )  # fmt: skip

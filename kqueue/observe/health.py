@@ -1,0 +1,183 @@
+"""Liveness, readiness and metrics over HTTP, with room for other read-only routes."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from kqueue.config.address import Address, parse_address
+from kqueue.errors import ConfigError
+from kqueue.observe.metrics import CONTENT_TYPE, Metrics
+
+Check = Callable[[], str | None]
+"""None when all is well, else one sentence that says what is missing."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Checks:
+    """Named conditions of readiness.  Without any, the process is ready."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Check] = {}
+
+    def add(self, name: str, check: Check) -> None:
+        """Readiness needs `check` from now on; a check of the same name is replaced."""
+        self._checks[name] = check
+
+    def remove(self, name: str) -> None:
+        """Readiness needs it no more."""
+        self._checks.pop(name, None)
+
+    def results(self) -> dict[str, str | None]:
+        """Every check's answer, in the order they were added."""
+        return {name: _asked(check) for name, check in self._checks.items()}
+
+    def failing(self) -> dict[str, str]:
+        """The failing checks with their reasons; empty when ready."""
+        return {name: reason for name, reason in self.results().items() if reason is not None}
+
+
+def _asked(check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as e:  # noqa: BLE001  (a broken check means "not ready", never a broken server)
+        return f"the check itself failed: {type(e).__name__}: {e}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A read-only page beside metrics, such as a dump of queues."""
+
+    path: str
+    handler: Handler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One address and what protects it."""
+
+    setting: str
+    """The setting or flag that errors name, such as `metrics.bindAddress`."""
+    bind_address: str
+    tls: ssl.SSLContext | None = None
+
+
+class HealthServer:
+    """Serves probes on one address and metrics on another; both may be the same, each may be off (`0`).
+
+    Probes: liveness is always fine while the loop turns; readiness is 200 when every check passes, else 503 with one
+    line per failing check.  `?verbose` lists the passing ones too.
+    """
+
+    def __init__(
+        self,
+        *,
+        checks: Checks,
+        metrics: Metrics,
+        routes: Iterable[Route] = (),
+        readiness_path: str = "/readyz",
+        liveness_path: str = "/healthz",
+        authorize: Callable[[web.Request], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`routes` are served beside `/metrics`; `authorize` guards both: a request it denies is answered 403."""
+        self._checks, self._metrics, self._authorize = checks, metrics, authorize
+        self._probes = [Route(liveness_path, self._live), Route(readiness_path, self._ready)]
+        self._pages = [Route("/metrics", self._render), *routes]
+        self._runners: list[web.AppRunner] = []
+        self._addresses: dict[str, Address] = {}
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """Where each endpoint listens, by its setting's name; the port is the real one where 0 was asked."""
+        return dict(self._addresses)
+
+    async def start(self, *, probes: Endpoint, metrics: Endpoint) -> None:
+        """Listen.
+
+        Raises:
+            ConfigError: an address cannot be used; what was opened before is closed again.
+        """
+        try:
+            where, also = _parsed(probes), _parsed(metrics)
+            if where is not None and where == also and where.port != 0:
+                await self._serve(metrics, where, [*self._probes, *self._pages])
+                self._addresses[probes.setting] = self._addresses[metrics.setting]
+                return
+            if where is not None:
+                await self._serve(probes, where, self._probes)
+            if also is not None:
+                await self._serve(metrics, also, self._pages)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop listening and drop what was open."""
+        runners, self._runners, self._addresses = self._runners, [], {}
+        for runner in runners:
+            await runner.cleanup()
+
+    async def _serve(self, endpoint: Endpoint, address: Address, routes: list[Route]) -> None:
+        application = web.Application(client_max_size=1024)  # read-only: nobody has a reason to send a body
+        for route in routes:
+            handler = route.handler if route in self._probes else self._guarded(route.handler)
+            application.router.add_get(route.path, handler)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        self._runners.append(runner)
+        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=endpoint.tls)
+        try:
+            await site.start()
+        except OSError as e:
+            raise ConfigError(_not_usable(endpoint.setting, address, e)) from e
+        port = runner.addresses[0][1] if runner.addresses else address.port
+        self._addresses[endpoint.setting] = Address(address.host, port)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            if self._authorize is not None and not await self._authorize(request):
+                return web.Response(status=403, text="not allowed to read this\n")
+            return await handler(request)
+
+        return guarded
+
+    async def _live(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        results = self._checks.results()
+        ready = all(reason is None for reason in results.values())
+        verbose = "verbose" in request.query
+        lines = [f"[-] {name}: {reason}" for name, reason in results.items() if reason is not None]
+        if verbose:
+            lines += [f"[+] {name}: ok" for name, reason in results.items() if reason is None]
+        lines.append("ok" if ready else "not ready")
+        return web.Response(status=200 if ready else 503, text="\n".join(lines) + "\n")
+
+    async def _render(self, request: web.Request) -> web.Response:
+        page = await self._metrics.render()
+        return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+
+
+def _parsed(endpoint: Endpoint) -> Address | None:
+    try:
+        return parse_address(endpoint.bind_address)
+    except ValueError as e:
+        raise ConfigError(f"{endpoint.setting}: {e} (found {endpoint.bind_address!r})") from None
+
+
+def _not_usable(setting: str, address: Address, error: OSError) -> str:
+    remedy = 'choose another address, or "0" to switch it off'
+    if error.errno == errno.EADDRINUSE:
+        return f"{setting}: {address} is in use by another process; stop it, {remedy}"
+    if error.errno == errno.EACCES:
+        return f"{setting}: no permission to listen on {address}; {remedy}"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"{setting}: {address} is no address of this machine; {remedy}"
+    return f"{setting}: cannot listen on {address}: {error.strerror or error}; {remedy}"

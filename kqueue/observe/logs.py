@@ -1,0 +1,269 @@
+"""Logs: a constant message, variables as keys, one bounded line each, to stderr.
+
+Modules say `_log = structlog.get_logger(__name__)` and `_log.info("workload admitted", workload=key)`.  One pipeline
+serves structlog's loggers and the standard library's; format, level and stream can change while the process runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Literal, NoReturn, get_args
+
+import msgspec
+import structlog
+
+from kqueue.clock import Clock, SystemClock
+from kqueue.config.names import nearest
+from kqueue.errors import ConfigError
+
+LogFormat = Literal["json", "console"]
+
+LINE_BYTES_MAX = 8192
+"""Longest line.  One placement error with every leaf of a big cluster would otherwise be hundreds of kilobytes."""
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_NOISY = ("aiohttp.access", "aiohttp.server", "asyncio", "kubernetes_asyncio")
+"""Libraries whose debug and info lines say nothing that ours do not."""
+
+_FIRST_KEYS = ("time", "level", "logger", "event")
+_KEYS_MAX = 64
+
+Fields = MutableMapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Sink:
+    """Where all lines go.  One per process: a logger that was made early follows later changes."""
+
+    level: int
+    render: Callable[[dict[str, Any]], bytes]
+    stream: BinaryIO | None  # None: whatever sys.stderr is when a line is written
+    clock: Clock
+    lost: int = 0
+
+    def write(self, fields: dict[str, Any]) -> None:
+        """Write one line.  A full disk or a closed pipe must not stop the controller: such lines are counted."""
+        stamped = {"time": self.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")} | fields
+        line = self.render(stamped)
+        try:
+            stream = self.stream or sys.stderr.buffer
+            stream.write(line + b"\n")
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # closed, full, or no stderr at all
+            self.lost += 1
+
+
+class Logger(structlog.BoundLoggerBase):
+    """What `structlog.get_logger` returns.  Lines below the level cost one comparison."""
+
+    def debug(self, event: str, /, **fields: Any) -> None:
+        """For whoever hunts a bug."""
+        if _sink.level <= logging.DEBUG:
+            self._proxy_to_logger("debug", event, **fields)
+
+    def info(self, event: str, /, **fields: Any) -> None:
+        """Something happened that an operator may want to know later."""
+        if _sink.level <= logging.INFO:
+            self._proxy_to_logger("info", event, **fields)
+
+    def warning(self, event: str, /, **fields: Any) -> None:
+        """Something is off and may heal by itself."""
+        if _sink.level <= logging.WARNING:
+            self._proxy_to_logger("warning", event, **fields)
+
+    def error(self, event: str, /, **fields: Any) -> None:
+        """Somebody should look."""
+        if _sink.level <= logging.ERROR:
+            self._proxy_to_logger("error", event, **fields)
+
+    def exception(self, event: str, /, **fields: Any) -> None:
+        """`error` with the traceback of the exception that is being handled."""
+        self.error(event, **{"exc_info": True} | fields)
+
+
+def configure_logs(
+    format: LogFormat = "json",  # noqa: A002  (the word users know)
+    level: str = "info",
+    *,
+    stream: BinaryIO | None = None,
+    clock: Clock | None = None,
+    line_bytes_max: int = LINE_BYTES_MAX,
+) -> None:
+    """Send all logs, ours and the standard library's, as bounded lines to `stream` (None: stderr).
+
+    May be called again; what was configured before is replaced.
+
+    Raises:
+        ConfigError: unknown format or level.
+    """
+    if format not in get_args(LogFormat):
+        raise ConfigError(f"log format: must be json or console (found {format!r})")
+    set_level(level)
+    _sink.stream, _sink.clock = stream, clock or SystemClock()
+    _sink.render = _JsonLine(line_bytes_max) if format == "json" else _ConsoleLine(line_bytes_max, stream)
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, _finish],
+        wrapper_class=Logger,
+        logger_factory=_name_of,
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    for handler in [h for h in root.handlers if isinstance(h, _FromStandardLibrary)]:
+        root.removeHandler(handler)
+    root.addHandler(_FromStandardLibrary())
+    logging.captureWarnings(True)
+
+
+def set_level(level: str) -> None:
+    """Change the level of all loggers at once: debug, info, warning or error.
+
+    Raises:
+        ConfigError: unknown level.
+    """
+    name = level.lower()
+    if name not in _LEVELS:
+        raise ConfigError(f"log level: must be one of {', '.join(_LEVELS)} (found {level!r}){nearest(name, _LEVELS)}")
+    _sink.level = _LEVELS[name]
+    logging.getLogger().setLevel(_sink.level)
+    for library in _NOISY:
+        logging.getLogger(library).setLevel(max(_sink.level, logging.WARNING))
+
+
+def current_level() -> str:
+    """The level in force."""
+    return next(name for name, number in _LEVELS.items() if number == _sink.level)
+
+
+@contextmanager
+def log_context(**fields: Any) -> Iterator[None]:
+    """Every line that this task writes inside the block carries `fields`."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+# --- from the two kinds of loggers to the sink
+
+
+def _name_of(*names: str) -> str:
+    """structlog's "logger" below the bound one: for us its name only."""
+    return names[0] if names else ""
+
+
+def _finish(logger: object, level: str, fields: Fields) -> NoReturn:
+    """The pipeline's end: the line is written here, so nothing is left for structlog to pass on."""
+    exception = fields.pop("exc_info", None)
+    event = fields.pop("event", "")
+    line = {"level": level, "logger": str(logger), "event": event, **fields}
+    if exception:
+        line["exception"] = _traceback(exception)
+    _sink.write(line)
+    raise structlog.DropEvent
+
+
+class _FromStandardLibrary(logging.Handler):
+    """Gives records of `logging` the same shape."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record; a record that cannot be formatted is shown as it is."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):
+            message = f"{record.msg} {record.args!r}"
+        line: dict[str, Any] = {"level": record.levelname.lower(), "logger": record.name, "event": message}
+        if record.exc_info:
+            line["exception"] = _traceback(record.exc_info)
+        _sink.write(line)
+
+
+def _traceback(exc_info: Any) -> str:
+    if exc_info is True:
+        exc_info = sys.exc_info()
+    elif isinstance(exc_info, BaseException):
+        exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
+    return logging.Formatter().formatException(exc_info) if exc_info and exc_info[0] else ""
+
+
+# --- from fields to a line
+
+
+class _JsonLine:
+    """One JSON object that is never longer than `bytes_max`."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = max(bytes_max, 512)  # room for the first keys
+
+    def __call__(self, fields: dict[str, Any]) -> bytes:
+        line = _encoded(fields)
+        if len(line) <= self._bytes_max:
+            return line
+        for characters in (2048, 512, 128, 32):
+            line = _encoded(_shortened(fields, characters))
+            if len(line) <= self._bytes_max:
+                return line
+        first = {key: fields[key] for key in _FIRST_KEYS if key in fields}
+        return _encoded(_shortened(first, 32) | {"dropped_keys": len(fields) - len(first)})
+
+
+class _ConsoleLine:
+    """For eyes: aligned, in colour on a terminal, cut at `bytes_max`."""
+
+    def __init__(self, bytes_max: int, stream: BinaryIO | None) -> None:
+        self._bytes_max = max(bytes_max, 512)
+        colors = bool((stream or sys.stderr).isatty())
+        self._render = structlog.dev.ConsoleRenderer(
+            colors=colors, pad_event_to=36, sort_keys=False, timestamp_key="time", force_colors=colors
+        )
+
+    def __call__(self, fields: dict[str, Any]) -> bytes:
+        short = _shortened(fields, 4 * self._bytes_max)
+        try:
+            text = str(self._render(None, "", dict(short)))
+        except Exception as e:  # noqa: BLE001  (values format themselves: any of them may raise)
+            text = f"{fields.get('event')} (line not printable: {type(e).__name__})"
+        line = text.encode("utf-8", "backslashreplace")
+        if len(line) <= self._bytes_max:
+            return line
+        note = f"\x1b[0m … ({len(line)} bytes)" if b"\x1b" in line else f" … ({len(line)} bytes)"
+        tail = note.encode()
+        return line[: self._bytes_max - len(tail)].decode("utf-8", "ignore").encode() + tail
+
+
+def _encoded(fields: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(fields, enc_hook=_as_text)
+    except Exception:  # noqa: BLE001  (any value may be logged, and logging must not fail)
+        return msgspec.json.encode({str(key): _as_text(value) for key, value in fields.items()})
+
+
+def _as_text(value: object) -> str:
+    try:
+        text = value if isinstance(value, str) else str(value) if isinstance(value, BaseException) else repr(value)
+    except Exception as e:  # noqa: BLE001  (a value's own repr may raise anything)
+        text = f"<{type(value).__name__} without a repr: {type(e).__name__}>"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _shortened(fields: dict[str, Any], characters: int) -> dict[str, Any]:
+    """Each value within `characters`, with the count of what was cut; tracebacks keep their end."""
+    short: dict[str, Any] = {}
+    for key, value in list(fields.items())[:_KEYS_MAX]:
+        if isinstance(value, bool | int | float | None):
+            short[key] = value if not isinstance(value, int) or abs(value) < 10**20 else _as_text(value)[:characters]
+            continue
+        text = _as_text(value)
+        if len(text) <= characters:
+            short[key] = text
+        elif key == "exception":
+            short[key] = f"({len(text) - characters} characters cut) … {text[-characters:]}"
+        else:
+            short[key] = f"{text[:characters]} … ({len(text) - characters} characters cut)"
+    if len(fields) > _KEYS_MAX:
+        short["dropped_keys"] = len(fields) - _KEYS_MAX
+    return short
+
+
+_sink = _Sink(level=logging.INFO, render=_JsonLine(LINE_BYTES_MAX), stream=None, clock=SystemClock())

@@ -1,0 +1,221 @@
+"""What one ClusterQueue and one LocalQueue report.  Label children are bound once and kept here.
+
+An object of these stays valid after its queue is forgotten: what is reported then is counted for nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
+
+from kqueue.observe.families import ClusterQueueFamilies, ClusterQueueResourceFamilies, LocalQueueFamilies
+
+_M = TypeVar("_M", bound=MetricWrapperBase)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceFigures:
+    """Quota and use of one resource of one flavor, in the resource's unit as users write it (CPUs, bytes)."""
+
+    nominal: float
+    reservation: float
+    usage: float
+    borrowing_limit: float | None = None
+    """None: without limit."""
+    lending_limit: float | None = None
+    """None: without limit."""
+
+
+class _Bound:
+    """The children of some families for one object."""
+
+    def __init__(self, *labels: str) -> None:
+        self._labels = labels
+        self._children: dict[tuple[MetricWrapperBase, tuple[str, ...]], Any] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """From now on count for nobody: the object is gone, and late reports must not bring its series back."""
+        self._closed = True
+        self._children.clear()
+
+    def _of(self, family: _M, *rest: str) -> _M:
+        key = (family, rest)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = family.labels(*self._labels, *rest)
+        bound: _M = child
+        return bound
+
+    def _set(self, family: Gauge, value: float, *rest: str) -> None:
+        if not self._closed:
+            self._of(family, *rest).set(value)
+
+    def _count(self, family: Counter, *rest: str, by: float = 1) -> None:
+        if not self._closed:
+            self._of(family, *rest).inc(by)
+
+    def _observe(self, family: Histogram, seconds: float, *rest: str) -> None:
+        """Negative times come from clocks that disagree and count as 0."""
+        if not self._closed:
+            self._of(family, *rest).observe(max(0.0, seconds))
+
+    def _replace(self, family: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set the series of `values` and remove this object's others."""
+        if self._closed:
+            return
+        stale = [rest for known, rest in self._children if known is family and rest not in values]
+        for rest in stale:
+            del self._children[family, rest]
+            family.remove(*self._labels, *rest)
+        for rest, value in values.items():
+            self._of(family, *rest).set(value)
+
+
+class ClusterQueueMetrics(_Bound):
+    """One ClusterQueue."""
+
+    def __init__(self, name: str, families: ClusterQueueFamilies, resources: ClusterQueueResourceFamilies) -> None:
+        super().__init__(name)
+        self._f, self._r = families, resources
+
+    def pending(self, *, active: int, inadmissible: int) -> None:
+        """Workloads in the heap and set aside."""
+        self._set(self._f.pending, active, "active")
+        self._set(self._f.pending, inadmissible, "inadmissible")
+
+    def holding(self, *, reserving: int, admitted: int) -> None:
+        """Workloads that hold quota, and those of them that are admitted."""
+        self._set(self._f.reserving, reserving)
+        self._set(self._f.admitted_active, admitted)
+
+    def finished_kept(self, workloads: int) -> None:
+        """Finished Workloads that still exist."""
+        self._set(self._f.finished_now, workloads)
+
+    def status(self, current: str) -> None:
+        """`pending`, `active` or `terminating`."""
+        for status in ("pending", "active", "terminating"):
+            self._set(self._f.status, float(status == current), status)
+
+    def unadmitted(self, workloads: Mapping[tuple[str, str], int]) -> None:
+        """Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
+        self._replace(self._f.unadmitted, {tuple(why): count for why, count in workloads.items()})
+
+    def place(self, *, parent_cohort: str, root_cohort: str) -> None:
+        """Where it hangs in the tree; both empty without a cohort."""
+        self._replace(self._f.info, {(parent_cohort, root_cohort): 1})
+
+    def resources(self, cohort: str, figures: Mapping[tuple[str, str], ResourceFigures]) -> None:
+        """Quota and use by (flavor, resource); what is not in `figures` disappears."""
+        rows = {(cohort, flavor, resource): row for (flavor, resource), row in figures.items()}
+        self._replace(self._r.reservation, {key: row.reservation for key, row in rows.items()})
+        self._replace(self._r.usage, {key: row.usage for key, row in rows.items()})
+        self._replace(self._r.nominal, {key: row.nominal for key, row in rows.items()})
+        self._replace(self._r.borrowing_limit, {key: _limit(row.borrowing_limit) for key, row in rows.items()})
+        self._replace(self._r.lending_limit, {key: _limit(row.lending_limit) for key, row in rows.items()})
+
+    def quota_reserved(self, *, priority_class: str, waited: float) -> None:
+        """A reservation was made, `waited` seconds after queueing."""
+        self._count(self._f.reserved, priority_class)
+        self._observe(self._f.reserved_wait, waited, priority_class)
+
+    def admitted(self, *, priority_class: str, waited: float) -> None:
+        """A Workload was admitted, `waited` seconds after queueing."""
+        self._count(self._f.admitted, priority_class)
+        self._observe(self._f.admission_wait, waited, priority_class)
+
+    def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
+        """A Workload's pods are ready, `waited` seconds after queueing."""
+        self._observe(self._f.ready_wait, waited, priority_class)
+        self._observe(self._f.admitted_until_ready, since_admitted, priority_class)
+
+    def finished(self, *, priority_class: str, ran: float | None) -> None:
+        """A Workload finished; `ran` seconds in all, None when it was not admitted at the end."""
+        self._count(self._f.finished, priority_class)
+        if ran is not None:
+            self._observe(self._f.execution, ran, priority_class)
+
+    def evicted(self, *, reason: str, underlying_cause: str, priority_class: str, first: bool) -> None:
+        """A Workload was evicted; `first` when never before."""
+        self._count(self._f.evicted, reason, underlying_cause, priority_class)
+        if first:
+            self._count(self._f.evicted_once, reason, underlying_cause, priority_class)
+
+    def eviction_ended(self, *, reason: str, took: float) -> None:
+        """An evicted Workload gave its quota back after `took` seconds."""
+        self._observe(self._f.eviction_latency, took, reason)
+
+    def gate_removed(self, *, gate: str, is_group: bool, since_admitted: float) -> None:
+        """A pod's scheduling gate was removed."""
+        self._observe(self._f.gate_removal, since_admitted, gate, "true" if is_group else "false")
+
+    def ungated(self, pods: int) -> None:
+        """Pods were released into their topology domain."""
+        self._count(self._f.ungated, by=pods)
+
+
+class LocalQueueMetrics(_Bound):
+    """One LocalQueue."""
+
+    def __init__(self, name: str, namespace: str, families: LocalQueueFamilies) -> None:
+        super().__init__(name, namespace)
+        self._f = families
+
+    def pending(self, *, active: int, inadmissible: int) -> None:
+        """Workloads in the heap and set aside."""
+        self._set(self._f.pending, active, "active")
+        self._set(self._f.pending, inadmissible, "inadmissible")
+
+    def holding(self, *, reserving: int, admitted: int) -> None:
+        """Workloads that hold quota, and those of them that are admitted."""
+        self._set(self._f.reserving, reserving)
+        self._set(self._f.admitted_active, admitted)
+
+    def finished_kept(self, workloads: int) -> None:
+        """Finished Workloads that still exist."""
+        self._set(self._f.finished_now, workloads)
+
+    def status(self, active: str) -> None:
+        """Status of condition Active: `True`, `False` or `Unknown`."""
+        for status in ("True", "False", "Unknown"):
+            self._set(self._f.status, float(status == active), status)
+
+    def resources(self, figures: Mapping[tuple[str, str], tuple[float, float]]) -> None:
+        """(reserved, used) by (flavor, resource); what is not in `figures` disappears."""
+        self._replace(self._f.reservation, {tuple(key): reserved for key, (reserved, _) in figures.items()})
+        self._replace(self._f.usage, {tuple(key): used for key, (_, used) in figures.items()})
+
+    def quota_reserved(self, *, priority_class: str, waited: float) -> None:
+        """A reservation was made, `waited` seconds after queueing."""
+        self._count(self._f.reserved, priority_class)
+        self._observe(self._f.reserved_wait, waited, priority_class)
+
+    def admitted(self, *, priority_class: str, waited: float) -> None:
+        """A Workload was admitted, `waited` seconds after queueing."""
+        self._count(self._f.admitted, priority_class)
+        self._observe(self._f.admission_wait, waited, priority_class)
+
+    def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
+        """A Workload's pods are ready, `waited` seconds after queueing."""
+        self._observe(self._f.ready_wait, waited, priority_class)
+        self._observe(self._f.admitted_until_ready, since_admitted, priority_class)
+
+    def finished(self, *, priority_class: str, ran: float | None) -> None:
+        """A Workload finished; `ran` seconds in all, None when it was not admitted at the end."""
+        self._count(self._f.finished, priority_class)
+        if ran is not None:
+            self._observe(self._f.execution, ran, priority_class)
+
+    def evicted(self, *, reason: str, underlying_cause: str, priority_class: str) -> None:
+        """A Workload was evicted."""
+        self._count(self._f.evicted, reason, underlying_cause, priority_class)
+
+
+def _limit(value: float | None) -> float:
+    return math.inf if value is None else value

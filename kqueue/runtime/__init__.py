@@ -1,1 +1,6 @@
-"""How we talk to the API server: client, reflector, work queue, controller, election.  Knows no Workload."""
+"""How we talk to the API server.
+
+Client (verbs, lanes, retries), reflector and store (one kind, kept true), work queue and controller (keys in,
+reconciles out), leader election, certificates, the event loop.  Decoders and keys are handed in: this room knows no
+Workload, and it decides nothing about queues.  `kubeconfig` is the one module that knows `kubernetes_asyncio`.
+"""

@@ -12,8 +12,8 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
+from kqueue.build import build
 from kqueue.clock import Clock, SystemClock
-from kqueue.observe.build import build
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,

@@ -1,0 +1,79 @@
+"""The `kqueue` command: which commands there are, and how failures leave the process.
+
+Each command lives in a file of this room with `register(app)`.  Those files import nothing heavy at their top, so that
+`--help` stays fast: what a command needs it imports in its body.
+
+Exit codes: 0 done; 1 it failed; 2 the call, a setting or a file is wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from kqueue.errors import ConfigError, KqueueError
+
+_FAILED, _MISUSED = 1, 2
+
+_COMMANDS = ("controller", "webhook", "sandbox", "demo", "settings", "version")
+"""Files of this room, in the order of the help page."""
+
+_ABOUT = """Batch admission control for Kubernetes: when a job starts, and in which rack.
+
+Run [bold]kqueue demo[/bold] for a simulated cluster with a story of jobs on it."""
+
+
+@dataclass(slots=True)
+class _Options:
+    """What was given before the command's name."""
+
+    debug: bool = False
+
+
+def build(options: _Options | None = None) -> typer.Typer:
+    """The application with all its commands."""
+    chosen = options or _Options()
+    app = typer.Typer(
+        name="kqueue",
+        help=_ABOUT,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    ) -> None:
+        chosen.debug = debug
+
+    for name in _COMMANDS:
+        if find_spec(f"kqueue.cli.{name}") is not None:
+            import_module(f"kqueue.cli.{name}").register(app)
+    return app
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code and never raises for what a user may do wrong.
+
+    A bug (anything that is no KqueueError) is let through with its traceback.
+    """
+    options = _Options()
+    command = typer.main.get_command(build(options))
+    try:
+        command.main(args=list(arguments), prog_name="kqueue")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else _FAILED if e.code else 0
+    except KqueueError as e:
+        if options.debug:
+            raise
+        print(f"kqueue: {e}", file=sys.stderr)
+        return _MISUSED if isinstance(e, ConfigError) else _FAILED
+    return 0

@@ -1,0 +1,36 @@
+"""Printing a value the way `-o` asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Output(StrEnum):
+    """Formats of `-o`."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)]
+
+
+def show(value: Mapping[str, Any], output: Output) -> None:
+    """Print `value`: aligned lines, indented JSON, or YAML."""
+    match output:
+        case Output.JSON:
+            print(json.dumps(value, indent=2))
+        case Output.YAML:
+            import yaml
+
+            print(yaml.safe_dump(dict(value), sort_keys=False), end="")
+        case Output.TEXT:
+            width = max(map(len, value), default=0)
+            for key, item in value.items():
+                print(f"{key:<{width}}  {item}")

@@ -170,6 +170,7 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         self._reloading: asyncio.Task[None] | None = None
+        self._credentials_read = 0
 
     async def __aenter__(self) -> Client:
         return self
@@ -272,10 +273,11 @@ class Client:
         call = _Call(
             method="GET", verb="watch", resource=resource, path=path, what=what, lane=Lane.WATCH, params=params
         )
+        known = self._credentials_read
         try:
             return await self._open(call)
         except UnauthorizedError:
-            await self._reload_credentials()
+            await self._reload_credentials(known)
             return await self._open(call)
 
     # --- writing
@@ -404,13 +406,14 @@ class Client:
             renewed = False
             attempt = 1
             while True:
+                known = self._credentials_read
                 try:
                     return await self._attempt(call, attempt, deadline)
                 except UnauthorizedError:
                     if renewed:
                         raise
                     renewed = True
-                    await self._reload_credentials()
+                    await self._reload_credentials(known)
                 except NotFoundError:
                     if call.verb == "delete" and attempt > 1:
                         return b""  # the attempt whose answer was lost has done it
@@ -506,11 +509,17 @@ class Client:
         )
         self.on_request(record)
 
-    async def _reload_credentials(self) -> None:
-        """Read the credentials again; callers that come meanwhile share the one reading."""
+    async def _reload_credentials(self, known: int) -> None:
+        """Read the credentials again, once for all requests that were refused with the `known` ones."""
+        if known != self._credentials_read:
+            return
         if self._reloading is None or self._reloading.done():
-            self._reloading = asyncio.create_task(self._credentials.reload())
+            self._reloading = asyncio.create_task(self._read_credentials())
         await asyncio.shield(self._reloading)
+
+    async def _read_credentials(self) -> None:
+        await self._credentials.reload()
+        self._credentials_read += 1
 
 
 async def connect(

@@ -1,0 +1,437 @@
+"""Keeps a job and its Workload in step: one Workload per queued job, started when admitted, stopped when evicted.
+
+Every reconcile reads the world and takes the next step; nothing is remembered in between, so a controller that is
+killed anywhere goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.errors import AlreadyExistsError, InvalidObjectError, NotFoundError, TerminalError
+from kqueue.jobs import rules
+from kqueue.jobs.infos import flavors_of, infos_at_start, infos_at_stop
+from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority, belongs, equivalent, priority_source, spec_for, workload_for
+from kqueue.runtime.client import Client, Propagation
+from kqueue.runtime.controller import Result
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api, status
+
+_log = structlog.get_logger(__name__)
+
+JSON = dict[str, Any]
+OWNER_INDEX = "owner"
+
+
+def owner_keys(workload: wire.Workload) -> list[str]:
+    """Index of Workloads by controller: `group/kind/namespace/name`."""
+    return [
+        owner_key(owner.api_version.rpartition("/")[0], owner.kind, workload.metadata.namespace, owner.name)
+        for owner in workload.metadata.owner_references
+        if owner.controller
+    ]
+
+
+def owner_key(group: str, kind: str, namespace: str, name: str) -> str:
+    """The index value of one owner."""
+    return f"{group}/{kind}/{namespace}/{name}"
+
+
+class MissingPriorityClassError(TerminalError):
+    """A job names a priority class that does not exist; it is looked at again when classes change."""
+
+
+class JobReconciler:
+    """One kind of job."""
+
+    def __init__(
+        self,
+        *,
+        kind: JobKind,
+        client: Client,
+        jobs: Store[JSON],
+        workloads: Store[wire.Workload],
+        writer: StatusWriter[wire.Workload],
+        flavors: Callable[[str], wire.ResourceFlavor | None],
+        workload_priorities: Store[wire.WorkloadPriorityClass],
+        pod_priorities: Store[wire_core.PriorityClass],
+        manages: Callable[[str], bool],
+        recorder: Recorder,
+        switches: Switches,
+        clock: Clock,
+        label_keys_to_copy: Sequence[str] = (),
+    ) -> None:
+        """`manages` says whether jobs of a namespace are managed at all."""
+        self.kind = kind
+        self.resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
+        self._client, self._jobs, self._workloads, self._writer = client, jobs, workloads, writer
+        self._flavors, self._manages, self._recorder = flavors, manages, recorder
+        self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
+        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+
+    async def reconcile(self, key: str) -> Result:
+        """Take the next step for one job."""
+        namespace = split_key(key)[0]
+        job = self._jobs.get(key)
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            await self._finalize(key)
+            return Result()
+        if not self._manages(namespace) or not rules.queue_name(job):
+            return Result()
+        if self.kind.managed_by(job) not in ("", self._own_controller()):
+            return Result()
+        await self._step(job)
+        return Result()
+
+    @staticmethod
+    def _own_controller() -> str:
+        return names.JOB_CONTROLLER
+
+    async def _step(self, job: JSON) -> None:
+        try:
+            pod_sets = self.kind.pod_sets(job, self._switches)
+        except InvalidObjectError as e:
+            self._event(job, reason="InvalidJob", message=str(e), warning=True)
+            raise
+        workload = await self._find(job, pod_sets)
+        if workload is None:
+            await self._without_workload(job, pod_sets)
+            return
+        await self._with_workload(job, workload)
+
+    # --- finding -----------------------------------------------------------------------------------------------
+
+    def _owned(self, key: str) -> list[wire.Workload]:
+        namespace, name = split_key(key)
+        gvk = self.kind.gvk
+        keys = self._workloads.keys_by_index(OWNER_INDEX, owner_key(gvk.group, gvk.kind, namespace, name))
+        found = [self._writer.newest(k) for k in keys]
+        return [w for w in found if w is not None]
+
+    async def _find(self, job: JSON, pod_sets: Sequence[JSON]) -> wire.Workload | None:
+        """The Workload that says what the job says; others of the job are rewritten or deleted."""
+        owned = sorted(self._owned(_key(job)), key=from_api.workload_key)
+        suspended = self.kind.is_suspended(job)
+        matching = [w for w in owned if self._matches(job, pod_sets, w, suspended=suspended)]
+        if matching:
+            await self._delete([w for w in owned if w is not matching[0]], job)
+            return matching[0]
+        if not owned:
+            return None
+        first = owned[0]
+        reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
+        same_job = belongs(job, _json(first)) or self._is_owner(job, first)
+        if suspended and not reserved and same_job and first.metadata.deletion_timestamp is None:
+            await self._rewrite(job, first)
+            await self._delete(owned[1:], job)
+            return None
+        if not suspended and self.kind.finished(job) is None and same_job:
+            await self._stop(job, infos_at_stop(_json(first)), "NoMatchingWorkload", "no Workload matches the job")
+        await self._delete(owned, job)
+        return None
+
+    @staticmethod
+    def _is_owner(job: JSON, workload: wire.Workload) -> bool:
+        return any(o.uid == job["metadata"]["uid"] for o in workload.metadata.owner_references if o.controller)
+
+    def _matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
+        as_json = _json(workload)
+        if not belongs(job, as_json):
+            return False
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            return True
+        infos: tuple[PodSetInfo, ...] | None = None
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            infos = self._infos(as_json)
+        return equivalent(pod_sets, as_json, infos=infos, suspended=suspended, slim=True)
+
+    def _infos(self, workload: JSON) -> tuple[PodSetInfo, ...] | None:
+        """What the admission injects; None when a flavor is unknown or sources contradict each other."""
+        flavors = self._flavor_objects(workload)
+        if flavors is None:
+            return None
+        found = infos_at_start(workload, flavors, switches=self._switches)
+        return None if isinstance(found, Refused) else found
+
+    def _flavor_objects(self, workload: JSON) -> dict[str, JSON] | None:
+        out: dict[str, JSON] = {}
+        for name in flavors_of(workload):
+            flavor = self._flavors(name)
+            if flavor is None:
+                return None
+            out[name] = msgspec.to_builtins(flavor)
+        return out
+
+    # --- without a Workload ------------------------------------------------------------------------------------
+
+    async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> None:
+        if self.kind.finished(job) is not None or self._owned(_key(job)):
+            return  # finished without us, or an old Workload is still on its way out: its end brings us back
+        if not self.kind.is_suspended(job):
+            await self._stop(job, (), "NoMatchingWorkload", "the job has no Workload yet")
+            return
+        if self.kind.active(job):
+            return
+        workload = workload_for(
+            self.kind,
+            job,
+            priority=self._priority(job, pod_sets),
+            switches=self._switches,
+            label_keys_to_copy=self._label_keys,
+        )
+        try:
+            await self._client.create(WORKLOADS, workload)
+        except AlreadyExistsError:
+            return  # made by us before; the watch brings it
+        self._event(job, reason="CreatedWorkload", message=f"Created Workload {_key(workload)}; it waits for admission")
+        _log.info("workload created", job=_key(job), workload=_key(workload))
+
+    def _priority(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
+        source = priority_source(job, pod_sets)
+        if source is None:
+            defaults = [c for c in self._pod_priorities.values() if c.global_default]
+            lowest = min(defaults, key=lambda c: c.value, default=None)
+            if lowest is None:
+                return Priority()
+            return Priority(value=lowest.value, kind=names.PRIORITY_CLASS_KIND, name=lowest.metadata.name)
+        found: wire.WorkloadPriorityClass | wire_core.PriorityClass | None
+        if source.kind == names.WORKLOAD_PRIORITY_CLASS_KIND:
+            found = self._workload_priorities.get(source.name)
+        else:
+            found = self._pod_priorities.get(source.name)
+        if found is None:
+            message = f"{source.kind} {source.name} does not exist; create it or correct the job"
+            self._event(job, reason=f"{source.kind}NotFound", message=message, warning=True)
+            raise MissingPriorityClassError(f"job {_key(job)}: {message}")
+        return Priority(value=found.value, kind=source.kind, name=source.name)
+
+    async def _rewrite(self, job: JSON, workload: wire.Workload) -> None:
+        """Give a pending Workload the job's new text; it keeps its name and its place in time."""
+        pod_sets = self.kind.pod_sets(job, self._switches)
+        spec = spec_for(
+            self.kind,
+            job,
+            priority=self._priority(job, pod_sets),
+            switches=self._switches,
+            active=workload.spec.active,
+        )
+        await self._writer.write(from_api.workload_key(workload), lambda _: {"spec": spec}, subresource=None)
+        self._event(job, reason="UpdatedWorkload", message=f"Updated Workload {from_api.workload_key(workload)}")
+
+    async def _delete(self, workloads: Sequence[wire.Workload], job: JSON) -> None:
+        for workload in workloads:
+            await self._release(workload)
+            if workload.metadata.deletion_timestamp is None:
+                try:
+                    await self._client.delete(
+                        WORKLOADS,
+                        workload.metadata.name,
+                        workload.metadata.namespace,
+                        uid=workload.metadata.uid,
+                        propagation=Propagation.BACKGROUND,
+                    )
+                except NotFoundError:
+                    continue
+                key = from_api.workload_key(workload)
+                self._event(job, reason="DeletedWorkload", message=f"Deleted Workload {key}, which no longer matches")
+
+    # --- with a Workload ---------------------------------------------------------------------------------------
+
+    async def _with_workload(self, job: JSON, workload: wire.Workload) -> None:
+        """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            await self._release(workload)
+        elif workload.metadata.deletion_timestamp is not None:
+            await self._stop(job, infos_at_stop(_json(workload)), "WorkloadDeleted", "the Workload was deleted")
+            await self._release(workload)
+        elif (end := self.kind.finished(job)) is not None:
+            reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
+            await self._finish(workload, reason, end.message)
+        elif await self._report(job, workload):
+            return
+        elif from_api.condition_true(workload, names.CONDITION_EVICTED):
+            await self._leave(job, workload)
+        elif self.kind.is_suspended(job):
+            await self._start_or_follow(job, workload)
+        elif not from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            await self._stop(job, infos_at_stop(_json(workload)), "NotAdmitted", "the Workload is not admitted")
+
+    async def _report(self, job: JSON, workload: wire.Workload) -> bool:
+        """Write what the job tells of its pods; True when something was written."""
+        key = from_api.workload_key(workload)
+        reclaimable = dict(self.kind.reclaimable(job))
+        if reclaimable != {r.name: r.count for r in workload.status.reclaimable_pods}:
+            wanted = [{"name": name, "count": count} for name, count in sorted(reclaimable.items())]
+            await self._writer.write(key, lambda _: {"status": {"reclaimablePods": wanted or None}})
+            return True
+        if not self._tells_readiness(job, workload):
+            return False
+        ready = self.kind.pods_ready(job)
+        stamp = status.Stamp(self._clock.now())
+        return await self._writer.write(key, lambda w: status.pods_ready(w, ready=ready, stamp=stamp)) is not None
+
+    def _tells_readiness(self, job: JSON, workload: wire.Workload) -> bool:
+        """PodsReady is written from the first time that it is True: a missing condition says "not started yet", and
+        saying so costs no write on the way to admission.
+        """
+        written = from_api.condition(workload.status.conditions, names.CONDITION_PODS_READY)
+        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        return written is not None or (admitted and self.kind.pods_ready(job))
+
+    async def _leave(self, job: JSON, workload: wire.Workload) -> None:
+        """Evicted: stop the job, and when its pods are gone give the quota back."""
+        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        assert evicted is not None
+        job = await self._stop(job, infos_at_stop(_json(workload)), "WorkloadEvicted", evicted.message)
+        if self.kind.active(job) or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return
+        requeued = evicted.reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
+        stamp = status.Stamp(self._clock.now())
+        await self._writer.write(
+            from_api.workload_key(workload),
+            lambda w: status.unreserve(
+                w,
+                reason=names.REASON_PENDING_EVALUATION,
+                message=evicted.message,
+                stamp=stamp,
+                requeued=requeued,
+            ),
+        )
+
+    async def _start_or_follow(self, job: JSON, workload: wire.Workload) -> None:
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            await self._start(job, workload)
+            return
+        wanted = rules.queue_name(job)
+        if wanted != (workload.spec.queue_name or ""):
+            key = from_api.workload_key(workload)
+            await self._writer.write(key, lambda _: {"spec": {"queueName": wanted}}, subresource=None)
+
+    async def _start(self, job: JSON, workload: wire.Workload) -> None:
+        as_json = _json(workload)
+        flavors = self._flavor_objects(as_json)
+        if flavors is None:
+            missing = sorted(f for f in flavors_of(as_json) if self._flavors(f) is None)
+            raise NotFoundError(f"job {_key(job)} cannot start: ResourceFlavor {', '.join(missing)} not found")
+        # a stop that was cut off half-way is finished first: templates are restored before they are changed again
+        job = await self._stop(job, infos_at_stop(as_json), "WorkloadEvicted", "")
+        infos = infos_at_start(as_json, flavors, switches=self._switches)
+        patch = infos if isinstance(infos, Refused) else self.kind.start(job, infos)
+        if isinstance(patch, Refused):
+            await self._finish(workload, names.REASON_FAILED_TO_START, str(patch))
+            return
+        await self._patch(job, patch)
+        queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
+        self._event(job, reason="Started", message=f"Admitted by ClusterQueue {queue}")
+        _log.info("job started", job=_key(job), workload=from_api.workload_key(workload), cluster_queue=queue)
+
+    async def _finish(self, workload: wire.Workload, reason: str, message: str) -> None:
+        stamp = status.Stamp(self._clock.now())
+        key = from_api.workload_key(workload)
+        written = await self._writer.write(
+            key, lambda w: status.finish(w, reason=reason, message=message or reason, stamp=stamp)
+        )
+        if written is not None:
+            self._recorder.record(
+                _workload_reference(workload), reason="FinishedWorkload", message=f"Workload {key} finished: {message}"
+            )
+            _log.info("workload finished", workload=key, reason=reason)
+
+    # --- writes ------------------------------------------------------------------------------------------------
+
+    async def _patch(self, job: JSON, patch: Mapping[str, Any], *, subresource: str = "") -> JSON:
+        """One merge patch under the resource version that the decision was made on; returns the job as written."""
+        metadata = {**patch.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
+        return await self._client.patch(
+            self.resource,
+            job["metadata"]["name"],
+            {**patch, "metadata": metadata},
+            job["metadata"]["namespace"],
+            subresource=subresource or None,
+        )
+
+    async def _stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
+        """Do all steps that are left of a stop; returns the job as it is then.  Nothing is done for a stopped job."""
+        for _ in range(4):
+            steps = self.kind.stop(job, infos)
+            if not steps:
+                return job
+            step = steps[0]
+            written = await self._patch(job, step.patch, subresource=step.subresource)
+            if step.suspends:
+                self._event(job, reason="Stopped", message=message or why)
+                _log.info("job stopped", job=_key(job), reason=why)
+            job = written
+        return job
+
+    async def _release(self, workload: wire.Workload) -> None:
+        """Take our finalizer off a Workload that needs us no more."""
+
+        def change(w: wire.Workload) -> dict[str, Any] | None:
+            if names.RESOURCE_IN_USE_FINALIZER not in w.metadata.finalizers:
+                return None
+            kept = [f for f in w.metadata.finalizers if f != names.RESOURCE_IN_USE_FINALIZER]
+            return {"metadata": {"finalizers": kept or None}}
+
+        await self._writer.write(from_api.workload_key(workload), change, subresource=None)
+
+    async def _finalize(self, key: str) -> None:
+        """The job is gone, on its way out, or no longer queued: end the Workloads that it left behind."""
+        owned = self._owned(key)
+        if not owned:
+            return
+        namespace, name = split_key(key)
+        try:
+            job = await self._client.get_json(self.resource, name, namespace)
+        except NotFoundError:
+            job = None
+        for workload in owned:
+            alive = job is not None and not job["metadata"].get("deletionTimestamp") and self._is_owner(job, workload)
+            if not alive:
+                if not from_api.condition_true(workload, names.CONDITION_FINISHED):
+                    await self._finish(workload, names.REASON_OWNER_NOT_FOUND, f"{self.kind.gvk.kind} {key} is gone")
+                await self._release(workload)
+
+    def _event(self, job: JSON, *, reason: str, message: str, warning: bool = False) -> None:
+        gvk, meta = self.kind.gvk, job["metadata"]
+        reference = ObjectReference(
+            api_version=gvk.api_version,
+            kind=gvk.kind,
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+        )
+        self._recorder.record(reference, reason=reason, message=message, warning=warning)
+
+
+def _workload_reference(workload: wire.Workload) -> ObjectReference:
+    meta = workload.metadata
+    return ObjectReference(
+        api_version=names.API_VERSION,
+        kind=names.WORKLOAD_KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+    )
+
+
+def _json(workload: wire.Workload) -> JSON:
+    return dict(msgspec.to_builtins(workload))
+
+
+def _key(obj: Mapping[str, Any]) -> str:
+    return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"

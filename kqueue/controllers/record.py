@@ -1,0 +1,25 @@
+"""What controllers tell the outside about an object: events, off the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectReference:
+    """What an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class Recorder(Protocol):
+    """Takes events.  Returns at once; never raises; may drop events under load, and counts them."""
+
+    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+        """One thing that happened to an object."""
+        ...

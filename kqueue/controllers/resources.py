@@ -1,0 +1,25 @@
+"""The kinds that the controllers watch and write, as the API server addresses them."""
+
+from __future__ import annotations
+
+from kqueue.api import names
+from kqueue.runtime.resources import ResourceType
+
+NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
+PODS = ResourceType("", "v1", "pods", "Pod")
+PRIORITY_CLASSES = ResourceType("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+
+
+def _ours(plural: str, kind: str, *, namespaced: bool = False) -> ResourceType:
+    return ResourceType(names.GROUP, names.VERSION, plural, kind, namespaced=namespaced)
+
+
+WORKLOADS = _ours("workloads", names.WORKLOAD_KIND, namespaced=True)
+LOCAL_QUEUES = _ours("localqueues", names.LOCAL_QUEUE_KIND, namespaced=True)
+CLUSTER_QUEUES = _ours("clusterqueues", names.CLUSTER_QUEUE_KIND)
+COHORTS = _ours("cohorts", names.COHORT_KIND)
+RESOURCE_FLAVORS = _ours("resourceflavors", names.RESOURCE_FLAVOR_KIND)
+TOPOLOGIES = _ours("topologies", names.TOPOLOGY_KIND)
+ADMISSION_CHECKS = _ours("admissionchecks", names.ADMISSION_CHECK_KIND)
+WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS_KIND)

@@ -1,0 +1,258 @@
+"""Keeps a Workload's conditions true to its queues: what blocks it, whether it must leave, whether it may come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.errors import InvalidObjectError
+from kqueue.runtime.controller import Result
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import Store
+from kqueue.state import from_api, status
+from kqueue.state.cache import Cache
+from kqueue.state.queues import Queues
+
+_log = structlog.get_logger(__name__)
+
+_BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED)
+"""Reasons that this reconciler writes, and takes back when the cause is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocked:
+    reason: str
+    message: str
+
+
+class WorkloadReconciler:
+    """One Workload."""
+
+    def __init__(
+        self,
+        *,
+        workloads: Store[wire.Workload],
+        local_queues: Store[wire.LocalQueue],
+        writer: StatusWriter[wire.Workload],
+        cache: Cache,
+        queues: Queues,
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
+        recorder: Recorder,
+        clock: Clock,
+    ) -> None:
+        self._workloads, self._local_queues, self._writer = workloads, local_queues, writer
+        self._cache, self._queues, self._namespace_labels = cache, queues, namespace_labels
+        self._recorder, self._clock = recorder, clock
+
+    async def reconcile(self, key: str) -> Result:
+        """Take the next step for one Workload; each reconcile ends at the first that writes."""
+        workload = self._workloads.get(key)
+        if workload is None or workload.metadata.deletion_timestamp is not None:
+            return Result()
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            return Result()
+        for change in (self._deactivate, self._come_back, self._explain, self._complete, self._leave):
+            written = await self._writer.write(key, change)
+            if written is not None:
+                self._tell(workload, written)
+                return Result()
+        return Result()
+
+    # --- steps: each is a pure look at the newest Workload -------------------------------------------------------
+
+    def _stamp(self) -> status.Stamp:
+        return status.Stamp(self._clock.now())
+
+    def _deactivate(self, workload: wire.Workload) -> status.Patch | None:
+        if workload.spec.active:
+            return None
+        return status.evict(
+            workload,
+            reason=names.REASON_DEACTIVATED,
+            message="The workload was deactivated by its user (spec.active: false)",
+            stamp=self._stamp(),
+        )
+
+    def _come_back(self, workload: wire.Workload) -> status.Patch | None:
+        """An eviction's cause is gone: it may be queued again."""
+        requeued = from_api.condition(workload.status.conditions, names.CONDITION_REQUEUED)
+        if requeued is None or requeued.status != "False" or not workload.spec.active:
+            return None
+        reason = {
+            names.REASON_DEACTIVATED: names.REASON_REACTIVATED,
+            names.REASON_LOCAL_QUEUE_STOPPED: names.REASON_LOCAL_QUEUE_RESTARTED,
+            names.REASON_CLUSTER_QUEUE_STOPPED: names.REASON_CLUSTER_QUEUE_RESTARTED,
+        }.get(requeued.reason)
+        if reason is None or self._stopped(workload) is not None:
+            return None
+        return status.requeue(workload, reason=reason, message="The workload may be queued again", stamp=self._stamp())
+
+    def _explain(self, workload: wire.Workload) -> status.Patch | None:
+        """Write what blocks a pending Workload before any quota is looked at; take it back when it is gone."""
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return None
+        if self._cache.holding(from_api.workload_key(workload)) is not None:
+            return None  # being admitted right now
+        written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        if written is not None and written.reason == names.REASON_ON_HOLD:
+            return None
+        blocked = self._blocker(workload)
+        if blocked is not None:
+            return status.wait(workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp())
+        if written is None or written.reason not in _BLOCKED:
+            return None
+        return status.wait(
+            workload,
+            reason=names.REASON_PENDING_EVALUATION,
+            message="The workload is queued and has not been looked at since its last change",
+            stamp=self._stamp(),
+        )
+
+    def _complete(self, workload: wire.Workload) -> status.Patch | None:
+        """Reserved, and its checks may be ready: keep Admitted in line."""
+        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return None
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED) or self._checks_missing(workload):
+            return None
+        return status.sync_admitted(workload, stamp=self._stamp())
+
+    def _checks_missing(self, workload: wire.Workload) -> bool:
+        admission = workload.status.admission
+        queue = self._cache.queue_object(admission.cluster_queue) if admission is not None else None
+        strategy = queue.spec.admission_checks_strategy if queue is not None else None
+        wanted = {rule.name for rule in strategy.admission_checks} if strategy is not None else set()
+        return not wanted <= {check.name for check in workload.status.admission_checks}
+
+    def _leave(self, workload: wire.Workload) -> status.Patch | None:
+        """A stopped queue: admitted Workloads are evicted by HoldAndDrain, reservations are taken back by any stop."""
+        stopped = self._stopped(workload)
+        if stopped is None or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return None
+        reason, message, drain = stopped
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            return status.evict(workload, reason=reason, message=message, stamp=self._stamp()) if drain else None
+        return status.unreserve(
+            workload, reason=names.REASON_SUSPENDED, message=message, stamp=self._stamp(), requeued=None
+        )
+
+    # --- looks --------------------------------------------------------------------------------------------------
+
+    def _stopped(self, workload: wire.Workload) -> tuple[str, str, bool] | None:
+        """(eviction reason, sentence, whether running Workloads must go); None when neither queue is stopped."""
+        local = self._local_queues.get(from_api.local_queue_key(workload))
+        if local is not None and local.spec.stop_policy != "None":
+            policy = local.spec.stop_policy
+            message = f"LocalQueue {local.metadata.name} is stopped (stopPolicy {policy})"
+            return (names.REASON_LOCAL_QUEUE_STOPPED, message, policy == "HoldAndDrain")
+        name = self._cluster_queue(workload, local)
+        queue = self._cache.queue_object(name) if name is not None else None
+        if queue is not None and queue.spec.stop_policy != "None":
+            policy = queue.spec.stop_policy
+            message = f"ClusterQueue {name} is stopped (stopPolicy {policy})"
+            return (names.REASON_CLUSTER_QUEUE_STOPPED, message, policy == "HoldAndDrain")
+        return None
+
+    @staticmethod
+    def _cluster_queue(workload: wire.Workload, local: wire.LocalQueue | None) -> str | None:
+        if workload.status.admission is not None:
+            return workload.status.admission.cluster_queue
+        return local.spec.cluster_queue if local is not None else None
+
+    def _blocker(self, workload: wire.Workload) -> _Blocked | None:
+        """The first thing that keeps it out of the queue; None when it may be tried."""
+        if not workload.spec.active:
+            return _Blocked(
+                names.REASON_DEACTIVATED, "The workload is deactivated; set spec.active to true to queue it"
+            )
+        return self._queue_blocker(workload) or self._request_blocker(workload) or self._gate_blocker(workload)
+
+    def _queue_blocker(self, workload: wire.Workload) -> _Blocked | None:
+        name, namespace = workload.spec.queue_name, workload.metadata.namespace
+        if not name:
+            return _Blocked(
+                names.REASON_MISCONFIGURED, f"No queue is named; set the label {names.QUEUE_NAME_LABEL} of the job"
+            )
+        local = self._local_queues.get(f"{namespace}/{name}")
+        if local is None:
+            return _Blocked(
+                names.REASON_MISCONFIGURED,
+                f"LocalQueue {name} does not exist in namespace {namespace}; create it or correct the label "
+                f"{names.QUEUE_NAME_LABEL}",
+            )
+        stopped = self._stopped(workload)
+        if stopped is not None:
+            return _Blocked(names.REASON_SUSPENDED, stopped[1])
+        queue = local.spec.cluster_queue
+        if not queue or self._cache.queue_object(queue) is None:
+            return _Blocked(
+                names.REASON_MISCONFIGURED,
+                f"ClusterQueue {queue or '(none)'} of LocalQueue {name} does not exist; create it or correct "
+                f"spec.clusterQueue",
+            )
+        inactive = self._cache.inactive(queue)
+        if inactive is not None:
+            return _Blocked(names.REASON_SUSPENDED, f"ClusterQueue {queue} is not active: {inactive.message}")
+        return self._namespace_blocker(namespace, queue)
+
+    def _namespace_blocker(self, namespace: str, queue: str) -> _Blocked | None:
+        labels = self._namespace_labels(namespace)
+        if labels is None:
+            return _Blocked(names.REASON_MISCONFIGURED, f"Namespace {namespace} does not exist")
+        obj = self._cache.queue_object(queue)
+        selector = obj.spec.namespace_selector if obj is not None else None
+        if from_api.selector_matches(selector, labels):
+            return None
+        remedy = "it selects none: set it ({} selects all)" if selector is None else "label the namespace to match"
+        return _Blocked(
+            names.REASON_MISCONFIGURED,
+            f"Namespace {namespace} does not match the namespaceSelector of ClusterQueue {queue}; {remedy}",
+        )
+
+    @staticmethod
+    def _request_blocker(workload: wire.Workload) -> _Blocked | None:
+        try:
+            for i, pod_set in enumerate(workload.spec.pod_sets):
+                from_api.template_requests(pod_set.template.spec, f"spec.podSets[{i}].template.spec")
+        except InvalidObjectError as e:
+            return _Blocked(names.REASON_MISCONFIGURED, str(e))
+        return None
+
+    @staticmethod
+    def _gate_blocker(workload: wire.Workload) -> _Blocked | None:
+        gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
+        if not gates:
+            return None
+        return _Blocked(names.REASON_ADMISSION_GATED, f"Held back by {gates}")
+
+    def _tell(self, before: wire.Workload, after: wire.Workload) -> None:
+        """An event and a log line for what a user should notice."""
+        key = from_api.workload_key(after)
+        for kind in (names.CONDITION_EVICTED, names.CONDITION_ADMITTED, names.CONDITION_QUOTA_RESERVED):
+            new = from_api.condition(after.status.conditions, kind)
+            old = from_api.condition(before.status.conditions, kind)
+            if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
+                continue
+            evicted = kind == names.CONDITION_EVICTED and new.status == "True"
+            reason = f"EvictedDueTo{new.reason}" if evicted else new.reason
+            self._recorder.record(
+                _reference(after), reason=reason, message=new.message, warning=new.status == "False" and not evicted
+            )
+            _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
+            return
+
+
+def _reference(workload: wire.Workload) -> ObjectReference:
+    meta = workload.metadata
+    return ObjectReference(
+        api_version=names.API_VERSION,
+        kind=names.WORKLOAD_KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+    )

@@ -67,7 +67,7 @@ def _parse(text: str, milli: bool) -> int:
 
 
 def _exponent(suffix: str) -> int:
-    if len(suffix) > 1 and suffix[0] in "eE":
+    if len(suffix) > 1 and suffix not in _BINARY:
         return max(-_FARTHEST_EXPONENT, min(_FARTHEST_EXPONENT, int(suffix[1:])))
     return _DECIMAL.get(suffix, 0)
 

@@ -16,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -101,8 +102,9 @@ def rows(nodes: int, rounds: int) -> Iterator[tuple[str, str, float]]:
         pod_sets = [PodSetRequest(name="main", count=count, requests=REQUESTS, topology=topology)]
         if not isinstance(place(live, pod_sets), Placement):
             raise SystemExit(f"{name} does not fit into {nodes} nodes: the figures would mean nothing")
-        yield name, "cold", median_us(lambda p=pod_sets: place(live, p), rounds, live.counted.clear)
-        yield name, "known", median_us(lambda p=pod_sets: place(live, p), rounds)
+        ask = partial(place, live, pod_sets)
+        yield name, "cold", median_us(ask, rounds, live.counted.clear)
+        yield name, "known", median_us(ask, rounds)
         yield name, "fork", fork_us(live, pod_sets, rounds)
 
 

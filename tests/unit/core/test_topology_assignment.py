@@ -1,0 +1,192 @@
+"""Assignments in their wire forms."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kqueue.core.topology import HOSTNAME, Domain, TopologyAssignment, decode, encode, encode_plain
+from kqueue.errors import InvalidObjectError
+
+RACK_LEVELS = ("example.com/block", "example.com/rack")
+
+
+def on_hosts(**pods: int) -> TopologyAssignment:
+    return TopologyAssignment((HOSTNAME,), tuple(Domain((h.replace("_", "-"),), n) for h, n in pods.items()))
+
+
+def length(document: object) -> int:
+    return len(json.dumps(document, separators=(",", ":")))
+
+
+RACKS = TopologyAssignment(RACK_LEVELS, (Domain(("b1", "r1"), 4), Domain(("b1", "r2"), 4), Domain(("b2", "r1"), 2)))
+
+
+def test_racks_are_written_with_their_common_ends() -> None:
+    """Without host names everything stands in one slice, values cut to what differs."""
+    assert encode(RACKS) == {
+        "levels": list(RACK_LEVELS),
+        "slices": [
+            {
+                "domainCount": 3,
+                "valuesPerLevel": [
+                    {"individual": {"prefix": "b", "roots": ["1", "1", "2"]}},
+                    {"individual": {"prefix": "r", "roots": ["1", "2", "1"]}},
+                ],
+                "podCounts": {"individual": [4, 4, 2]},
+            }
+        ],
+    }
+
+
+def test_the_plain_form_lists_every_domain() -> None:
+    """v1beta1 has levels and domains."""
+    assert encode_plain(RACKS) == {
+        "levels": list(RACK_LEVELS),
+        "domains": [
+            {"values": ["b1", "r1"], "count": 4},
+            {"values": ["b1", "r2"], "count": 4},
+            {"values": ["b2", "r1"], "count": 2},
+        ],
+    }
+
+
+def test_two_pools_of_hosts_are_split_where_that_is_shorter() -> None:
+    """Eight hosts a pool: 344 bytes in two slices, 367 in one."""
+    pools = {f"pool_{p}_node_{i}": n for p, n in (("a", 2), ("b", 1)) for i in range(8)}
+    roots = [str(i) for i in range(8)]
+    split = encode(on_hosts(**pools))
+    assert split["slices"] == [
+        {
+            "domainCount": 8,
+            "valuesPerLevel": [{"individual": {"prefix": f"pool-{p}-node-", "roots": roots}}],
+            "podCounts": {"universal": n},
+        }
+        for p, n in (("a", 2), ("b", 1))
+    ]
+    assert length(split) == 344
+    assert length(encode(on_hosts(**pools), by_host_prefix=False)) == 367
+
+
+def test_few_hosts_stay_in_one_slice() -> None:
+    """Four hosts in two pools: the single slice of 224 bytes is shorter than two."""
+    hosts = on_hosts(gke_c_pool_a_hash1_aa=3, gke_c_pool_a_hash1_bb=3, gke_c_pool_b_hash2_cc=4, gke_c_pool_b_hash2_dd=5)
+    document = encode(hosts)
+    assert length(document) == 224
+    assert document["slices"][0]["valuesPerLevel"][0]["individual"] == {
+        "prefix": "gke-c-pool-",
+        "roots": ["a-hash1-aa", "a-hash1-bb", "b-hash2-cc", "b-hash2-dd"],
+    }
+
+
+def test_one_domain_is_all_universal() -> None:
+    """A single host needs no lists."""
+    assert encode(on_hosts(x1=1))["slices"] == [
+        {"domainCount": 1, "valuesPerLevel": [{"universal": "x1"}], "podCounts": {"universal": 1}}
+    ]
+
+
+def test_the_prefix_gives_way_where_ends_would_overlap() -> None:
+    """ababa and aba share the suffix aba; nothing is left for a prefix."""
+    assert encode(on_hosts(ababa=1, aba=1))["slices"][0]["valuesPerLevel"] == [
+        {"individual": {"suffix": "aba", "roots": ["ab", ""]}}
+    ]
+
+
+def test_an_assignment_without_domains_has_no_wire_form() -> None:
+    """The caller is told to leave it out."""
+    with pytest.raises(ValueError, match="leave topologyAssignment out"):
+        encode(TopologyAssignment((HOSTNAME,), ()))
+
+
+label_values = st.text(alphabet="ab-01", min_size=0, max_size=8)
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> TopologyAssignment:
+    levels = draw(st.sampled_from([(HOSTNAME,), RACK_LEVELS, (*RACK_LEVELS, "example.com/shelf")]))
+    domain = st.builds(Domain, st.tuples(*[label_values] * len(levels)), st.integers(1, 5))
+    return TopologyAssignment(levels, tuple(draw(st.lists(domain, min_size=1, max_size=40))))
+
+
+@given(assignment=assignments(), by_host_prefix=st.booleans())
+def test_reading_what_was_written_gives_the_same_assignment(
+    assignment: TopologyAssignment, by_host_prefix: bool
+) -> None:
+    """Both forms keep every value, every count and the order, also through JSON text."""
+    document = json.loads(json.dumps(encode(assignment, by_host_prefix=by_host_prefix)))
+    assert decode(document) == assignment
+    assert decode(encode_plain(assignment)) == assignment
+
+
+def test_forty_thousand_hosts_stay_far_below_the_object_limit() -> None:
+    """40 pools of 1000 hosts with random tails: one slice a pool, about 365 kB."""
+    hosts = [f"gke-c-pool-{i // 1000:02}-{i * 2654435761 % 16**6:06x}" for i in range(40_000)]
+    domains = [Domain((host,), 1) for host in hosts]
+    assignment = TopologyAssignment((HOSTNAME,), tuple(sorted(domains, key=lambda d: d.values)))
+    document = encode(assignment)
+    assert len(document["slices"]) == 40
+    assert length(document) < 370_000
+    assert decode(document) == assignment
+
+
+SLICE: dict[str, Any] = {
+    "domainCount": 2,
+    "valuesPerLevel": [{"individual": {"roots": ["a", "b"]}}],
+    "podCounts": {"universal": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        pytest.param({}, "topologyAssignment.levels", id="nothing-at-all"),
+        pytest.param({"levels": [], "slices": []}, "topologyAssignment.levels", id="no-levels"),
+        pytest.param({"levels": ["l"], "slices": {}}, "topologyAssignment.slices", id="slices-are-no-list"),
+        pytest.param({"levels": ["l"], "slices": [7]}, "topologyAssignment.slices[0]", id="a-slice-is-no-object"),
+        pytest.param(
+            {"levels": ["l"], "slices": [{**SLICE, "domainCount": 3}]},
+            "topologyAssignment.slices[0].valuesPerLevel[0].individual",
+            id="count-and-roots-disagree",
+        ),
+        pytest.param(
+            {"levels": ["l"], "slices": [{**SLICE, "domainCount": 10**12}]},
+            "topologyAssignment.slices[0].domainCount",
+            id="a-count-that-would-fill-the-memory",
+        ),
+        pytest.param(
+            {"levels": ["l", "m"], "slices": [SLICE]},
+            "topologyAssignment.slices[0].valuesPerLevel",
+            id="a-level-has-no-values",
+        ),
+        pytest.param(
+            {"levels": ["l"], "slices": [{**SLICE, "podCounts": {"universal": 1, "individual": [1, 1]}}]},
+            "topologyAssignment.slices[0].podCounts",
+            id="universal-and-individual-at-once",
+        ),
+        pytest.param(
+            {"levels": ["l"], "slices": [{**SLICE, "podCounts": {"universal": 0}}]},
+            "topologyAssignment.slices[0].podCounts.universal[0]",
+            id="no-pods-in-a-domain",
+        ),
+        pytest.param(
+            {"levels": ["l"], "domains": [{"values": ["a", "b"], "count": 1}]},
+            "topologyAssignment.domains[0].values",
+            id="more-values-than-levels",
+        ),
+        pytest.param(
+            {"levels": ["l"], "domains": [{"values": ["a"], "count": True}]},
+            "topologyAssignment.domains[0].count",
+            id="a-count-is-no-number",
+        ),
+    ],
+)
+def test_a_broken_assignment_is_refused_with_the_place_of_the_mistake(document: dict[str, Any], path: str) -> None:
+    """Every mistake carries its path."""
+    with pytest.raises(InvalidObjectError) as raised:
+        decode(document)
+    assert path in [error.path for error in raised.value.errors]

@@ -1,0 +1,424 @@
+"""Placement: the worked examples of the rules, and each rule that they do not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqueue.core.topology import (
+    HOSTNAME,
+    PODS,
+    Algorithm,
+    Capacity,
+    DomainUsage,
+    Misfit,
+    MisfitCode,
+    NodeRules,
+    NodeTerm,
+    Placement,
+    PodSetRequest,
+    Profile,
+    Requirement,
+    Shortage,
+    Taint,
+    TopologyRequest,
+    WeightedTerm,
+    missing_level,
+    place,
+    place_workload,
+    usage_of,
+)
+from tests.unit.core.topology_cases import (
+    BLOCK,
+    LEVELS,
+    RACK,
+    hosts,
+    make_node,
+    make_pod_set,
+    make_tree,
+    place_one,
+    racks,
+)
+
+ONE_RACK = {"a": 3, "b": 3, "c": 2, "d": 1}
+SLICED = {"x6": 6, "x5": 5, "x4": 4, "x3": 3, "x2": 2}
+BEST_FIT_ALWAYS = Profile(unconstrained=Algorithm.BEST_FIT)
+LEAST_ALWAYS = Profile(constrained=Algorithm.LEAST_FREE_CAPACITY)
+
+
+@pytest.mark.parametrize(
+    ("pods", "wish", "profile", "want"),
+    [
+        pytest.param(7, {"required": RACK}, Profile(), {"a": 3, "b": 3, "d": 1}, id="required-ends-on-the-exact-fit"),
+        pytest.param(
+            7, {"unconstrained": True}, Profile(), {"a": 3, "b": 1, "c": 2, "d": 1}, id="unconstrained-fills-upwards"
+        ),
+        pytest.param(
+            7, {"unconstrained": True}, BEST_FIT_ALWAYS, {"a": 3, "b": 3, "d": 1}, id="unconstrained-by-best-fit"
+        ),
+        pytest.param(
+            3, {"unconstrained": True}, Profile(), {"a": 3}, id="unconstrained-takes-the-smallest-single-host-that-fits"
+        ),
+        pytest.param(3, {"implied": True}, Profile(), {"a": 3}, id="implied-is-like-unconstrained"),
+        pytest.param(2, {"required": RACK}, Profile(), {"c": 2}, id="one-tight-host-beats-a-roomy-one"),
+        pytest.param(2, {"preferred": "auto"}, Profile(), {"c": 2}, id="auto-prefers-the-lowest-level"),
+        pytest.param(3, {"required": RACK}, LEAST_ALWAYS, {"c": 2, "d": 1}, id="least-for-required-starts-small"),
+    ],
+)
+def test_hosts_of_one_rack_are_chosen_by_the_profile(
+    pods: int, wish: dict[str, Any], profile: Profile, want: dict[str, int]
+) -> None:
+    """Hosts a:3 b:3 c:2 d:1 under every algorithm."""
+    assert hosts(place_one(racks(ONE_RACK), make_pod_set(pods, **wish), profile=profile)) == want
+
+
+@pytest.mark.parametrize(
+    ("pods", "wish", "want"),
+    [
+        pytest.param(12, {"required": RACK}, {"x2": 2, "x4": 4, "x6": 6}, id="of-equal-slices-the-one-with-less-waste"),
+        pytest.param(10, {}, {"x2": 2, "x3": 2, "x4": 4, "x5": 2}, id="slice-only-fills-upwards"),
+        pytest.param(3, {"required": RACK}, {"x2": 2}, id="a-broken-slice-is-not-placed"),
+    ],
+)
+def test_whole_slices_go_to_one_host_each(pods: int, wish: dict[str, Any], want: dict[str, int]) -> None:
+    """Slices of two pods at host level."""
+    assert hosts(place_one(racks(SLICED), make_pod_set(pods, slices=[(HOSTNAME, 2)], **wish))) == want
+
+
+def test_slice_layers_bind_every_level_between_them() -> None:
+    """64 pods in slices of 32 a block and 16 a rack: 8 on each of 8 hosts."""
+    capacity = racks({f"h{i}": 8 for i in range(4)}, {f"h{i}": 8 for i in range(4, 8)})
+    found = place_one(capacity, make_pod_set(64, required=BLOCK, slices=[(BLOCK, 32), (RACK, 16)]))
+    assert hosts(found) == {f"h{i}": 8 for i in range(8)}
+
+
+def test_above_the_slice_level_the_children_of_all_domains_are_one_pool() -> None:
+    """Nine preferred pods over racks of 5 and 6: the hosts of both racks are filled together."""
+    found = place_one(racks({"a1": 4, "b1": 1}, {"c1": 3, "c2": 3}), make_pod_set(9, preferred=RACK))
+    assert hosts(found) == {"a1": 4, "c1": 3, "c2": 2}
+
+
+@pytest.mark.parametrize(
+    ("slices", "want"),
+    [
+        pytest.param([(RACK, 3)], {"h1": 1, "h2": 2}, id="inside-a-slice-small-hosts-first"),
+        pytest.param([], {"h3": 3}, id="without-slices-the-tightest-host"),
+    ],
+)
+def test_below_the_slice_level_hosts_ascend(slices: list[tuple[str, int]], want: dict[str, int]) -> None:
+    """Three pods of one rack slice start on the smallest host."""
+    found = place_one(racks({"h1": 1, "h2": 2, "h3": 3}), make_pod_set(3, required=RACK, slices=slices))
+    assert hosts(found) == want
+
+
+def leader_and_workers(**wish: Any) -> list[PodSetRequest]:
+    return [
+        make_pod_set(1, name="leader", cores=2, group="ring", **wish),
+        make_pod_set(6, name="workers", group="ring", **wish),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "wish"),
+    [
+        pytest.param(racks({"a": 4, "b": 4}), {"required": RACK}, id="required-in-one-rack"),
+        pytest.param(racks({"a": 4}, {"b": 4}), {"preferred": RACK}, id="preferred-over-two-racks"),
+    ],
+)
+def test_a_leader_sits_where_the_workers_still_fit(capacity: Capacity, wish: dict[str, Any]) -> None:
+    """The leader takes two cores of a; two workers stay beside it."""
+    found = place(capacity, leader_and_workers(**wish))
+    assert hosts(found, "leader") == {"a": 1}
+    assert hosts(found, "workers") == {"a": 2, "b": 4}
+
+
+def test_a_group_that_does_not_fit_fails_as_one() -> None:
+    """The first pod set in request order is named; fit and total count workers."""
+    found = place(racks({"a": 4}, {"b": 4}), leader_and_workers(required=RACK))
+    assert isinstance(found, Misfit)
+    assert (found.code, found.pod_set, found.group) == (MisfitCode.NO_FIT, "leader", "ring")
+    assert (found.fit, found.total, found.unit) == (4, 6, "pod")
+
+
+def test_a_leader_keeps_to_its_own_node_rules() -> None:
+    """The workers fit on a tainted host that the leader must avoid."""
+    nodes = [make_node("a", 8, labels={"disk": "hdd"}), make_node("b", 3, labels={"disk": "ssd"})]
+    leader, workers = leader_and_workers(required=RACK)
+    picky = make_pod_set(
+        1, name="leader", cores=2, group="ring", required=RACK, rules=NodeRules(selector=(("disk", "ssd"),))
+    )
+    assert hosts(place(Capacity.of(make_tree(nodes)), [leader, workers]), "leader") == {"a": 1}
+    assert hosts(place(Capacity.of(make_tree(nodes)), [picky, workers]), "leader") == {"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("counts", "wishes", "detail"),
+    [
+        pytest.param((1, 4, 4), ({"required": RACK},) * 3, "at most 2", id="three-members"),
+        pytest.param((2, 3), ({"required": RACK},) * 2, "must have 1 pod", id="no-single-leader"),
+        pytest.param((1, 3), ({"required": RACK}, {"required": BLOCK}), "same required", id="different-levels"),
+    ],
+)
+def test_an_impossible_group_is_refused_by_the_engine_itself(
+    counts: tuple[int, ...], wishes: tuple[dict[str, str], ...], detail: str
+) -> None:
+    """The rules of groups hold even where no webhook has checked them."""
+    members = [
+        make_pod_set(n, name=f"m{i}", group="g", **wish) for i, (n, wish) in enumerate(zip(counts, wishes, strict=True))
+    ]
+    found = place(racks({"a": 9}), members)
+    assert isinstance(found, Misfit)
+    assert found.code == MisfitCode.INVALID_GROUP
+    assert detail in found.detail
+
+
+def test_the_tightest_rack_is_chosen_and_ties_go_to_the_first_name() -> None:
+    """Racks of 9, 4 and 4 for four pods: the first rack of 4."""
+    found = place_one(racks({"z": 9}, {"b": 2, "a": 2}, {"c": 4}), make_pod_set(4, required=RACK))
+    assert hosts(found) == {"a": 2, "b": 2}
+
+
+def test_equal_names_below_different_parents_are_different_domains() -> None:
+    """Two racks called r1 in two blocks do not add up."""
+    nodes = [make_node("a", 3, block="b1", rack="r1"), make_node("b", 3, block="b2", rack="r1")]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(4, required=RACK))
+    assert isinstance(found, Misfit)
+    assert (found.fit, found.total, found.level) == (3, 4, RACK)
+
+
+def test_a_preferred_request_climbs_one_level_at_a_time() -> None:
+    """Too large for a rack: one block is kept to although both could share."""
+    nodes = [make_node(f"{b}{r}", 2, block=b, rack=r) for b in ("b1", "b2") for r in ("r1", "r2")]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(4, preferred=RACK))
+    assert isinstance(found, Placement)
+    assert {path[0] for path in found["main"].paths} == {"b1"}
+
+
+def test_a_misfit_names_level_best_domain_asked_and_free() -> None:
+    """The facts of a condition message, and the leaves that cannot hold a single pod by cause."""
+    nodes = [
+        make_node("a", 8, rack="r1"),
+        make_node("b", 1, rack="r1"),
+        make_node("c", 8, rack="r2", taints=(Taint("burning"),)),
+        make_node("d", 4, rack="r2", pods=0),
+    ]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(5, cores=2, required=RACK))
+    assert isinstance(found, Misfit)
+    assert (found.code, found.level, found.fit, found.total) == (MisfitCode.NO_FIT, RACK, 4, 5)
+    assert found.best_domain == ("b1", "r1")
+    assert found.shortage == Shortage("cpu", asked=10_000, free=9_000)
+    assert found.leaves == 4
+    assert dict(found.excluded.taints) == {"burning:NoSchedule": 1}
+    assert dict(found.excluded.resources) == {"cpu": 1, PODS: 1}
+
+
+def test_layers_report_what_each_of_them_would_find() -> None:
+    """With inner layers every constraint has its own count under the best domain."""
+    capacity = racks({"a": 3, "b": 3}, {"c": 4})
+    found = place_one(capacity, make_pod_set(12, required=BLOCK, slices=[(RACK, 4), (HOSTNAME, 2)]))
+    assert isinstance(found, Misfit)
+    assert [(layer.level, layer.fit, layer.total) for layer in found.layers] == [(RACK, 2, 3), (HOSTNAME, 4, 6)]
+
+
+@pytest.mark.parametrize(
+    ("pod_set", "code", "facts"),
+    [
+        pytest.param(make_pod_set(1), "LevelNotSpecified", {}, id="nothing-asked-and-nothing-implied"),
+        pytest.param(make_pod_set(1, unconstrained=False), "LevelNotSpecified", {}, id="unconstrained-false"),
+        pytest.param(make_pod_set(1, required="shelf"), "LevelNotFound", {"level": "shelf"}, id="unknown-level"),
+        pytest.param(make_pod_set(1, required="auto"), "LevelNotFound", {"level": "auto"}, id="auto-is-for-preferred"),
+        pytest.param(
+            make_pod_set(4, required=RACK, slices=[("shelf", 2)]),
+            "SliceLevelNotFound",
+            {"level": "shelf"},
+            id="unknown-slice-level",
+        ),
+        pytest.param(
+            make_pod_set(4, required=RACK, slices=[(BLOCK, 2)]),
+            "SliceLevelAbovePodSetLevel",
+            {"level": RACK, "other_level": BLOCK},
+            id="slices-wider-than-the-pod-set",
+        ),
+        pytest.param(make_pod_set(4, required=RACK, slices=[(RACK, 0)]), "SliceSizeMissing", {}, id="no-slice-size"),
+        pytest.param(
+            make_pod_set(4, required=BLOCK, slices=[(BLOCK, 4), ("shelf", 2)]),
+            "InnerLevelNotFound",
+            {"level": "shelf"},
+            id="unknown-inner-level",
+        ),
+        pytest.param(
+            make_pod_set(4, required=BLOCK, slices=[(RACK, 4), (RACK, 2)]),
+            "InnerLevelNotLower",
+            {"level": RACK, "other_level": RACK},
+            id="inner-level-not-below",
+        ),
+        pytest.param(
+            make_pod_set(4, required=BLOCK, slices=[(BLOCK, 4), (RACK, 3)]),
+            "InnerSizeNotDivisor",
+            {"size": 3, "other_size": 4},
+            id="inner-size-does-not-divide",
+        ),
+        pytest.param(
+            make_pod_set(3, required=RACK, slices=[(RACK, 4)]),
+            "CountBelowSliceSize",
+            {"count": 3, "size": 4},
+            id="fewer-pods-than-a-slice",
+        ),
+        pytest.param(
+            make_pod_set(1, required=RACK, rules=NodeRules(selector=(("bad key", "x"),))),
+            "InvalidNodeSelector",
+            {"detail": "bad key=x is not a valid label"},
+            id="invalid-selector",
+        ),
+        pytest.param(
+            make_pod_set(
+                1, required=RACK, rules=NodeRules(required=(NodeTerm(expressions=(Requirement("disk", "In"),)),))
+            ),
+            "InvalidNodeAffinity",
+            {"detail": "disk: operator In needs values"},
+            id="invalid-affinity",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_read_says_which_part(
+    pod_set: PodSetRequest, code: str, facts: dict[str, Any]
+) -> None:
+    """Every check has its code and its facts."""
+    found = place_one(racks({"a": 9}), pod_set)
+    assert isinstance(found, Misfit)
+    assert (found.code, found.pod_set) == (code, "main")
+    assert {fact: getattr(found, fact) for fact in facts} == facts
+
+
+def test_an_empty_tree_has_no_domains() -> None:
+    """A flavor without nodes is a misfit, not a crash."""
+    found = place_one(Capacity.of(make_tree([])), make_pod_set(1, required=RACK))
+    assert isinstance(found, Misfit)
+    assert (found.code, found.level, found.leaves) == (MisfitCode.NO_DOMAINS_AT_LEVEL, RACK, 0)
+
+
+def test_pod_sets_of_a_workload_share_the_room() -> None:
+    """The second pod set sees what the first took; nothing stays taken afterwards."""
+    capacity = racks({"a": 4, "b": 3})
+    both = [make_pod_set(4, name="one", required=HOSTNAME), make_pod_set(3, name="two", required=HOSTNAME)]
+    for _ in range(2):
+        found = place(capacity, both)
+        assert hosts(found, "one") == {"a": 4}
+        assert hosts(found, "two") == {"b": 3}
+    assert capacity.free(0)["cpu"] == 4000
+
+
+def test_a_later_pod_set_without_room_keeps_what_was_found_before() -> None:
+    """The misfit names the failing pod set and carries the earlier ones."""
+    found = place(
+        racks({"a": 4}), [make_pod_set(3, name="one", required=RACK), make_pod_set(2, name="two", required=RACK)]
+    )
+    assert isinstance(found, Misfit)
+    assert (found.pod_set, found.fit, [p.name for p in found.placed]) == ("two", 1, ["one"])
+
+
+def test_pod_sets_without_pods_take_no_part() -> None:
+    """A count of 0 gets no entry and disturbs nobody."""
+    found = place(racks({"a": 1}), [make_pod_set(0, name="none"), make_pod_set(1, name="one", required=RACK)])
+    assert isinstance(found, Placement)
+    assert [p.name for p in found.pod_sets] == ["one"]
+
+
+def test_the_number_of_pods_limits_a_host() -> None:
+    """Pods are a resource: allocatable pods count even for pods that ask for nothing."""
+    nodes = [make_node("a", 8, pods=2), make_node("b", 8, pods=3)]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(5, requests={}, required=RACK))
+    assert hosts(found) == {"a": 2, "b": 3}
+
+
+def test_a_resource_that_no_node_has_excludes_all() -> None:
+    """A missing resource counts as 0."""
+    found = place_one(racks({"a": 8}), make_pod_set(1, requests={"gpu": 1}, required=RACK))
+    assert isinstance(found, Misfit)
+    assert dict(found.excluded.resources) == {"gpu": 1}
+
+
+def test_on_an_empty_cluster_usage_by_topology_does_not_count() -> None:
+    """`empty` asks whether the request could ever fit; foreign pods still count."""
+    tree = make_tree([make_node("a", 8)])
+    capacity = Capacity.of(
+        tree, foreign={"node-a": {"cpu": 2000, PODS: 1}}, usage=[DomainUsage(("a",), {"cpu": 1000}, 5)]
+    )
+    assert isinstance(place_one(capacity, make_pod_set(2, required=RACK)), Misfit)
+    assert hosts(place_one(capacity, make_pod_set(6, required=RACK), empty=True)) == {"a": 6}
+    assert isinstance(place_one(capacity, make_pod_set(7, required=RACK), empty=True), Misfit)
+
+
+def test_without_host_names_nodes_of_a_domain_add_up_and_rules_are_ignored() -> None:
+    """Racks as lowest level: two nodes make one leaf, taints do not matter, the full path is written."""
+    nodes = [make_node("a", 3, taints=(Taint("burning"),)), make_node("b", 3)]
+    found = place_one(Capacity.of(make_tree(nodes, LEVELS[:2])), make_pod_set(4, cores=1, required=RACK))
+    assert isinstance(found, Placement)
+    assert found["main"].assignment.levels == (BLOCK, RACK)
+    assert [(d.values, d.count) for d in found["main"].assignment.domains] == [(("b1", "r1"), 4)]
+
+
+def test_preferred_affinity_comes_before_capacity_where_it_is_asked_for() -> None:
+    """The tight host loses against the preferred one; without the switch it wins."""
+    nodes = [make_node("a", 8, labels={"disk": "ssd"}), make_node("b", 2)]
+    likes = NodeRules(preferred=(WeightedTerm(5, NodeTerm(expressions=(Requirement("disk", "In", ("ssd",)),))),))
+    capacity, pod_set = Capacity.of(make_tree(nodes)), make_pod_set(2, required=RACK, rules=likes)
+    assert hosts(place_one(capacity, pod_set)) == {"b": 2}
+    assert hosts(place_one(capacity, pod_set, profile=Profile(preferred_affinity=True))) == {"a": 2}
+
+
+def test_flavors_on_the_same_hosts_see_each_other_within_a_workload() -> None:
+    """The second flavor, by name, finds what the first left on the host."""
+    capacities = {flavor: racks({"a": 4}) for flavor in ("blue", "green")}
+    wanted = {
+        "green": [make_pod_set(3, name="two", required=RACK)],
+        "blue": [make_pod_set(2, name="one", required=RACK)],
+    }
+    results = place_workload(capacities, wanted)
+    assert hosts(results["blue"], "one") == {"a": 2}
+    green = results["green"]
+    assert isinstance(green, Misfit)
+    assert (green.fit, green.total) == (2, 3)
+
+
+def test_quality_compares_domains_used_with_the_fewest_possible() -> None:
+    """Seven pods on 3, 3, 1 use three hosts, and two cannot be enough."""
+    found = place_one(racks(ONE_RACK), make_pod_set(7, required=RACK), measure=True)
+    assert isinstance(found, Placement)
+    assert [(q.used, q.lower_bound) for q in found["main"].quality] == [(1, 1), (1, 1), (3, 3)]
+    spread = place_one(racks(ONE_RACK), make_pod_set(7, unconstrained=True), measure=True)
+    assert isinstance(spread, Placement)
+    assert [(q.used, q.lower_bound) for q in spread["main"].quality] == [(1, 1), (1, 1), (4, 3)]
+
+
+def test_what_a_placement_takes_is_charged_by_domain() -> None:
+    """Usage names the host, the requests of a pod and the number of pods."""
+    capacity = racks(ONE_RACK)
+    found = place_one(capacity, make_pod_set(7, required=RACK))
+    assert isinstance(found, Placement)
+    assert usage_of(found) == [DomainUsage((h,), {"cpu": 1000}, n) for h, n in (("a", 3), ("b", 3), ("d", 1))]
+    capacity.charge(usage_of(found))
+    again = place_one(capacity, make_pod_set(3, required=RACK))
+    assert isinstance(again, Misfit)
+    assert again.fit == 2
+
+
+@pytest.mark.parametrize(
+    ("wish", "want"),
+    [
+        pytest.param({"required": RACK}, None, id="known-level"),
+        pytest.param({"required": "shelf"}, "shelf", id="unknown-level"),
+        pytest.param({"preferred": "auto"}, None, id="auto-counts-as-known"),
+        pytest.param({"slices": [(RACK, 2), ("shelf", 1)]}, "shelf", id="unknown-slice-level"),
+        pytest.param({}, None, id="nothing-asked"),
+    ],
+)
+def test_the_flavor_check_finds_missing_levels_before_any_search(wish: dict[str, Any], want: str | None) -> None:
+    """Only level names are looked at."""
+    assert missing_level(make_tree([]), make_pod_set(2, **wish)) == want
+
+
+def test_a_request_has_no_topology_by_itself_unless_implied() -> None:
+    """The default of a pod set is the implied request of a queue whose flavors all have a topology."""
+    assert PodSetRequest(name="p", count=1, requests={}).topology == TopologyRequest(implied=True)

@@ -1,0 +1,631 @@
+"""Wiring of the controller process: watches, cache, queues, scheduling loop, reconcilers, probes.
+
+Watches and their handlers run in every replica, so that a follower is warm; what writes runs only in the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.config import Configuration, Timings
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.finalizers import FinalizerReconciler
+from kqueue.controllers.intake import Intake
+from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
+from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.record import ObjectReference
+from kqueue.controllers.topology_ungater import TopologyUngater
+from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.core.cycle import Admit
+from kqueue.core.topology import NodeFacts
+from kqueue.core.workload import Admission
+from kqueue.jobs.kind import JobKind
+from kqueue.jobs.registry import BY_FRAMEWORK
+from kqueue.jobs.switches import Switches
+from kqueue.observe import Checks, EventRecorder, LoopProbe, Metrics, Regarding
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
+from kqueue.runtime.loop import freeze_after_sync
+from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
+from kqueue.runtime.resources import EVENTS, ResourceType
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
+from kqueue.state import from_api
+from kqueue.state.cache import Cache
+from kqueue.state.from_api import PodView, pod_view
+from kqueue.state.queues import Queues
+
+_log = structlog.get_logger(__name__)
+
+PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
+"""What `--parts` may name: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
+
+_CONTROLLER = "kueue-admission"
+"""Who events are from (reportingController)."""
+
+
+class _Events:
+    """Recorder over the event recorder of `observe`."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+        """One event."""
+        self._recorder.record(
+            Regarding(
+                api_version=regarding.api_version,
+                kind=regarding.kind,
+                namespace=regarding.namespace,
+                name=regarding.name,
+                uid=regarding.uid,
+            ),
+            reason=reason,
+            note=message,
+            controller=_CONTROLLER,
+            type="Warning" if warning else "Normal",
+        )
+
+
+class _CycleObserver:
+    """Turns what the loop did into metrics and events."""
+
+    def __init__(self, metrics: Metrics, events: _Events, clock: Clock) -> None:
+        self._metrics, self._events, self._clock = metrics, events, clock
+
+    def cycle_ended(self, *, seconds: float, success: bool) -> None:
+        """Count the cycle."""
+        self._metrics.attempt(success=success, seconds=seconds)
+
+    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
+        """Count the wait, tell the user."""
+        del decision
+        created = workload.metadata.creation_timestamp
+        waited = max(0.0, (self._clock.now() - created).total_seconds()) if created is not None else 0.0
+        reference = workload.spec.priority_class_ref
+        priority_class = reference.name if reference is not None else ""
+        queue = self._metrics.cluster_queue(admission.queue)
+        queue.quota_reserved(priority_class=priority_class, waited=waited)
+        self._record(
+            workload,
+            reason=names.REASON_QUOTA_RESERVED,
+            message=f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s",
+        )
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            queue.admitted(priority_class=priority_class, waited=waited)
+            self._record(workload, reason=names.REASON_ADMITTED, message=f"Admitted by ClusterQueue {admission.queue}")
+
+    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
+        """Tell the user why."""
+        self._record(workload, reason=reason, message=message, warning=True)
+
+    def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:
+        meta = workload.metadata
+        self._events.record(
+            ObjectReference(
+                api_version=names.API_VERSION,
+                kind=names.WORKLOAD_KIND,
+                namespace=meta.namespace,
+                name=meta.name,
+                uid=meta.uid,
+            ),
+            reason=reason,
+            message=message,
+            warning=warning,
+        )
+
+
+@dataclass(slots=True)
+class _Watches:
+    """All reflectors of the process."""
+
+    nodes: Reflector[wire_core.Node, NodeFacts]
+    pods: Reflector[wire_core.Pod, PodView]
+    namespaces: Reflector[wire_core.Namespace, wire_core.Namespace]
+    priority_classes: Reflector[wire_core.PriorityClass, wire_core.PriorityClass]
+    workloads: Reflector[wire.Workload, wire.Workload]
+    local_queues: Reflector[wire.LocalQueue, wire.LocalQueue]
+    cluster_queues: Reflector[wire.ClusterQueue, wire.ClusterQueue]
+    cohorts: Reflector[wire.Cohort, wire.Cohort]
+    flavors: Reflector[wire.ResourceFlavor, wire.ResourceFlavor]
+    topologies: Reflector[wire.Topology, wire.Topology]
+    checks: Reflector[wire.AdmissionCheck, wire.AdmissionCheck]
+    workload_priorities: Reflector[wire.WorkloadPriorityClass, wire.WorkloadPriorityClass]
+    jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = field(default_factory=dict)
+
+    def all(self) -> list[Reflector[Any, Any]]:
+        """In the order in which they are started."""
+        return [
+            self.nodes,
+            self.namespaces,
+            self.topologies,
+            self.flavors,
+            self.cohorts,
+            self.checks,
+            self.cluster_queues,
+            self.local_queues,
+            self.priority_classes,
+            self.workload_priorities,
+            self.pods,
+            self.workloads,
+            *self.jobs.values(),
+        ]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class Operator:
+    """One controller process.  `run` ends when it is cancelled, or raises what made it fail."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        config: Configuration,
+        timings: Timings,
+        clock: Clock,
+        metrics: Metrics,
+        checks: Checks,
+        parts: Iterable[str] = PARTS,
+    ) -> None:
+        self.client, self.config, self.timings, self.clock = client, config, timings, clock
+        self.metrics, self.checks = metrics, checks
+        self.parts = frozenset(parts)
+        self.synced = asyncio.Event()
+        """Set when every watch has brought its initial state."""
+        self._switches = _switches(config)
+        self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
+        self.watches = self._make_watches()
+        self.cache = Cache()
+        self.queues = Queues(clock.now, self._wake)
+        self._recorder = self._make_recorder()
+        self._events = _Events(self._recorder)
+        self._workload_writer = self._writer(kinds.WORKLOADS, self.watches.workloads, wire.Workload)
+        self.loop = SchedulingLoop(
+            cache=self.cache,
+            queues=self.queues,
+            writer=self._workload_writer,
+            namespace_labels=self._namespace_labels,
+            observer=_CycleObserver(metrics, self._events, clock),
+            clock=clock,
+            settings=LoopSettings(
+                retry_base=timings.cycle_retry_base,
+                retry_max=timings.cycle_retry_max,
+                yield_after=timings.cycle_yield_after,
+            ),
+        )
+        self._intake = Intake(
+            cache=self.cache,
+            queues=self.queues,
+            namespace_labels=self._namespace_labels,
+            wake=self._wake,
+            clock=clock,
+            flush_window=timings.queue_flush_window,
+            foreign_drain=timings.foreign_pod_drain,
+        )
+        self._controllers: list[Controller] = []
+        self._subscribe_intake()
+        self._make_controllers()
+        self._add_checks()
+
+    # --- parts -------------------------------------------------------------------------------------------------
+
+    def _make_watches(self) -> _Watches:
+        def reflector(
+            resource: ResourceType, decode: type[Any], view: Callable[[Any], Any] = _same, selector: str = ""
+        ) -> Reflector[Any, Any]:
+            return Reflector(
+                self.client,
+                resource,
+                decode=decode,
+                view=view,
+                clock=self.clock,
+                selection=Selection(label_selector=selector),
+                settings=WatchSettings(
+                    retry_base=self.timings.watch_retry_base, retry_max=self.timings.watch_retry_max
+                ),
+            )
+
+        return _Watches(
+            nodes=reflector(kinds.NODES, wire_core.Node, from_api.node_facts),
+            pods=reflector(kinds.PODS, wire_core.Pod, pod_view),
+            namespaces=reflector(kinds.NAMESPACES, wire_core.Namespace),
+            priority_classes=reflector(kinds.PRIORITY_CLASSES, wire_core.PriorityClass),
+            workloads=reflector(kinds.WORKLOADS, wire.Workload),
+            local_queues=reflector(kinds.LOCAL_QUEUES, wire.LocalQueue),
+            cluster_queues=reflector(kinds.CLUSTER_QUEUES, wire.ClusterQueue),
+            cohorts=reflector(kinds.COHORTS, wire.Cohort),
+            flavors=reflector(kinds.RESOURCE_FLAVORS, wire.ResourceFlavor),
+            topologies=reflector(kinds.TOPOLOGIES, wire.Topology),
+            checks=reflector(kinds.ADMISSION_CHECKS, wire.AdmissionCheck),
+            workload_priorities=reflector(kinds.WORKLOAD_PRIORITY_CLASSES, wire.WorkloadPriorityClass),
+            jobs={
+                kind.framework: reflector(_resource_of(kind), RawObject, as_json, selector=names.QUEUE_NAME_LABEL)
+                for kind in self._kinds
+            },
+        )
+
+    def _writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:
+        def key_of(obj: Any) -> str:
+            meta = obj.metadata
+            return f"{meta.namespace}/{meta.name}" if resource.namespaced else str(meta.name)
+
+        return StatusWriter(
+            self.client,
+            resource,
+            store=watch.store,
+            decode=decode,
+            key_of=key_of,
+            version_of=lambda obj: obj.metadata.resource_version,
+        )
+
+    def _make_recorder(self) -> EventRecorder:
+        async def post(event: dict[str, Any]) -> None:
+            await self.client.create(EVENTS, event, lane=Lane.EVENTS)
+
+        async def patch(namespace: str, name: str, change: dict[str, Any]) -> None:
+            await self.client.patch(EVENTS, name, change, namespace, lane=Lane.EVENTS)
+
+        return EventRecorder(
+            post=post, patch=patch, clock=self.clock, instance=unique_identity(), lost=self.metrics.event_lost
+        )
+
+    def _subscribe_intake(self) -> None:
+        watches, intake = self.watches, self._intake
+        watches.nodes.subscribe(intake.on_node)
+        watches.namespaces.subscribe(intake.on_namespace)
+        watches.topologies.subscribe(intake.on_topology)
+        watches.flavors.subscribe(intake.on_flavor)
+        watches.cohorts.subscribe(intake.on_cohort)
+        watches.checks.subscribe(intake.on_check)
+        watches.cluster_queues.subscribe(intake.on_cluster_queue)
+        watches.local_queues.subscribe(intake.on_local_queue)
+        watches.pods.subscribe(intake.on_pod)
+        watches.workloads.subscribe(intake.on_workload)
+        watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
+
+    def _controller(self, name: str, reconcile: Reconcile, *, workers: int = 1) -> Controller:
+        controller = Controller(
+            name,
+            reconcile,
+            clock=self.clock,
+            settings=ControllerSettings(
+                workers=workers,
+                retry_base=self.timings.reconcile_retry_base,
+                retry_max=self.timings.reconcile_retry_max,
+            ),
+            on_reconcile=lambda r: self.metrics.reconcile(
+                controller=r.controller, result=r.outcome.value, seconds=r.seconds
+            ),
+        )
+        self._controllers.append(controller)
+        self.metrics.work_queue(name, lambda: len(controller.queue))
+        return controller
+
+    def _make_controllers(self) -> None:
+        if "core" in self.parts:
+            self._make_core()
+        if "jobs" in self.parts:
+            for kind in self._kinds:
+                self._make_job_kind(kind)
+        if "topology" in self.parts:
+            self._make_ungater()
+
+    def _make_core(self) -> None:
+        watches = self.watches
+        workload = WorkloadReconciler(
+            workloads=watches.workloads.store,
+            local_queues=watches.local_queues.store,
+            writer=self._workload_writer,
+            cache=self.cache,
+            queues=self.queues,
+            namespace_labels=self._namespace_labels,
+            recorder=self._events,
+            clock=self.clock,
+        )
+        workloads = self._controller("workload", workload.reconcile, workers=8)
+        cluster_queue = ClusterQueueReconciler(
+            cluster_queues=watches.cluster_queues.store,
+            writer=self._writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),
+            cache=self.cache,
+            queues=self.queues,
+            clock=self.clock,
+        )
+        cluster_queues = self._controller("cluster_queue", cluster_queue.reconcile)
+        local_queue = LocalQueueReconciler(
+            local_queues=watches.local_queues.store,
+            writer=self._writer(kinds.LOCAL_QUEUES, watches.local_queues, wire.LocalQueue),
+            cache=self.cache,
+            queues=self.queues,
+            clock=self.clock,
+        )
+        local_queues = self._controller("local_queue", local_queue.reconcile)
+        flavor_writer = self._writer(kinds.RESOURCE_FLAVORS, watches.flavors, wire.ResourceFlavor)
+        flavor = FinalizerReconciler(flavor_writer, lambda name: bool(self.cache.queues_of_flavor(name)))
+        flavors = self._controller("resource_flavor", flavor.reconcile)
+        topology_writer = self._writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
+        topology = FinalizerReconciler(topology_writer, lambda name: bool(self.cache.flavors_of_topology(name)))
+        topologies = self._controller("topology", topology.reconcile)
+        self._route_core(workloads, cluster_queues, local_queues, flavors, topologies)
+
+    def _route_core(
+        self,
+        workloads: Controller,
+        cluster_queues: Controller,
+        local_queues: Controller,
+        flavors: Controller,
+        topologies: Controller,
+    ) -> None:
+        """Which events make which keys be looked at.  Counts are refreshed in a window, not at every event."""
+        watches, window = self.watches, self.timings.status_refresh_window
+
+        def refresh_counts() -> None:
+            for name in self.cache.queue_names():
+                cluster_queues.enqueue(name, after=window)
+            for key in watches.local_queues.store:
+                local_queues.enqueue(key, after=window)
+
+        def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+            seen = new if new is not None else old
+            if seen is not None:
+                workloads.enqueue(from_api.workload_key(seen))
+            refresh_counts()
+
+        def on_configuration(_old: object, _new: object) -> None:
+            """A queue, flavor, topology or namespace changed: every waiting workload may be blocked or freed by it."""
+            refresh_counts()
+            for name in watches.flavors.store:
+                flavors.enqueue(name)
+            for name in watches.topologies.store:
+                topologies.enqueue(name)
+            for key in watches.workloads.store:
+                workloads.enqueue(key)
+
+        watches.workloads.subscribe(on_workload)
+        configuration: list[Reflector[Any, Any]] = [
+            watches.local_queues,
+            watches.cluster_queues,
+            watches.cohorts,
+            watches.flavors,
+            watches.topologies,
+            watches.checks,
+            watches.namespaces,
+        ]
+        for watch in configuration:
+            watch.subscribe(_if_changed(on_configuration))
+
+    def _make_job_kind(self, kind: JobKind) -> None:
+        watches = self.watches
+        reconciler = JobReconciler(
+            kind=kind,
+            client=self.client,
+            jobs=watches.jobs[kind.framework].store,
+            workloads=watches.workloads.store,
+            writer=self._workload_writer,
+            flavors=watches.flavors.store.get,
+            workload_priorities=watches.workload_priorities.store,
+            pod_priorities=watches.priority_classes.store,
+            manages=self._manages,
+            recorder=self._events,
+            switches=self._switches,
+            clock=self.clock,
+            label_keys_to_copy=self.config.integrations.label_keys_to_copy,
+        )
+        jobs = self._controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
+
+        def on_job(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+            meta = (new if new is not None else old or {})["metadata"]
+            jobs.enqueue(f"{meta['namespace']}/{meta['name']}")
+
+        def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+            for workload in (old, new):
+                for owner in owner_keys(workload) if workload is not None else ():
+                    group, owner_kind, namespace, name = owner.split("/")
+                    if (group, owner_kind) == (kind.gvk.group, kind.gvk.kind):
+                        jobs.enqueue(f"{namespace}/{name}")
+
+        def on_class(_old: object, _new: object) -> None:
+            for key in watches.jobs[kind.framework].store:
+                jobs.enqueue(key)
+
+        watches.jobs[kind.framework].subscribe(on_job)
+        watches.workloads.subscribe(on_workload)
+        watches.workload_priorities.subscribe(on_class)
+        watches.priority_classes.subscribe(on_class)
+        watches.flavors.subscribe(_if_changed(on_class))
+
+    def _make_ungater(self) -> None:
+        watches = self.watches
+
+        def on_released(workload: wire.Workload, pods: int) -> None:
+            admission = workload.status.admission
+            if admission is not None:
+                self.metrics.cluster_queue(admission.cluster_queue).ungated(pods)
+
+        ungater = TopologyUngater(
+            client=self.client,
+            workloads=watches.workloads.store,
+            pods=watches.pods.store,
+            clock=self.clock,
+            expectation_timeout=self.timings.expectation_timeout,
+            on_released=on_released,
+        )
+        controller = self._controller("topology_ungater", ungater.reconcile, workers=8)
+        quiet_since: dict[str, float] = {}
+
+        def on_pod(old: PodView | None, new: PodView | None) -> None:
+            key = ungater.observe_pod(old, new)
+            if key is None:
+                return
+            now = self.clock.monotonic()
+            quiet = now - quiet_since.get(key, float("-inf")) > self.timings.ungater_window
+            quiet_since[key] = now
+            controller.enqueue(key, after=0.05 if quiet else self.timings.ungater_window)
+
+        def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+            if new is not None:
+                controller.enqueue(from_api.workload_key(new))
+            elif old is not None:
+                quiet_since.pop(from_api.workload_key(old), None)
+
+        watches.pods.subscribe(on_pod)
+        watches.workloads.subscribe(on_workload)
+
+    def _add_checks(self) -> None:
+        for watch in self.watches.all():
+            name = f"watch-{watch.resource}"
+            self.checks.add(name, self._watch_check(watch))
+            self.metrics.watch_age(str(watch.resource), watch.age)
+
+    def _watch_check(self, watch: Reflector[Any, Any]) -> Callable[[], str | None]:
+        def check() -> str | None:
+            if not watch.synced.is_set():
+                return "has not brought its initial state yet"
+            if watch.age() > self.timings.watch_stale_after:
+                return f"silent for {watch.age():.0f} s; is the API server reachable?"
+            return None
+
+        return check
+
+    # --- looks -------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self.loop.wake()
+
+    def _namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        namespace = self.watches.namespaces.store.get(name)
+        return namespace.metadata.labels if namespace is not None else None
+
+    def _manages(self, namespace: str) -> bool:
+        labels = self._namespace_labels(namespace)
+        return labels is not None and self.config.manages_namespace(namespace, dict(labels))
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Watch, and while leading decide and write, until cancelled."""
+        probe = LoopProbe(
+            clock=self.clock,
+            metrics=self.metrics,
+            interval=self.timings.loop_probe_interval,
+            limit=self.timings.loop_lag_limit,
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for watch in self.watches.all():
+                    tasks.create_task(watch.run())
+                tasks.create_task(probe.run())
+                tasks.create_task(self._recorder.run())
+                tasks.create_task(self._compete())
+        finally:
+            await self._intake.close()
+
+    async def _compete(self) -> None:
+        for watch in self.watches.all():
+            await watch.synced.wait()
+        freeze_after_sync()
+        self.synced.set()
+        _log.info("every watch has synced", watches=len(self.watches.all()))
+        election = self.config.leader_election
+        if not election.leader_elect:
+            await self._lead()
+            return
+        lease = LeaderElection(
+            self.client,
+            ElectionSettings(
+                name=election.resource_name,
+                namespace=election.resource_namespace,
+                identity=unique_identity(),
+                lease_duration=election.lease_duration.total_seconds(),
+                renew_deadline=election.renew_deadline.total_seconds(),
+                retry_period=election.retry_period.total_seconds(),
+            ),
+            clock=self.clock,
+            on_change=lambda leads: self.metrics.leading(election.resource_name, leads=leads),
+        )
+        await lease.run(self._lead)
+
+    async def _lead(self) -> None:
+        """All that writes.  Keys that were queued while following are worked off now."""
+        work: list[Coroutine[Any, Any, None]] = [controller.run() for controller in self._controllers]
+        if "scheduler" in self.parts:
+            work.append(self.loop.run())
+            self.loop.wake()
+        work.append(self._keep_gauges())
+        async with asyncio.TaskGroup() as tasks:
+            for coroutine in work:
+                tasks.create_task(coroutine)
+
+    async def _keep_gauges(self) -> None:
+        """Gauges of queues, and the audit, in the background."""
+        last_audit = self.clock.monotonic()
+        known: set[str] = set()
+        while True:
+            await self.clock.sleep(self.timings.metrics_cache)
+            for name in known - set(self.cache.queue_names()):
+                self.metrics.forget_cluster_queue(name)
+            known = set(self.cache.queue_names())
+            for name in known:
+                self._set_gauges(name)
+            if self.clock.monotonic() - last_audit >= self.timings.audit_interval:
+                last_audit = self.clock.monotonic()
+                for drift in self.cache.audit():
+                    self.metrics.drift("cache")
+                    _log.error("the cache had drifted from what it was told", drift=drift)
+
+    def _set_gauges(self, name: str) -> None:
+        queue = self.metrics.cluster_queue(name)
+        active, inadmissible = self.queues.counts(name)
+        idle = self.cache.inactive(name)
+        queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+        holdings = self.cache.holdings(name)
+        queue.holding(reserving=len(holdings), admitted=sum(h.admitted for h in holdings))
+        terminating = idle is not None and idle.reason == names.REASON_TERMINATING
+        queue.status("terminating" if terminating else "pending" if idle is not None else "active")
+
+
+def _if_changed(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Calls the handler unless only the status of an object changed."""
+
+    def changed(old: Any, new: Any) -> None:
+        if old is not None and new is not None:
+            same_spec = getattr(old, "spec", None) == getattr(new, "spec", None)
+            meta = old.metadata, new.metadata
+            same_meta = (meta[0].labels, meta[0].deletion_timestamp) == (meta[1].labels, meta[1].deletion_timestamp)
+            same_conditions = _conditions(old) == _conditions(new)
+            if same_spec and same_meta and same_conditions:
+                return
+        handler(old, new)
+
+    return changed
+
+
+def _conditions(obj: Any) -> Any:
+    return getattr(getattr(obj, "status", None), "conditions", None)
+
+
+def _resource_of(kind: JobKind) -> ResourceType:
+    return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
+
+
+def _switches(config: Configuration) -> Switches:
+    return Switches(
+        topology=config.enabled("TopologyAwareScheduling"),
+        partial_admission=config.enabled("PartialAdmission"),
+        admission_gated_by=config.enabled("AdmissionGatedBy"),
+        queue_labels=config.enabled("AssignQueueLabelsForPods"),
+    )

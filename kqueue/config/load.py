@@ -61,9 +61,9 @@ def parse(text: str, *, source: str, feature_gates: str = "", own_namespace: str
     notes, problems = _prepare(data, feature_gates)
     data.setdefault("namespace", own_namespace)
     try:
-        configuration = Configuration.model_validate_json(
-            _as_json(data, source), strict=True, by_alias=True, by_name=False
-        )
+        # as JSON, because pydantic's strict mode reads lists and numbers there as the file means them
+        document = json.dumps(data)
+        configuration = Configuration.model_validate_json(document, strict=True, by_alias=True, by_name=False)
     except ValidationError as e:
         problems += [problem for error in e.errors(include_url=False) for problem in _problems(error)]
         raise ConfigFileError(source, problems) from e
@@ -130,7 +130,16 @@ def _mapping(text: str, source: str) -> dict[str, Any]:
     if not isinstance(documents[0], dict):
         raise ConfigError(f"{source}: must be a mapping that begins with apiVersion and kind")
     _check_kind(documents[0], source)
-    return documents[0]
+    return _plain(documents[0], source)
+
+
+def _plain(data: dict[str, Any], source: str) -> dict[str, Any]:
+    """What JSON can say of `data`: keys are text, dates too, and nothing holds itself."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(data, default=str))
+        return plain
+    except (ValueError, TypeError, RecursionError) as e:
+        raise ConfigError(f"{source}: not valid YAML: {e}") from e
 
 
 def _check_kind(data: Mapping[str, Any], source: str) -> None:
@@ -171,14 +180,6 @@ def _drop_nulls(value: object) -> None:
             del value[key]
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _drop_nulls(item)
-
-
-def _as_json(data: dict[str, Any], source: str) -> str:
-    """JSON, because pydantic's strict mode reads lists and numbers there as the file means them."""
-    try:
-        return json.dumps(data, default=str)
-    except (ValueError, TypeError, RecursionError) as e:
-        raise ConfigError(f"{source}: not valid YAML: {e}") from e
 
 
 def _resolved(configuration: Configuration, notes: list[str]) -> Configuration:

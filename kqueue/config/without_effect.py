@@ -55,14 +55,14 @@ def warnings(configuration: Configuration) -> list[str]:
 
 
 def _given(section: BaseModel, path: str) -> bool:
-    """Whether the file names `path` and says something else than the default."""
+    """Whether the file names `path` and asks for something else than the default, or than nothing."""
     name, _, rest = path.partition(".")
     if name not in section.model_fields_set:
         return False
     value = getattr(section, name)
     if rest:
         return value is not None and _given(value, rest)
-    return bool(value != type(section).model_fields[name].get_default(call_default_factory=True))
+    return value is not None and bool(value != type(section).model_fields[name].get_default(call_default_factory=True))
 
 
 def _in_file(section: BaseModel, path: str) -> str:

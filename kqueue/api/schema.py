@@ -1,0 +1,179 @@
+"""From the models to CustomResourceDefinitions: structural schemas as the API server wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kqueue.api.admission_check import AdmissionCheck
+from kqueue.api.cluster_queue import ClusterQueue
+from kqueue.api.cohort import Cohort
+from kqueue.api.local_queue import LocalQueue
+from kqueue.api.model import RULES_KEY, Resource
+from kqueue.api.multikueue_cluster import MultiKueueCluster
+from kqueue.api.multikueue_config import MultiKueueConfig
+from kqueue.api.names import GROUP, VERSION
+from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
+from kqueue.api.resource_flavor import ResourceFlavor
+from kqueue.api.topology import Topology
+from kqueue.api.workload import Workload
+from kqueue.api.workload_priority_class import WorkloadPriorityClass
+
+KINDS: Final[tuple[type[Resource], ...]] = (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
+    ProvisioningRequestConfig,
+    ResourceFlavor,
+    Topology,
+    Workload,
+    WorkloadPriorityClass,
+)
+"""Every kind that the API server is to serve."""
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_WHOLE = ("apiVersion", "kind", "metadata")
+
+
+def crd(kind: type[Resource]) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind, one version, stored and served."""
+    served = kind.served
+    name = kind.__name__
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema(kind)},
+    }
+    if kind.has_status():
+        version["subresources"] = {"status": {}}
+    if served.columns:
+        version["additionalPrinterColumns"] = [_column(column) for column in served.columns]
+    if served.selectable_fields:
+        version["selectableFields"] = [{"jsonPath": path} for path in served.selectable_fields]
+    names: dict[str, Any] = {
+        "kind": name,
+        "listKind": f"{name}List",
+        "plural": served.plural,
+        "singular": name.lower(),
+    }
+    if served.short_names:
+        names["shortNames"] = list(served.short_names)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{served.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": names,
+            "scope": "Namespaced" if served.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def _column(column: Any) -> dict[str, Any]:
+    out = {"name": column.name, "type": column.type, "jsonPath": column.path, "description": column.description}
+    return out | {"priority": 1} if column.wide else out
+
+
+def schema(kind: type[Resource]) -> dict[str, Any]:
+    """The structural schema of a kind: no references, no nulls, every field described."""
+    found = kind.model_json_schema(by_alias=True, mode="validation")
+    out = _structural(found, found.get("$defs", {}))
+    properties = out["properties"]
+    for field in _WHOLE:
+        described = properties.get(field, {}).get("description", "")
+        properties[field] = {"type": "object" if field == "metadata" else "string", "description": described}
+    required = [name for name in out.get("required", []) if name not in _WHOLE]
+    out.pop("required", None)
+    if required:
+        out["required"] = required
+    return out
+
+
+def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """One node with its references put in place; what the referring field says about itself wins."""
+    node = _resolved(node, definitions)
+    if node.get("x-kubernetes-int-or-string"):
+        return _kept(node)
+    out = _kept(node)
+    if "const" in node:
+        out["enum"] = [node["const"]]
+    if "properties" in node:
+        out["properties"] = {name: _structural(child, definitions) for name, child in node["properties"].items()}
+    elif isinstance(node.get("additionalProperties"), Mapping):
+        out["additionalProperties"] = _structural(node["additionalProperties"], definitions)
+    if "items" in node:
+        out["items"] = _structural(node["items"], definitions)
+    if out.get("type") == "integer":
+        _bound(out)
+    return out
+
+
+def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The node itself: behind a reference, or the one alternative that is not null."""
+    here = dict(node)
+    while True:
+        if "$ref" in here:
+            target = definitions[here.pop("$ref").rpartition("/")[2]]
+            rules = [*target.get(RULES_KEY, []), *here.pop(RULES_KEY, [])]
+            here = {**target, **here}
+            if rules:
+                here[RULES_KEY] = rules
+        elif "anyOf" in here and any(choice.get("type") == "null" for choice in here["anyOf"]):
+            choices = [choice for choice in here.pop("anyOf") if choice.get("type") != "null"]
+            here = {**choices[0], **here} if len(choices) == 1 else {**here, "anyOf": choices}
+        elif len(here.get("allOf", ())) == 1:
+            here = {**here.pop("allOf")[0], **here}
+        else:
+            return here
+
+
+_PLAIN = (
+    "type",
+    "format",
+    "enum",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "required",
+    "anyOf",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-map-type",
+    "x-kubernetes-preserve-unknown-fields",
+    RULES_KEY,
+)
+
+
+def _kept(node: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    if node.get("description"):
+        out["description"] = " ".join(node["description"].split())
+    out.update({key: node[key] for key in _PLAIN if key in node})
+    default = node.get("default")
+    if default is not None and default not in ([], ()) and not (default == {} and "properties" not in node):
+        out["default"] = default
+    return out
+
+
+def _bound(node: dict[str, Any]) -> None:
+    """Integers say their width; the bounds that the width implies are left out."""
+    low, high = node.get("minimum"), node.get("maximum")
+    wide = high is None or high > _INT32_MAX or (low is not None and low < -_INT32_MAX - 1)
+    node["format"] = "int64" if wide else "int32"
+    if high in (_INT32_MAX, _INT64_MAX):
+        del node["maximum"]
+    if low in (-_INT32_MAX - 1, -_INT64_MAX - 1):
+        del node["minimum"]

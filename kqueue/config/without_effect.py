@@ -34,7 +34,9 @@ _PATHS = (
 _FRAMEWORKS = frozenset({"batch/job"})
 """Frameworks that are managed."""
 
-_GATES = frozenset({"LocalQueueMetrics"})
+_GATES = frozenset(
+    {"AdmissionGatedBy", "AssignQueueLabelsForPods", "LocalQueueMetrics", "PartialAdmission", "TopologyAwareScheduling"}
+)
 """Gates that something asks about."""
 
 

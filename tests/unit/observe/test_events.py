@@ -1,0 +1,269 @@
+"""Events never make their caller wait, are written once, counted when equal, and lost only with a count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kqueue.clock import FakeClock
+from kqueue.errors import ForbiddenError, NotFoundError, ServerError, TooManyRequestsError
+from kqueue.observe import EventLimits, EventRecorder, Regarding
+
+JOB = Regarding(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u1")
+
+
+class ApiServer:
+    """Keeps what is written; fails as told."""
+
+    def __init__(self) -> None:
+        self.events: dict[tuple[str, str], dict[str, Any]] = {}
+        self.writes = 0
+        self.failures: list[Exception] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def _served(self) -> None:
+        self.writes += 1
+        await self.gate.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+
+    async def post(self, body: dict[str, Any]) -> None:
+        """Create."""
+        await self._served()
+        key = body["metadata"]["namespace"], body["metadata"]["name"]
+        assert key not in self.events
+        self.events[key] = dict(body)
+
+    async def patch(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        """Merge-patch."""
+        await self._served()
+        self.events[namespace, name] |= patch
+
+
+class World:
+    """A recorder that runs, with its clock and its server."""
+
+    def __init__(self, limits: EventLimits | None = None) -> None:
+        self.clock, self.server, self.lost = FakeClock(), ApiServer(), Counter[str]()
+        self.recorder = EventRecorder(
+            post=self.server.post,
+            patch=self.server.patch,
+            clock=self.clock,
+            instance="pod-1",
+            lost=self._count,
+            limits=limits,
+        )
+
+    def _count(self, cause: str) -> None:
+        self.lost[cause] += 1
+
+    def record(self, note: str = "why", reason: str = "Pending", regarding: Regarding = JOB) -> None:
+        """One warning."""
+        self.recorder.record(regarding, reason=reason, note=note, controller="kueue-admission", type="Warning")
+
+    async def settle(self) -> None:
+        """Let the recorder write what it can now."""
+        await self.clock.advance(0)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Callable[..., World]]:
+    """Makes worlds whose recorder runs until the end of the test."""
+    tasks = []
+
+    def make(limits: EventLimits | None = None) -> World:
+        world = World(limits)
+        tasks.append(asyncio.create_task(world.recorder.run()))
+        return world
+
+    yield make
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_event_is_written_as_the_api_wants_it(running: Callable[..., World]) -> None:
+    """All required fields of events.k8s.io/v1 are there; the action defaults to the reason."""
+    world = running()
+    world.record()
+    await world.settle()
+    ((key, body),) = world.server.events.items()
+    assert key[0] == "team"
+    assert key[1].startswith("train.")
+    assert body | {"metadata": None} == {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": None,
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "kueue-admission",
+        "reportingInstance": "pod-1",
+        "action": "Pending",
+        "reason": "Pending",
+        "regarding": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "team", "name": "train", "uid": "u1"},
+        "note": "why",
+        "type": "Warning",
+    }
+
+
+async def test_events_of_cluster_objects_live_in_default(running: Callable[..., World]) -> None:
+    """An object without a namespace has its events where kubectl looks for them."""
+    world = running()
+    world.record(regarding=Regarding(api_version="kueue.x-k8s.io/v1beta2", kind="ClusterQueue", name="q"))
+    await world.settle()
+    assert [namespace for namespace, _ in world.server.events] == ["default"]
+
+
+async def test_texts_are_cut_to_what_the_api_takes(running: Callable[..., World]) -> None:
+    """Notes of 1024 bytes, words of 128, names of 253: nothing is refused for its length."""
+    world = running()
+    long = Regarding(api_version="batch/v1", kind="Job", namespace="team", name="n" * 253)
+    world.record(note="ä" * 2000, reason="R" * 300, regarding=long)
+    await world.settle()
+    ((key, body),) = world.server.events.items()
+    assert len(key[1]) <= 253
+    assert len(body["note"].encode()) <= 1024
+    assert body["note"].endswith("…")
+    assert (len(body["reason"]), len(body["action"])) == (128, 128)
+
+
+async def test_equal_events_become_one_with_a_count(running: Callable[..., World]) -> None:
+    """Repeats are counted in one object, written at most once per interval."""
+    world = running(EventLimits(series_interval=10.0))
+    for _ in range(50):
+        world.record()
+        await world.settle()
+    assert world.server.writes == 1
+    await world.clock.advance(10.0)
+    assert world.server.writes == 2
+    (body,) = world.server.events.values()
+    assert body["series"] == {"count": 50, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
+    await world.clock.advance(60.0)
+    assert world.server.writes == 2
+
+
+async def test_repeats_before_the_first_write_are_in_it(running: Callable[..., World]) -> None:
+    """A burst costs one write."""
+    world = running()
+    for _ in range(5):
+        world.record()
+    await world.settle()
+    await world.clock.advance(10.0)
+    (body,) = world.server.events.values()
+    assert body["series"]["count"] == 5
+    assert world.server.writes == 1
+
+
+async def test_repeats_during_the_first_write_are_not_forgotten(running: Callable[..., World]) -> None:
+    """What happens while the object is created is added with the next count."""
+    world = running()
+    world.server.gate.clear()
+    world.record()
+    await world.settle()
+    world.record()
+    world.server.gate.set()
+    await world.settle()
+    await world.clock.advance(10.0)
+    (body,) = world.server.events.values()
+    assert body["series"]["count"] == 2
+
+
+async def test_after_the_window_a_new_object_is_made(running: Callable[..., World]) -> None:
+    """Equal events far apart are two; each repeat begins the window anew."""
+    world = running(EventLimits(window=60.0))
+    for _ in range(3):
+        world.record()
+        await world.clock.advance(50.0)
+    assert len(world.server.events) == 1
+    await world.clock.advance(61.0)
+    world.record()
+    await world.settle()
+    assert len(world.server.events) == 2
+
+
+async def test_other_notes_are_other_events(running: Callable[..., World]) -> None:
+    """Reason, note and object tell events apart."""
+    world = running()
+    world.record()
+    world.record(note="other")
+    world.record(reason="Other")
+    world.record(regarding=Regarding(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u2"))
+    await world.settle()
+    assert len(world.server.events) == 4
+
+
+async def test_a_note_that_changes_all_the_time_is_bounded(running: Callable[..., World]) -> None:
+    """Numbers in a note do not make an object per attempt; what is left out is counted, other reasons pass."""
+    world = running(EventLimits(notes_max=10))
+    for attempt in range(100):
+        world.record(note=f"free {attempt}")
+    world.record(reason="Admitted")
+    await world.settle()
+    assert len(world.server.events) == 11
+    assert world.lost == {"too-many-notes": 90}
+
+
+async def test_a_full_queue_loses_the_newest_with_a_count() -> None:
+    """With nobody writing, memory is bounded and the caller does not notice."""
+    world = World(EventLimits(waiting_max=3))
+    for number in range(5):
+        world.record(reason=f"R{number}")
+    assert world.recorder.waiting == 3
+    assert world.lost == {"queue-full": 2}
+    await world.recorder.drain()
+    assert sorted(body["reason"] for body in world.server.events.values()) == ["R0", "R1", "R2"]
+    assert world.recorder.waiting == 0
+
+
+async def test_passing_failures_are_tried_again(running: Callable[..., World]) -> None:
+    """Overload and server errors are waited out, as long as the server says."""
+    world = running()
+    world.server.failures = [
+        TooManyRequestsError("slow down", status=429, retry_after=7.0),
+        ServerError("x", status=500),
+    ]
+    world.record()
+    await world.clock.advance(6.0)
+    assert world.server.writes == 1
+    await world.clock.advance(10.0)
+    assert len(world.server.events) == 1
+    assert not world.lost
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(ForbiddenError("namespace is terminating", status=403), id="forbidden"),
+        pytest.param(RuntimeError("a bug in the writer"), id="bug"),
+        pytest.param(TimeoutError(), id="time-out"),
+    ],
+)
+async def test_a_refused_event_is_counted_and_the_next_is_written(
+    running: Callable[..., World], failure: Exception
+) -> None:
+    """No failure ends the recorder; an equal event later gets a new chance."""
+    world = running()
+    world.server.failures = [failure]
+    world.record()
+    await world.settle()
+    assert world.lost == {"refused": 1}
+    world.record()
+    await world.settle()
+    assert len(world.server.events) == 1
+
+
+async def test_a_series_whose_object_is_gone_begins_anew(running: Callable[..., World]) -> None:
+    """The API server forgets events after an hour; the next repeat makes a new object."""
+    world = running()
+    world.record()
+    await world.settle()
+    world.server.failures = [NotFoundError("gone", status=404)]
+    world.record()
+    await world.clock.advance(10.0)
+    world.record()
+    await world.settle()
+    assert len(world.server.events) == 2

@@ -1,0 +1,279 @@
+"""Metrics: names, values, removal, roles, cached pages."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kqueue.clock import FakeClock
+from kqueue.observe import LoopProbe, Metrics, ResourceFigures
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def series(metrics: Metrics) -> Series:
+    """Every sample of the page: (name, labels) to value."""
+    page = metrics.render_now().decode()
+    return {
+        (s.name, frozenset(s.labels.items())): s.value
+        for family in text_string_to_metric_families(page)
+        for s in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, /, **labels: str) -> float | None:
+    """One sample under the standalone role; None when it is not there."""
+    return series(metrics).get((name, frozenset({**labels, "replica_role": "standalone"}.items())))
+
+
+def names_with(metrics: Metrics, label: str, text: str) -> set[str]:
+    """Names of all series that carry this label value."""
+    return {name for name, labels in series(metrics) if (label, text) in labels}
+
+
+def report(metrics: Metrics, queue: str) -> None:
+    """Everything that a ClusterQueue can report."""
+    q = metrics.cluster_queue(queue)
+    q.pending(active=3, inadmissible=2)
+    q.holding(reserving=5, admitted=4)
+    q.finished_kept(7)
+    q.status("active")
+    q.unadmitted({("NoReservation", "WaitingForQuota"): 2})
+    q.place(parent_cohort="c", root_cohort="r")
+    q.resources("c", {("f", "cpu"): ResourceFigures(nominal=10, reservation=6, usage=4, lending_limit=2)})
+    q.quota_reserved(priority_class="high", waited=1.5)
+    q.admitted(priority_class="high", waited=2)
+    q.ready(priority_class="high", waited=9, since_admitted=7)
+    q.finished(priority_class="high", ran=60)
+    q.evicted(reason="Preempted", underlying_cause="", priority_class="high", first=True)
+    q.eviction_ended(reason="Preempted", took=3)
+    q.gate_removed(gate="kueue.x-k8s.io/topology", is_group=False, since_admitted=-1)
+    q.ungated(8)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "want"),
+    [
+        ("kueue_pending_workloads", {"status": "active"}, 3),
+        ("kueue_pending_workloads", {"status": "inadmissible"}, 2),
+        ("kueue_reserving_active_workloads", {}, 5),
+        ("kueue_admitted_active_workloads", {}, 4),
+        ("kueue_finished_workloads", {}, 7),
+        ("kueue_cluster_queue_status", {"status": "active"}, 1),
+        ("kueue_cluster_queue_status", {"status": "pending"}, 0),
+        ("kueue_unadmitted_workloads", {"reason": "NoReservation", "underlying_cause": "WaitingForQuota"}, 2),
+        ("kueue_cluster_queue_info", {"parent_cohort": "c", "root_cohort": "r"}, 1),
+        ("kueue_cluster_queue_nominal_quota", {"cohort": "c", "flavor": "f", "resource": "cpu"}, 10),
+        ("kueue_cluster_queue_borrowing_limit", {"cohort": "c", "flavor": "f", "resource": "cpu"}, float("inf")),
+        ("kueue_cluster_queue_lending_limit", {"cohort": "c", "flavor": "f", "resource": "cpu"}, 2),
+        ("kueue_cluster_queue_resource_usage", {"cohort": "c", "flavor": "f", "resource": "cpu"}, 4),
+        ("kueue_quota_reserved_workloads_total", {"priority_class": "high"}, 1),
+        ("kueue_quota_reserved_wait_time_seconds_sum", {"priority_class": "high"}, 1.5),
+        ("kueue_quota_reserved_wait_time_seconds_bucket", {"priority_class": "high", "le": "20480.0"}, None),
+        ("kueue_quota_reserved_wait_time_seconds_bucket", {"priority_class": "high", "le": "10240.0"}, 1),
+        ("kueue_admission_wait_time_seconds_bucket", {"priority_class": "high", "le": "40960.0"}, 1),
+        ("kueue_admitted_workloads_total", {"priority_class": "high"}, 1),
+        ("kueue_ready_wait_time_seconds_count", {"priority_class": "high"}, 1),
+        ("kueue_admitted_until_ready_wait_time_seconds_sum", {"priority_class": "high"}, 7),
+        ("kueue_finished_workloads_total", {"priority_class": "high"}, 1),
+        ("kueue_execution_time_seconds_sum", {"priority_class": "high"}, 60),
+        (
+            "kueue_evicted_workloads_once_total",
+            {"reason": "Preempted", "underlying_cause": "", "priority_class": "high"},
+            1,
+        ),
+        ("kueue_workload_eviction_latency_seconds_sum", {"reason": "Preempted"}, 3),
+        (
+            "kueue_pod_scheduling_gate_removal_seconds_sum",
+            {"name": "kueue.x-k8s.io/topology", "is_group": "false"},
+            0,
+        ),
+        ("kqueue_ungated_pods_total", {}, 8),
+    ],
+)
+def test_a_cluster_queue_is_reported(name: str, labels: dict[str, str], want: float | None) -> None:
+    """Names, labels and buckets are those that Kueue's dashboards ask for; negative times count as 0."""
+    metrics = Metrics(cluster_queue_resources=True)
+    report(metrics, "q")
+    assert value(metrics, name, cluster_queue="q", **labels) == want
+
+
+def test_a_forgotten_cluster_queue_leaves_no_series() -> None:
+    """Deleting a queue removes all of its series and none of another's; late reports do not bring them back."""
+    metrics = Metrics(cluster_queue_resources=True)
+    report(metrics, "q")
+    report(metrics, "other")
+    before = names_with(metrics, "cluster_queue", "other")
+    late = metrics.cluster_queue("q")
+    metrics.forget_cluster_queue("q")
+    late.pending(active=1, inadmissible=1)
+    late.admitted(priority_class="new", waited=1)
+    late.place(parent_cohort="x", root_cohort="x")
+    assert names_with(metrics, "cluster_queue", "q") == set()
+    assert names_with(metrics, "cluster_queue", "other") == before
+
+
+def test_a_queue_that_comes_back_starts_anew() -> None:
+    """A queue re-created under its old name is reported again, from zero."""
+    metrics = Metrics()
+    report(metrics, "q")
+    metrics.forget_cluster_queue("q")
+    metrics.cluster_queue("q").admitted(priority_class="high", waited=1)
+    assert value(metrics, "kueue_admitted_workloads_total", cluster_queue="q", priority_class="high") == 1
+    assert value(metrics, "kueue_pending_workloads", cluster_queue="q", status="active") is None
+
+
+def test_what_a_queue_no_longer_has_disappears() -> None:
+    """A flavor that was removed, a reason that ceased and a former cohort leave no stale series."""
+    metrics = Metrics(cluster_queue_resources=True)
+    report(metrics, "q")
+    q = metrics.cluster_queue("q")
+    q.resources("d", {("g", "cpu"): ResourceFigures(nominal=1, reservation=0, usage=0)})
+    q.unadmitted({})
+    q.place(parent_cohort="", root_cohort="")
+    page = series(metrics)
+    quotas = [dict(labels) for name, labels in page if name == "kueue_cluster_queue_nominal_quota"]
+    assert [(labels["cohort"], labels["flavor"]) for labels in quotas] == [("d", "g")]
+    assert not [1 for name, _ in page if name == "kueue_unadmitted_workloads"]
+    assert [dict(labels)["root_cohort"] for name, labels in page if name == "kueue_cluster_queue_info"] == [""]
+
+
+def test_a_local_queue_is_reported_and_forgotten() -> None:
+    """LocalQueues are told apart by name and namespace."""
+    metrics = Metrics()
+    for namespace in ("a", "b"):
+        q = metrics.local_queue(namespace=namespace, name="lq")
+        q.pending(active=1, inadmissible=0)
+        q.holding(reserving=2, admitted=1)
+        q.finished_kept(1)
+        q.status("Unknown")
+        q.resources({("f", "cpu"): (4, 2)})
+        q.quota_reserved(priority_class="", waited=1)
+        q.admitted(priority_class="", waited=1)
+        q.ready(priority_class="", waited=1, since_admitted=1)
+        q.finished(priority_class="", ran=None)
+        q.evicted(reason="Preempted", underlying_cause="", priority_class="")
+    where = {"name": "lq", "namespace": "a"}
+    assert value(metrics, "kueue_local_queue_status", **where, active="Unknown") == 1
+    assert value(metrics, "kueue_local_queue_resource_usage", **where, flavor="f", resource="cpu") == 2
+    assert value(metrics, "kueue_local_queue_execution_time_seconds_count", **where, priority_class="") is None
+    metrics.forget_local_queue(namespace="a", name="lq")
+    assert names_with(metrics, "namespace", "a") == set()
+    assert names_with(metrics, "namespace", "b") != set()
+
+
+def test_groups_can_be_switched_off() -> None:
+    """LocalQueue and quota series exist only where the configuration asks for them."""
+    metrics = Metrics(local_queues=False, cluster_queue_resources=False)
+    report(metrics, "q")
+    metrics.local_queue(namespace="a", name="lq").pending(active=1, inadmissible=0)
+    page = metrics.render_now().decode()
+    assert "kueue_local_queue" not in page
+    assert "kueue_cluster_queue_nominal_quota" not in page
+    assert "kueue_pending_workloads" in page
+
+
+def test_the_role_is_on_all_of_ours_but_build_info() -> None:
+    """A promotion moves every series to the new role with its value; nothing stays under the old one."""
+    metrics = Metrics(role="follower")
+    report(metrics, "q")
+    metrics.leading("lease", leads=True)
+    page = series(metrics)
+    roles = {dict(labels).get("replica_role") for name, labels in page if name.startswith(("kueue_", "kqueue_"))}
+    labels = frozenset({"cluster_queue": "q", "status": "active", "replica_role": "leader"}.items())
+    assert page["kueue_pending_workloads", labels] == 3
+    assert roles == {"leader", None}
+    assert {name for name, at in page if name.startswith("kueue_") and "replica_role" not in dict(at)} == {
+        "kueue_build_info"
+    }
+
+
+def test_the_process_is_reported() -> None:
+    """Calls, reconciles, watches, queues, webhooks and trouble are counted under the names they are asked for."""
+    metrics = Metrics()
+    metrics.attempt(success=False, seconds=0.2)
+    metrics.cycle_phase("plan", 0.01)
+    metrics.workload_created(job_kind="Job", seconds=0.5)
+    metrics.admission_write("job")
+    metrics.drift("missing-pod", 2)
+    metrics.quarantined()
+    metrics.api_request(verb="patch", resource="pods", subresource="", lane="ungate", code=409, seconds=0.1)
+    metrics.api_request(verb="watch", resource="pods", subresource="", lane="watch", code=200, seconds=300)
+    metrics.reconcile(controller="job", result="success", seconds=0.1)
+    metrics.webhook(path="/mutate--v1-pod", operation="CREATE", result="patched", seconds=0.001)
+    metrics.watch_age("pods", lambda: 12.5)
+    metrics.work_queue("job", lambda: 3)
+    metrics.event_lost("queue-full")
+    request = {"verb": "patch", "resource": "pods", "subresource": "", "lane": "ungate", "code": "409"}
+    assert value(metrics, "kueue_admission_attempts_total", result="inadmissible") == 1
+    assert value(metrics, "kueue_workload_creation_latency_seconds_sum", job_kind="Job") == 0.5
+    assert value(metrics, "kqueue_api_requests_total", **request) == 1
+    assert value(metrics, "kqueue_api_request_seconds_count", verb="watch", lane="watch") is None
+    assert value(metrics, "kqueue_watch_age_seconds", kind="pods") == 12.5
+    assert value(metrics, "kqueue_cache_drift_total", cause="missing-pod") == 2
+    assert value(metrics, "kqueue_admission_writes_total", object="job") == 1
+    assert value(metrics, "kqueue_events_lost_total", cause="queue-full") == 1
+    page = series(metrics)
+    assert page["workqueue_depth", frozenset({("name", "job")})] == 3
+    result = frozenset({("controller", "job"), ("result", "success")})
+    assert page["controller_runtime_reconcile_total", result] == 1
+
+
+def test_no_name_is_used_twice() -> None:
+    """Every family and every sample name is declared once."""
+    metrics = Metrics(cluster_queue_resources=True)
+    declared = [line.split()[2] for line in metrics.render_now().decode().splitlines() if line.startswith("# TYPE")]
+    assert len(declared) == len(set(declared)) > 60
+
+
+def test_pages_have_no_created_series() -> None:
+    """The client library's `_created` twins, which double the page, are left out."""
+    metrics = Metrics()
+    report(metrics, "q")
+    assert b"_created" not in metrics.render_now()
+
+
+async def test_a_page_is_kept_for_a_while() -> None:
+    """Scrapers that come together cost one rendering; after the time, or a change of role, it is made anew."""
+    clock = FakeClock()
+    metrics = Metrics(clock=clock, cache_seconds=5.0)
+    first, second = await asyncio.gather(metrics.render(), metrics.render())
+    assert first is second
+    metrics.quarantined()
+    assert await metrics.render() is first
+    await clock.advance(5.1)
+    third = await metrics.render()
+    assert b'kqueue_quarantined_workloads_total{replica_role="standalone"} 1.0' in third
+    metrics.set_role("leader")
+    assert b'kqueue_quarantined_workloads_total{replica_role="leader"} 1.0' in await metrics.render()
+
+
+def test_collector_pauses_are_measured_inside_the_block_only() -> None:
+    """The callback is removed at the end."""
+    metrics = Metrics()
+    before = list(gc.callbacks)
+    with metrics.collector_pauses():
+        gc.collect()
+    assert gc.callbacks == before
+    count = value(metrics, "kqueue_gc_pause_seconds_count", generation="2")
+    assert count is not None
+    assert count >= 1
+
+
+async def test_a_held_loop_is_measured() -> None:
+    """The probe reports how late it woke."""
+    clock = FakeClock()
+    metrics = Metrics(clock=clock)
+    probe = LoopProbe(clock=clock, metrics=metrics, interval=1.0, limit=0.05)
+    task = asyncio.create_task(probe.run())
+    await asyncio.sleep(0)
+    await clock.advance(1.0)
+    assert probe.worst == 0.0
+    clock._elapsed += 3.5  # the loop did not turn for so long
+    await clock.advance(0.0)
+    task.cancel()
+    assert probe.worst == pytest.approx(2.5)
+    assert value(metrics, "kqueue_loop_lag_seconds_count") == 2

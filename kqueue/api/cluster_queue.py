@@ -125,7 +125,8 @@ class ClusterQueueSpec(ApiModel):
     resource_groups: ResourceGroups = ()
     """Quota.  Each group names its resources and the flavors that can serve them."""
     cohort_name: ObjectName | None = None
-    """Cohort to lend to and borrow from; absent means that this queue stands alone.  The Cohort object may be absent."""
+    """Cohort to lend to and borrow from; absent means that this queue stands alone.
+    The Cohort object may be missing."""
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """BestEffortFIFO lets a workload that fits pass an older one that does not; StrictFIFO never does.  Both order by
     priority first, then by age."""

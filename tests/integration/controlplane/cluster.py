@@ -1,0 +1,309 @@
+"""What a test sees of a cluster, real or simulated: its kubeconfig, requests, kubectl, nodes, and a way to clean up."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from tests.integration.controlplane import binaries
+from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, Access, Object, RequestError
+
+BLOCK_LABEL = "cloud.provider.com/topology-block"
+RACK_LABEL = "cloud.provider.com/topology-rack"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+GPU_NODE: Mapping[str, str] = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
+OUR_GROUPS = ("kueue.x-k8s.io", "kqueue.dev")
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+NAMESPACES = "/api/v1/namespaces"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+WEBHOOKS = tuple(
+    f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
+)
+WAIT_SECONDS = 60
+POLL_SECONDS = 0.05
+
+
+class KubectlError(Exception):
+    """kubectl ended with a status other than 0; carries its words."""
+
+
+class Cluster:
+    """One cluster behind a kubeconfig.  The same class serves the real control plane and the sandbox.
+
+    Args:
+        kubeconfig: an administrator's way in.
+        service_accounts: the cluster gives each namespace a `default` service account and refuses pods before that.
+    """
+
+    def __init__(self, kubeconfig: Path, *, service_accounts: bool = False) -> None:
+        self.kubeconfig = kubeconfig
+        self.access = Access.read(kubeconfig)
+        self._service_accounts = service_accounts
+        self._namespaces: list[str] = []
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return self.access.url
+
+    async def request(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json"
+    ) -> Object:
+        """One request; `Access.request` says how it answers and fails."""
+        return await self.access.request(method, path, body, content_type=content_type)
+
+    async def get(self, path: str) -> Object:
+        """The object or list at `path`.  Raises RequestError."""
+        return await self.request("GET", path)
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is something at `path`."""
+        try:
+            await self.get(path)
+        except RequestError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    async def ready(self) -> bool:
+        """Whether the API server answers and says that it is ready."""
+        try:
+            await self.get("/readyz")
+        except (aiohttp.ClientError, TimeoutError, RequestError):
+            return False
+        return True
+
+    async def until(
+        self, path: str, wanted: Callable[[Object], bool], *, what: str, seconds: float = WAIT_SECONDS
+    ) -> Object:
+        """The object or list at `path`, as soon as `wanted` says yes to it; one that is missing is asked for again.
+
+        Raises:
+            TimeoutError: it says what was waited for and what was there last.
+        """
+        last: Object | str = "nothing"
+        try:
+            async with asyncio.timeout(seconds), self.access.session() as session:
+                while True:
+                    try:
+                        last = found = await self.access.request("GET", path, session=session)
+                        if wanted(found):
+                            return found
+                    except RequestError as error:
+                        if error.status != 404:
+                            raise
+                        last = str(error)
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise TimeoutError(f"not within {seconds} s: {what}; last seen at {path}: {last}") from None
+
+    async def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        """What the real kubectl prints.
+
+        A coroutine, because what kubectl asks may be answered by a webhook on the test's own event loop.
+
+        Raises:
+            KubectlError: its status is not 0.
+            FileNotFoundError: there is no kubectl, neither built nor on PATH.
+        """
+        program = binaries.kubectl()
+        if program is None:
+            raise FileNotFoundError(f"no kubectl: {binaries.REMEDY}")
+        kubectl = await asyncio.create_subprocess_exec(
+            program,
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.kubeconfig.parent / 'kubectl-cache'}",
+            *args,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.kubeconfig.parent)},
+        )
+        try:
+            out, err = await kubectl.communicate(None if stdin is None else stdin.encode())
+        finally:
+            if kubectl.returncode is None:
+                kubectl.kill()
+                await kubectl.wait()
+        if kubectl.returncode:
+            raise KubectlError(f"kubectl {' '.join(args)}: {(err or out).decode().strip()}")
+        return out.decode()
+
+    async def apply(self, obj: Object, path: str) -> Object:
+        """Server-side apply of one object to its collection at `path`."""
+        name = obj["metadata"]["name"]
+        return await self.request(
+            "PATCH", f"{path}/{name}?fieldManager=tests&force=true", obj, content_type=APPLY_PATCH
+        )
+
+    async def apply_crds(self, folder: Path) -> list[str]:
+        """Apply all CustomResourceDefinitions in `folder/*.yaml`; returns their names when all are served."""
+        documents = [
+            doc for file in sorted(folder.glob("*.yaml")) for doc in yaml.safe_load_all(file.read_text()) if doc
+        ]
+        await asyncio.gather(*(self.apply(document, CRDS) for document in documents))
+        names = [document["metadata"]["name"] for document in documents]
+        await asyncio.gather(
+            *(self.until(f"{CRDS}/{name}", is_established, what=f"{name} is Established") for name in names)
+        )
+        return names
+
+    async def add_nodes(
+        self,
+        shape: Sequence[int],
+        *,
+        levels: Sequence[str] = (BLOCK_LABEL, RACK_LABEL),
+        allocatable: Mapping[str, str] = GPU_NODE,
+        labels: Mapping[str, str] | None = None,
+        prefix: str = "node",
+        wait: bool = True,
+    ) -> list[str]:
+        """Make nodes in a tree of domains.
+
+        Args:
+            shape: how many domains per level, and hosts last: `(2, 4, 8)` is 2 blocks of 4 racks of 8 hosts.
+            levels: the label of each level above the host, widest first; one less than `shape` has numbers.
+            allocatable: what each node has.
+            labels: more labels, the same for all.
+            prefix: host `prefix-0-3-7` stands in `block-0` and `rack-0-3`.
+            wait: until all are ready and without the taint of fresh nodes.
+
+        Returns:
+            The names of the nodes, in order.
+        """
+        if len(shape) != len(levels) + 1:
+            raise ValueError(f"shape {tuple(shape)} needs one number per level {tuple(levels)} and one for the hosts")
+        nodes = [
+            node(place, levels=levels, allocatable=allocatable, labels=labels or {}, prefix=prefix)
+            for place in itertools.product(*map(range, shape))
+        ]
+        async with self.access.session() as session:
+            await asyncio.gather(*(self.access.request("POST", NODES, each, session=session) for each in nodes))
+        names = [each["metadata"]["name"] for each in nodes]
+        if wait:
+            await self.until(NODES, lambda found: all_ready(found["items"], names), what=f"{len(names)} ready nodes")
+        return names
+
+    async def create_namespace(self, prefix: str = "test") -> str:
+        """A fresh namespace that pods can be made in; returns its name."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{prefix}-"}}
+        name: str = (await self.request("POST", NAMESPACES, body))["metadata"]["name"]
+        self._namespaces.append(name)
+        if self._service_accounts:
+            account = f"{NAMESPACES}/{name}/serviceaccounts/default"
+            await self.until(account, lambda _: True, what=f"a default service account in {name}")
+        return name
+
+    async def reset(self) -> None:
+        """Take away what a test left: webhooks, our objects, pods, nodes, priority classes, its namespaces.
+
+        Finalizers are struck out, because whoever would have removed them has ended with the test.  Returns when no
+        pod and no node is left; the namespaces finish on their own.
+        """
+        for webhooks in WEBHOOKS:
+            await self.request("DELETE", webhooks)
+        for namespace in self._namespaces:
+            jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
+            await self.request("DELETE", jobs)
+        for collection in await self._our_collections():
+            await self._erase(collection)
+        await self._erase(PODS, query="?gracePeriodSeconds=0")
+        await self._erase(NODES)
+        await self._erase(PRIORITY_CLASSES, keep=lambda obj: obj["metadata"]["name"].startswith("system-"))
+        for namespace in self._namespaces:
+            await self.request("DELETE", f"{NAMESPACES}/{namespace}")
+        self._namespaces.clear()
+
+    async def _our_collections(self) -> list[str]:
+        """Paths of all kinds of our groups that are served."""
+        found = []
+        for group in (await self.get("/apis"))["groups"]:
+            if group["name"] in OUR_GROUPS:
+                version = group["preferredVersion"]["groupVersion"]
+                resources = (await self.get(f"/apis/{version}"))["resources"]
+                found += [f"/apis/{version}/{each['name']}" for each in resources if "/" not in each["name"]]
+        return found
+
+    async def _erase(
+        self, collection: str, *, query: str = "", keep: Callable[[Object], bool] = lambda _: False
+    ) -> None:
+        """Delete all objects of a kind in all namespaces, finalizers or not, until none is left."""
+        async with asyncio.timeout(WAIT_SECONDS), self.access.session() as session:
+            while True:
+                listed = await self.access.request("GET", collection, session=session)
+                left = [obj for obj in listed["items"] if not keep(obj)]
+                if not left:
+                    return
+                await asyncio.gather(*(self._strike(object_path(collection, obj), obj, query, session) for obj in left))
+
+    async def _strike(self, path: str, obj: Object, query: str, session: aiohttp.ClientSession) -> None:
+        try:
+            if obj["metadata"].get("finalizers"):
+                patch = {"metadata": {"finalizers": None}}
+                await self.access.request("PATCH", path, patch, content_type=MERGE_PATCH, session=session)
+            await self.access.request("DELETE", f"{path}{query}", session=session)
+        except RequestError as error:
+            if error.status not in (404, 409):  # gone, or changed meanwhile: the next round sees it
+                raise
+
+
+def node(
+    place: Sequence[int],
+    *,
+    levels: Sequence[str],
+    allocatable: Mapping[str, str],
+    labels: Mapping[str, str],
+    prefix: str,
+) -> Object:
+    """The node at `place` in the tree, as a kubelet would register it."""
+    name = "-".join([prefix, *map(str, place)])
+    domains = {
+        label: "-".join([label.rsplit("-", 1)[-1].rsplit("/", 1)[-1], *map(str, place[: depth + 1])])
+        for depth, label in enumerate(levels)
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**labels, **domains, HOSTNAME_LABEL: name}},
+        "status": {"allocatable": dict(allocatable), "capacity": dict(allocatable)},
+    }
+
+
+def all_ready(nodes: Sequence[Object], names: Sequence[str]) -> bool:
+    """Whether all nodes of these names are ready and have lost the taint that fresh nodes get."""
+    ready = {each["metadata"]["name"] for each in nodes if has_condition(each, "Ready") and not is_fresh(each)}
+    return ready.issuperset(names)
+
+
+def is_fresh(obj: Object) -> bool:
+    """Whether a node still carries the not-ready taint."""
+    taints = obj["spec"].get("taints") or ()
+    return any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
+
+
+def is_established(crd: Object) -> bool:
+    """Whether a CustomResourceDefinition is served."""
+    return has_condition(crd, "Established")
+
+
+def has_condition(obj: Object, kind: str) -> bool:
+    """Whether the object's status carries this condition as True."""
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return any(each["type"] == kind and each["status"] == "True" for each in conditions)
+
+
+def object_path(collection: str, obj: Object) -> str:
+    """The path of one object, from the path of its kind in all namespaces."""
+    group, _, plural = collection.rpartition("/")
+    namespace, name = obj["metadata"].get("namespace"), obj["metadata"]["name"]
+    return f"{group}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{collection}/{name}"

@@ -14,10 +14,12 @@ from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
 from kqueue.core.topology.result import Path
-from kqueue.core.topology.tree import Membership, Tree, membership, outsider
+from kqueue.core.topology.tree import Leaf, Membership, Tree, leaf_key, make_leaf, membership, outsider
 from kqueue.core.workload import Flavor
 
 Amounts = dict[str, int]
+
+_FEW_LEAVES = 64  # up to this many leaves of a small tree are edited rather than the tree built anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,9 +338,9 @@ class NodeLedger:
 
 
 class _Room:
-    """One flavor with a topology: its member nodes, and a capacity that is made when it is asked for."""
+    """One flavor with a topology: its member nodes, and a capacity that is brought up to date when it is asked for."""
 
-    __slots__ = ("_capacity", "_ledger", "facts", "levels", "members", "usage")
+    __slots__ = ("_capacity", "_ledger", "_stale", "facts", "groups", "levels", "members", "usage")
 
     def __init__(
         self, ledger: NodeLedger, facts: Flavor, levels: tuple[str, ...], *, usage: dict[Path, Amounts]
@@ -347,34 +349,50 @@ class _Room:
         self.facts = facts
         self.levels = levels
         self.usage = usage
-        self.members = {name: node for name, node in ledger.nodes.items() if self._takes(node)}
+        self.members: dict[str, NodeFacts] = {}
+        self.groups: dict[Path, dict[str, NodeFacts]] = {}
         self._capacity: Capacity | None = None
-
-    def _takes(self, node: NodeFacts) -> bool:
-        return outsider(node, levels=self.levels, node_labels=self.facts.node_labels) is None
+        self._stale: set[Path] = set()
+        for name, node in ledger.nodes.items():
+            self.on_node(name, node)
 
     def forget(self) -> None:
         """Drop the derived tables; they are made anew when asked for."""
         self._capacity = None
 
     def on_node(self, name: str, facts: NodeFacts | None) -> None:
-        """Take in a node's change: one column when only amounts changed, else a new tree."""
+        """Take in a node's change: one column when only amounts changed, else a leaf that is no longer right."""
         before = self.members.pop(name, None)
-        if facts is not None and self._takes(facts):
-            self.members[name] = facts
-            if before is not None and before.labels == facts.labels and before.taints == facts.taints:
-                self.refresh_node(name)
+        after = facts if facts is not None and self._takes(facts) else None
+        if before is not None:
+            self._regroup(leaf_key(before, self.levels), name, None)
+        if after is not None:
+            key = leaf_key(after, self.levels)
+            self.members[name] = after
+            self._regroup(key, name, after)
+            if before is not None and before.labels == after.labels and before.taints == after.taints:
+                self.refresh_domain(key)
                 return
-        elif before is None:
+            self._stale.add(key)
+        if before is not None:
+            self._stale.add(leaf_key(before, self.levels))
+
+    def _takes(self, node: NodeFacts) -> bool:
+        return outsider(node, levels=self.levels, node_labels=self.facts.node_labels) is None
+
+    def _regroup(self, key: Path, name: str, node: NodeFacts | None) -> None:
+        if node is not None:
+            self.groups.setdefault(key, {})[name] = node
             return
-        self.forget()
+        del self.groups[key][name]
+        if not self.groups[key]:
+            del self.groups[key]
 
     def refresh_node(self, name: str) -> None:
         """What is free on the node's leaf has changed."""
         node = self.members.get(name)
-        if node is not None:
-            path = tuple(node.labels[level] for level in self.levels)
-            self.refresh_domain(path[-1:] if self.levels[-1] == HOSTNAME else path)
+        if node is not None and self._capacity is not None:
+            self.refresh_domain(leaf_key(node, self.levels))
 
     def refresh_domain(self, key: Path) -> None:
         """What is free in the leaf of this written name has changed."""
@@ -383,36 +401,47 @@ class _Room:
         leaf = self._capacity.tree.leaf_of(key)
         if leaf is None:
             return
-        column = self._ledger.column(self._capacity.tree.leaves[leaf].nodes)
-        self._capacity.empty().replace(leaf, column)
-        _subtract(column, self.usage.get(key, {}))
-        self._capacity.replace(leaf, column)
+        free, idle = self._columns(key, self._capacity.tree.leaves[leaf])
+        self._capacity.empty().replace(leaf, idle)
+        self._capacity.replace(leaf, free)
+
+    def _columns(self, key: Path, leaf: Leaf) -> tuple[Amounts, Amounts]:
+        """What is free in a leaf, and what would be without workloads placed by topology."""
+        idle = self._ledger.column(leaf.nodes)
+        free = dict(idle)
+        _subtract(free, self.usage.get(key, {}))
+        return free, idle
 
     def capacity(self) -> Capacity:
         """The flavor's tree with what is free."""
-        if self._capacity is None:
+        if self._capacity is None or len(self._stale) > max(_FEW_LEAVES, len(self._capacity.tree) // 8):
             self._capacity = self._built()
+        elif self._stale:
+            self._capacity = self._edited(self._capacity)
+        self._stale.clear()
         return self._capacity
 
     def _built(self) -> Capacity:
         assert self.facts.topology is not None
-        found = membership(
-            self.members.values(),
-            levels=self.levels,
-            node_labels=self.facts.node_labels,
-            merge_duplicate_hostnames=self._ledger.merges_duplicates,
-        )
         tree = Tree(
             topology=self.facts.topology,
             levels=self.levels,
-            leaves=found.leaves,
+            leaves=[self._leaf(group) for group in self.groups.values()],
             tolerations=self.facts.tolerations,
         )
-        idle = [self._ledger.column(leaf.nodes) for leaf in tree.leaves]
-        free = [dict(column) for column in idle]
-        for leaf, column in enumerate(free):
-            _subtract(column, self.usage.get(tree.written(leaf), {}))
-        return Capacity.of_columns(tree, free, idle=idle)
+        columns = [self._columns(tree.written(number), leaf) for number, leaf in enumerate(tree.leaves)]
+        return Capacity.of_columns(tree, [free for free, _ in columns], idle=[idle for _, idle in columns])
+
+    def _edited(self, old: Capacity) -> Capacity:
+        removed = [leaf for leaf in map(old.tree.leaf_of, self._stale) if leaf is not None]
+        groups = [group for group in map(self.groups.get, self._stale) if group is not None]
+        added = sorted((self._leaf(group) for group in groups), key=lambda leaf: leaf.path)
+        tree, edit = old.tree.edited(removed, added)
+        columns = [self._columns(leaf.path[-1:] if tree.is_hostname else leaf.path, leaf) for leaf in added]
+        return old.edited(tree, edit, [free for free, _ in columns], idle=[idle for _, idle in columns])
+
+    def _leaf(self, group: Mapping[str, NodeFacts]) -> Leaf:
+        return make_leaf(list(group.values()), self.levels, self._ledger.merges_duplicates)
 
 
 def _written(assignment: TopologyAssignment, values: Path) -> Path:

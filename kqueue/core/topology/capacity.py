@@ -14,7 +14,7 @@ import numpy as np
 from kqueue.core.quantity import clamp
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import DomainUsage, Path
-from kqueue.core.topology.tree import Ints, Tree
+from kqueue.core.topology.tree import Edit, Ints, Tree
 
 _SHORTEST_LOG = 4096
 
@@ -100,6 +100,16 @@ class Capacity:
         """
         resources = sorted({PODS}.union(*free, *idle))
         return cls(tree, resources, _table(resources, free), idle=_table(resources, idle))
+
+    def edited(
+        self, tree: Tree, edit: Edit, free: Sequence[Mapping[str, int]], *, idle: Sequence[Mapping[str, int]]
+    ) -> Capacity:
+        """A capacity of the edited tree, with these columns for its new leaves, in their order.  This one stays."""
+        for resource in sorted(set().union(*free)):
+            self._row_for_writing(resource)
+        twin = Capacity(tree, self.resources, edit.apply(self._free, _table(self.resources, free)))
+        twin._empty = self._empty.edited(tree, edit, idle, idle=idle) if self._empty is not None else None
+        return twin
 
     def empty(self) -> Capacity:
         """The same space without workloads placed by topology; itself when it was made without such usage."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,14 +35,35 @@ class Eligibility:
 class NodeFilter:
     """Checks the nodes of one tree against rules.  Nodes with equal taints are checked together."""
 
-    def __init__(self, nodes: Sequence[NodeFacts]) -> None:
-        self._nodes = nodes
+    def __init__(
+        self, nodes: Callable[[], Sequence[NodeFacts]], kinds: dict[tuple[Taint, ...], int], kind_of: NDArray[np.int64]
+    ) -> None:
+        """`kinds` numbers the distinct sets of repelling taints, `kind_of` has the number per leaf."""
+        self._list_nodes = nodes
+        self._listed: Sequence[NodeFacts] | None = None
+        self._kinds, self._kind_of = kinds, kind_of
+
+    @classmethod
+    def of(cls, nodes: Callable[[], Sequence[NodeFacts]]) -> NodeFilter:
+        """A filter of these nodes, in leaf order."""
         kinds: dict[tuple[Taint, ...], int] = {}
-        repelling = (tuple(t for t in node.taints if t.effect in _REPELLING) for node in nodes)
-        self._taints_of = np.fromiter(
-            (kinds.setdefault(taints, len(kinds)) for taints in repelling), dtype=np.int64, count=len(nodes)
-        )
-        self._kinds = tuple(kinds)
+        return cls(nodes, kinds, _kinds_of(nodes(), kinds))
+
+    def edited(
+        self,
+        edit: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]],
+        added: Sequence[NodeFacts],
+        nodes: Callable[[], Sequence[NodeFacts]],
+    ) -> NodeFilter:
+        """The filter of a tree that was edited; `edit` turns a table of the old leaves into one of the new."""
+        kinds = dict(self._kinds)
+        return NodeFilter(nodes, kinds, edit(self._kind_of, _kinds_of(added, kinds)))
+
+    @property
+    def _nodes(self) -> Sequence[NodeFacts]:
+        if self._listed is None:
+            self._listed = self._list_nodes()
+        return self._listed
 
     def check(self, rules: NodeRules, flavor_tolerations: Sequence[Toleration]) -> Eligibility:
         """The leaves that pass `rules`, with the flavor's tolerations added to the pod's.
@@ -51,13 +72,14 @@ class NodeFilter:
         """
         tolerations = (*rules.tolerations, *flavor_tolerations)
         refused = [untolerated_taint(taints, tolerations) for taints in self._kinds]
-        passing = np.ones(len(self._nodes), dtype=np.bool_)
+        passing = np.ones(len(self._kind_of), dtype=np.bool_)
         excluded_taints: dict[str, int] = {}
         for kind, taint in enumerate(refused):
             if taint is not None:
-                of_kind = self._taints_of == kind
+                of_kind = self._kind_of == kind
                 passing &= ~of_kind
                 excluded_taints[str(taint)] = excluded_taints.get(str(taint), 0) + int(of_kind.sum())
+        excluded_taints = {taint: leaves for taint, leaves in excluded_taints.items() if leaves}
         by_selector = self._narrow(passing, rules.selector)
         by_affinity = self._narrow_by_terms(passing, rules.required)
         excluded = Exclusions(
@@ -90,6 +112,12 @@ class NodeFilter:
         for i in np.flatnonzero(passing).tolist():
             scores[i] = sum(w.weight for w in rules.preferred if w.weight > 0 and term_matches(w.term, self._nodes[i]))
         return scores
+
+
+def _kinds_of(nodes: Sequence[NodeFacts], kinds: dict[tuple[Taint, ...], int]) -> NDArray[np.int64]:
+    """Per node, the number of its set of repelling taints; new sets get the next number."""
+    repelling = (tuple([t for t in node.taints if t.effect in _REPELLING]) if node.taints else () for node in nodes)
+    return np.fromiter((kinds.setdefault(taints, len(kinds)) for taints in repelling), np.int64, len(nodes))
 
 
 def untolerated_taint(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:

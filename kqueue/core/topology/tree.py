@@ -6,9 +6,11 @@ domain is one `np.add.reduceat`.  Nothing here changes after construction; free 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from kqueue.core.topology.result import Path
 Ints = NDArray[np.int64]
 
 _REMEMBERED_RULES = 1024
+_LOOKUP_SHARE = 64  # a table of all leaves pays after one lookup for every so many of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,29 @@ class Leaf:
 
     path: Path
     nodes: tuple[NodeFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """How the leaves of one tree follow from those of another.
+
+    `removed` are leaf numbers of the old tree; `places` say, for each added leaf in order, before which of the
+    remaining leaves it stands.
+    """
+
+    removed: Ints
+    places: Ints
+
+    def apply(self, old: NDArray[Any], added: NDArray[Any]) -> NDArray[Any]:
+        """A per-leaf table (leaves last) of the old tree as one of the new, with `added` for the new leaves."""
+        return np.insert(np.delete(old, self.removed, axis=-1), self.places, added, axis=-1)
+
+    def neighbourhood(self, size: int) -> list[int]:
+        """New leaf numbers whose predecessor is not what it was."""
+        news = self.places + np.arange(len(self.places))
+        old = self.removed - np.arange(len(self.removed))
+        after_gaps = old + np.searchsorted(self.places, old, side="right")
+        return [i for i in sorted({*news.tolist(), *(news + 1).tolist(), *after_gaps.tolist()}) if i < size]
 
 
 class Tree:
@@ -49,6 +75,9 @@ class Tree:
         "_eligible",
         "_filter",
         "_leaf_of",
+        "_lookups",
+        "_path_of",
+        "_splits",
         "first_child",
         "first_leaf",
         "is_hostname",
@@ -70,19 +99,62 @@ class Tree:
     ) -> None:
         self.topology = topology
         self.levels = tuple(levels)
-        self.leaves = tuple(sorted(leaves, key=lambda leaf: leaf.path))
-        self.paths = tuple(leaf.path for leaf in self.leaves)
         self.tolerations = tuple(tolerations)
         self.is_hostname = self.levels[-1] == HOSTNAME
         self.written_levels = (HOSTNAME,) if self.is_hostname else self.levels
-        self.first_leaf = _first_leaves(self.paths, len(self.levels))
-        self.first_child = tuple(
-            np.searchsorted(below, above).astype(np.int64) for above, below in pairwise(self.first_leaf)
-        )
-        self._domain_of: list[Ints | None] = [None] * len(self.levels)
+        ordered = sorted(leaves, key=lambda leaf: leaf.path)
+        paths = [leaf.path for leaf in ordered]
+        splits = [_first_difference(before, path) for before, path in pairwise([(), *paths])]
+        self._adopt(ordered, paths, np.array(splits, dtype=np.int8))
+
+    def _adopt(self, leaves: Sequence[Leaf], paths: Sequence[Path], splits: NDArray[np.int8]) -> None:
+        """Take these sorted leaves.  `splits`: per leaf, the level from which on it differs from the one before."""
+        self.leaves = tuple(leaves)
+        self.paths = tuple(paths)
+        self._splits = splits
+        depth = len(self.levels)
+        self.first_leaf = tuple(np.flatnonzero(splits <= level) for level in range(depth))
+        self.first_child = tuple(np.searchsorted(below, above) for above, below in pairwise(self.first_leaf))
+        self._domain_of: list[Ints | None] = [None] * depth
         self._leaf_of: dict[Path, int] | None = None
+        self._path_of: dict[str, Path] | None = None
+        self._lookups = 0
         self._filter: NodeFilter | None = None
         self._eligible: dict[NodeRules, Eligibility] = {}
+
+    def edited(self, removed: Iterable[int], added: Iterable[Leaf]) -> tuple[Tree, Edit]:
+        """A tree without some leaves of this one and with others, and where they were and are.
+
+        A leaf that is to change is removed and added.  Costs a copy of the tables, not a new sort.
+        """
+        gone = sorted(removed)
+        new = sorted(added, key=lambda leaf: leaf.path)
+        leaves, paths = list(self.leaves), list(self.paths)
+        for number in reversed(gone):
+            del leaves[number], paths[number]
+        places = [bisect_left(paths, leaf.path) for leaf in new]
+        for place, leaf in zip(reversed(places), reversed(new), strict=True):
+            leaves.insert(place, leaf)
+            paths.insert(place, leaf.path)
+        edit = Edit(np.array(gone, dtype=np.int64), np.array(places, dtype=np.int64))
+        splits = edit.apply(self._splits, np.zeros(len(new), dtype=np.int8))
+        for i in edit.neighbourhood(len(leaves)):
+            splits[i] = _first_difference(paths[i - 1], paths[i]) if i else 0
+        tree = object.__new__(Tree)
+        tree.topology, tree.levels, tree.tolerations = self.topology, self.levels, self.tolerations
+        tree.is_hostname, tree.written_levels = self.is_hostname, self.written_levels
+        tree._adopt(leaves, paths, splits)
+        if self._filter is not None:
+            tree._filter = self._filter.edited(edit.apply, [leaf.nodes[0] for leaf in new], tree._leaf_nodes)
+        if self._path_of is not None:
+            tree._path_of = dict(self._path_of)
+            for number in gone:
+                del tree._path_of[self.paths[number][-1]]
+            tree._path_of.update((leaf.path[-1], leaf.path) for leaf in new)
+        return tree, edit
+
+    def _leaf_nodes(self) -> list[NodeFacts]:
+        return [leaf.nodes[0] for leaf in self.leaves]
 
     def __len__(self) -> int:
         return len(self.leaves)
@@ -106,9 +178,25 @@ class Tree:
 
     def leaf_of(self, written: Path) -> int | None:
         """The leaf that an assignment calls by these values; None when the tree has no such leaf."""
-        if self._leaf_of is None:
+        if self._leaf_of is not None:
+            return self._leaf_of.get(written)
+        self._lookups += 1
+        if self._lookups * _LOOKUP_SHARE > len(self.leaves):
             self._leaf_of = {self.written(i): i for i in range(len(self.leaves))}
-        return self._leaf_of.get(written)
+            return self._leaf_of.get(written)
+        return self._search(written)
+
+    def _search(self, written: Path) -> int | None:
+        """`leaf_of` for a tree that may soon be edited again: no table of all leaves is made for it."""
+        path: Path | None = written
+        if self.is_hostname:
+            if self._path_of is None:
+                self._path_of = {path[-1]: path for path in self.paths}
+            path = self._path_of.get(written[-1])
+        if path is None:
+            return None
+        leaf = bisect_left(self.paths, path)
+        return leaf if leaf < len(self.paths) and self.paths[leaf] == path else None
 
     def domain_of(self, level: int) -> Ints:
         """Per leaf, the domain of `level` that it belongs to."""
@@ -145,7 +233,7 @@ class Tree:
         if known is not None:
             return known
         if self._filter is None:
-            self._filter = NodeFilter([leaf.nodes[0] for leaf in self.leaves] if self.is_hostname else [])
+            self._filter = NodeFilter.of(self._leaf_nodes if self.is_hostname else list)
         result = self._filter.check(rules, self.tolerations) if self.is_hostname else Eligibility()
         if len(self._eligible) >= _REMEMBERED_RULES:
             self._eligible.clear()
@@ -153,20 +241,14 @@ class Tree:
         return result
 
 
-def _first_leaves(paths: Sequence[Path], depth: int) -> tuple[Ints, ...]:
-    """Per level, the numbers of the leaves whose path differs from the one before at that level or above."""
-    starts: list[list[int]] = [[] for _ in range(depth)]
-    previous: Path = ()
-    for leaf, path in enumerate(paths):
-        level = 0
-        while level < len(previous) and path[level] == previous[level]:
-            level += 1
-            if level == depth:
-                break
-        for wider in range(level, depth):
-            starts[wider].append(leaf)
-        previous = path
-    return tuple(np.array(level, dtype=np.int64) for level in starts)
+def _first_difference(before: Path, path: Path) -> int:
+    """The level from which on two different paths differ; 0 after nothing."""
+    level = 0
+    for a, b in zip(before, path, strict=False):
+        if a != b:
+            break
+        level += 1
+    return level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,26 +284,41 @@ def membership(
     """
     ignored: dict[str, int] = {}
     missing_levels: dict[str, tuple[str, ...]] = {}
-    duplicates: dict[str, str] = {}
     members: dict[Path, list[NodeFacts]] = {}
-    is_hostname = levels[-1] == HOSTNAME
-    for node in sorted(nodes, key=lambda n: n.name):
+    for node in nodes:
         reason = outsider(node, levels=levels, node_labels=node_labels)
         if reason is None:
-            path = tuple(node.labels[level] for level in levels)
-            members.setdefault(path[-1:] if is_hostname else path, []).append(node)
+            members.setdefault(leaf_key(node, levels), []).append(node)
             continue
         ignored[reason] = ignored.get(reason, 0) + 1
         if reason == "missingLevel":
             missing_levels[node.name] = tuple(level for level in levels if level not in node.labels)
-    if is_hostname and not merge_duplicate_hostnames:
-        for group in members.values():
-            duplicates.update((node.name, group[0].name) for node in group[1:])
-            del group[1:]
-        if duplicates:
-            ignored["duplicateHostname"] = len(duplicates)
-    leaves = tuple(Leaf(tuple(group[0].labels[level] for level in levels), tuple(group)) for group in members.values())
-    return Membership(leaves=leaves, ignored=ignored, missing_levels=missing_levels, duplicates=duplicates)
+    leaves = [make_leaf(group, levels, merge_duplicate_hostnames) for group in members.values()]
+    duplicates = {
+        node.name: leaf.nodes[0].name
+        for leaf, group in zip(leaves, members.values(), strict=True)
+        if len(leaf.nodes) < len(group)
+        for node in group
+        if node.name != leaf.nodes[0].name
+    }
+    if duplicates:
+        ignored["duplicateHostname"] = len(duplicates)
+    return Membership(leaves=tuple(leaves), ignored=ignored, missing_levels=missing_levels, duplicates=duplicates)
+
+
+def leaf_key(node: NodeFacts, levels: Sequence[str]) -> Path:
+    """What nodes of one leaf have in common: the host name where that is the lowest level, else the full path."""
+    if levels[-1] == HOSTNAME:
+        return (node.labels[HOSTNAME],)
+    return tuple([node.labels[level] for level in levels])
+
+
+def make_leaf(nodes: Sequence[NodeFacts], levels: Sequence[str], merge_duplicate_hostnames: bool) -> Leaf:
+    """The leaf of all nodes with one `leaf_key`.  The smallest name comes first and gives the path."""
+    ordered = tuple(sorted(nodes, key=lambda node: node.name)) if len(nodes) > 1 else tuple(nodes)
+    if levels[-1] == HOSTNAME and not merge_duplicate_hostnames:
+        ordered = ordered[:1]
+    return Leaf(tuple([ordered[0].labels[level] for level in levels]), ordered)
 
 
 def outsider(node: NodeFacts, *, levels: Sequence[str], node_labels: Mapping[str, str]) -> str | None:

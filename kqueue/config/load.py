@@ -107,11 +107,12 @@ class _StrictLoader(_FastLoader):
         """A mapping whose keys differ."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
+            if not isinstance(key.value, str):
+                continue  # a list or mapping as key: refused below
             if key.value in lines and key.tag != "tag:yaml.org,2002:merge":
                 problem = f"{key.value} is given twice, first on line {lines[key.value]}"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            if isinstance(key.value, str):
-                lines[key.value] = key.start_mark.line + 1
+            lines[key.value] = key.start_mark.line + 1
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 

@@ -31,10 +31,6 @@ class Timings:
     """Longest pause between cycles without an admission while workloads are waiting.  Source: Kueue's scheduler."""
     cycle_yield_after: float = 0.020
     """A plan that has run longer gives the event loop a turn between two workloads."""
-    second_pass_base: float = 1.0
-    """First delay of a second scheduling pass (topology placement after the reservation); doubles.  Source: Kueue."""
-    second_pass_max: float = 30.0
-    """Longest delay of a second scheduling pass.  Source: Kueue."""
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
     audit_interval: float = 300.0
@@ -127,7 +123,6 @@ _MAY_BE_ZERO = frozenset(
 )
 _ORDERED = (
     ("cycle_retry_base", "cycle_retry_max"),
-    ("second_pass_base", "second_pass_max"),
     ("reconcile_retry_base", "reconcile_retry_max"),
     ("watch_retry_base", "watch_retry_max"),
 )

@@ -269,6 +269,7 @@ def test_all_mistakes_come_at_once() -> None:
         pytest.param("just text", "must be a mapping", id="text"),
         pytest.param("a: 1\n---\nb: 2\n", "exactly one document, found 2", id="two-documents"),
         pytest.param("# nothing\n", "exactly one document, found 0", id="comments-only"),
+        pytest.param("? [a, b]\n: 1\n", "not valid YAML: line 1", id="a-list-as-a-key"),
         pytest.param("a: \x07", "not valid YAML", id="control-character"),
         pytest.param("a: &x [*x]\n", "kind", id="alias-of-itself"),
         pytest.param("kind: Deployment\napiVersion: apps/v1\n", "kind: must be Configuration", id="other-kind"),

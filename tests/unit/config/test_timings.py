@@ -17,7 +17,7 @@ def test_batch_windows_are_those_of_the_compatible_system() -> None:
     """Users who compare see the same windows: 1 s for the ungater, node events and flushes, 10 s for freed nodes."""
     timings = Timings()
     assert (timings.ungater_window, timings.node_event_window, timings.queue_flush_window) == (1.0, 1.0, 1.0)
-    assert (timings.foreign_pod_drain, timings.second_pass_max) == (10.0, 30.0)
+    assert timings.foreign_pod_drain == 10.0
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_variable_overrides_its_timing(value: str, want: float) -> None:
         pytest.param("UNGATER_WINDOW", "nan", "must be seconds as a number", id="not-a-number"),
         pytest.param("UNGATER_WINDOW", "inf", "must be seconds as a number", id="infinite"),
         pytest.param("LOOP_PROBE_INTERVAL", "0", "must be more than zero", id="an-interval-may-not-be-zero"),
-        pytest.param("SECOND_PASS_BASE", "1m", "must not be above KQUEUE_TIMING_SECOND_PASS_MAX", id="base-above-max"),
+        pytest.param("WATCH_RETRY_BASE", "1m", "must not be above KQUEUE_TIMING_WATCH_RETRY_MAX", id="base-above-max"),
     ],
 )
 def test_a_bad_value_names_the_variable(variable: str, value: str, want: str) -> None:

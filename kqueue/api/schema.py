@@ -88,7 +88,8 @@ def schema(kind: type[Resource]) -> dict[str, Any]:
     properties = out["properties"]
     for field in _WHOLE:
         described = properties.get(field, {}).get("description", "")
-        properties[field] = {"type": "object" if field == "metadata" else "string", "description": described}
+        # the API server describes metadata itself, and refuses any word of ours about it
+        properties[field] = {"type": "object"} if field == "metadata" else {"type": "string", "description": described}
     required = [name for name in out.get("required", []) if name not in _WHOLE]
     out.pop("required", None)
     if required:
@@ -163,7 +164,7 @@ def _kept(node: Mapping[str, Any]) -> dict[str, Any]:
         out["description"] = " ".join(node["description"].split())
     out.update({key: node[key] for key in _PLAIN if key in node})
     default = node.get("default")
-    if default is not None and default not in ([], ()) and not (default == {} and "properties" not in node):
+    if isinstance(default, str | int | bool) or (default == {} and "properties" in node):
         out["default"] = default
     return out
 

@@ -1,7 +1,7 @@
 """Every metric family: name, help, labels, buckets.
 
 Names beginning with `kueue_` are Kueue's, so that its dashboards work; `kqueue_` marks what has no counterpart there.
-Label `replica_role` is added to all of them when a page is rendered (see `metrics.py`).
+Label `replica_role` is added to all of them when a page is rendered (see `exposition.py`).
 """
 
 from __future__ import annotations

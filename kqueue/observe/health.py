@@ -12,7 +12,8 @@ from aiohttp import web
 
 from kqueue.config.address import Address, parse_address
 from kqueue.errors import ConfigError
-from kqueue.observe.metrics import CONTENT_TYPE, Metrics
+from kqueue.observe.exposition import CONTENT_TYPE
+from kqueue.observe.metrics import Metrics
 
 Check = Callable[[], str | None]
 """None when all is well, else one sentence that says what is missing."""

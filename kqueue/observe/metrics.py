@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.registry import Collector
 
 from kqueue.build import build
 from kqueue.clock import Clock, SystemClock
+from kqueue.observe.exposition import text_page
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
@@ -25,8 +26,6 @@ from kqueue.observe.families import (
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics
 
 Role = Literal["leader", "follower", "standalone"]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
@@ -49,7 +48,7 @@ class Metrics:
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
         self._registry = _Registry()
-        self._page = _Page(self._registry, role)
+        self._role: Role = role
         self._cycle = CycleFamilies(self._registry)
         self._process = ProcessFamilies(self._registry)
         self._queue_families = ClusterQueueFamilies(self._registry)
@@ -154,7 +153,7 @@ class Metrics:
 
     def set_role(self, role: Role) -> None:
         """Report everything under `role` from the next page on; values are kept, series of the old role are gone."""
-        self._page.role = role
+        self._role = role
         self._rendered = None
 
     def watch_age(self, kind: str, age: Callable[[], float]) -> None:
@@ -192,14 +191,14 @@ class Metrics:
             now = self._clock.monotonic()
             if self._rendered is None or now - self._rendered[0] > self._cache_seconds:
                 self._sample()
-                page = await asyncio.to_thread(generate_latest, self._page)
+                page = await asyncio.to_thread(text_page, self._registry.collect(), self._role)
                 self._rendered = (now, page)
             return self._rendered[1]
 
     def render_now(self) -> bytes:
         """The page as of now.  Takes up to 1 ms per ClusterQueue on the caller's thread: for tests and dumps."""
         self._sample()
-        return generate_latest(self._page)
+        return text_page(self._registry.collect(), self._role)
 
     def _sample(self) -> None:
         for (gauge, label), source in self._sources.items():
@@ -224,23 +223,6 @@ class _Registry(CollectorRegistry):
         """Every family, in the order of registration."""
         for collector in self._collectors:
             yield from collector.collect()
-
-
-class _Page:
-    """The registry as it is shown: with the role on our series, without the `_created` series nobody reads."""
-
-    def __init__(self, registry: CollectorRegistry, role: Role) -> None:
-        self._registry, self.role = registry, role
-
-    def collect(self) -> Iterable[Metric]:
-        """Every family with its samples."""
-        role = self.role
-        for family in self._registry.collect():
-            samples = [s for s in family.samples if not s.name.endswith("_created")]
-            if family.name.startswith(("kueue_", "kqueue_")) and family.name != "kueue_build_info":
-                samples = [s._replace(labels={**s.labels, "replica_role": role}) for s in samples]
-            family.samples = samples
-            yield family
 
 
 def _remove(group: object, labels: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.clock import FakeClock
@@ -234,6 +235,39 @@ def test_pages_have_no_created_series() -> None:
     metrics = Metrics()
     report(metrics, "q")
     assert b"_created" not in metrics.render_now()
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a}b", "ä", ""])
+def test_label_values_are_escaped(name: str) -> None:
+    """Whatever a label's value is, the page reads back."""
+    metrics = Metrics()
+    metrics.cluster_queue(name).holding(reserving=3, admitted=0)
+    assert value(metrics, "kueue_reserving_active_workloads", cluster_queue=name) == 3
+
+
+def test_pages_say_what_the_client_library_says() -> None:
+    """Our writer and the library's agree on every sample, type and help text, but for the role and `_created`."""
+    metrics = Metrics(cluster_queue_resources=True)
+    report(metrics, "q")
+    theirs = {
+        line.replace(",}", "}")
+        for line in generate_latest(metrics._registry).decode().splitlines()
+        if "_created" not in line and "process_" not in line
+    }
+    ours = {
+        line.replace(',replica_role="standalone"', "").replace('{replica_role="standalone"}', "")
+        for line in metrics.render_now().decode().splitlines()
+        if "process_" not in line
+    }
+    assert {_sorted_labels(line) for line in ours} == {_sorted_labels(line) for line in theirs}
+
+
+def _sorted_labels(line: str) -> str:
+    head, brace, rest = line.partition("{")
+    if not brace or line.startswith("#"):
+        return line
+    labels, _, number = rest.rpartition("} ")
+    return f"{head}{sorted(labels.split(','))} {float(number)}"
 
 
 async def test_a_page_is_kept_for_a_while() -> None:

@@ -1,0 +1,222 @@
+"""The controller: outcomes, limits, and orderly ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import structlog
+
+from kqueue import errors
+from kqueue.clock import FakeClock
+from kqueue.runtime.controller import Controller, ControllerSettings, Outcome, ReconcileRecord, Result
+from tests.unit.runtime.conftest import running
+
+SETTINGS = ControllerSettings(workers=4, timeout=60, retry_base=1, retry_max=60, conflict_retry_max=2)
+
+
+def make_controller(
+    clock: FakeClock, reconcile: Callable[[str], Coroutine[Any, Any, Result]], records: list[ReconcileRecord]
+) -> Controller:
+    """Four workers, a minute for each reconcile."""
+    return Controller("test", reconcile, clock=clock, settings=SETTINGS, on_reconcile=records.append)
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome", "due"),
+    [
+        pytest.param(Result(), Outcome.DONE, None, id="done"),
+        pytest.param(Result(requeue_after=7), Outcome.REQUEUED, (7, 7), id="requeue-after"),
+        pytest.param(errors.TerminalError("no"), Outcome.TERMINAL, None, id="terminal-waits-for-a-change"),
+        pytest.param(errors.ConflictError("newer"), Outcome.CONFLICT, (0.5, 1), id="conflict-soon"),
+        pytest.param(errors.ServerError("down"), Outcome.FAILED, (0.5, 1), id="failure-backs-off"),
+        pytest.param(
+            errors.TooManyRequestsError("slow", retry_after=20), Outcome.FAILED, (20, 21), id="retry-after-is-honoured"
+        ),
+        pytest.param(ZeroDivisionError(), Outcome.FAILED, (0.5, 1), id="a-bug-backs-off-too"),
+    ],
+)
+async def test_each_end_of_a_reconcile_has_its_consequence(
+    ends: Result | Exception, outcome: Outcome, due: tuple[float, float] | None
+) -> None:
+    """What a reconcile returns or raises decides when its key comes again."""
+    clock = FakeClock()
+    records: list[ReconcileRecord] = []
+
+    async def reconcile(key: str) -> Result:
+        if isinstance(ends, Exception):
+            raise ends
+        return ends
+
+    controller = make_controller(clock, reconcile, records)
+    async with running(controller.run()):
+        controller.enqueue("a")
+        await clock.advance(0)
+        wake = clock.next_wake()
+
+    assert [(r.controller, r.key, r.outcome) for r in records] == [("test", "a", outcome)]
+    assert (wake is None) if due is None else (wake is not None and due[0] <= wake <= due[1])
+
+
+async def test_one_broken_key_does_not_stop_the_others() -> None:
+    """While one key fails again and again, all others are reconciled, and the failure is logged with its key."""
+    clock = FakeClock()
+    done: list[str] = []
+
+    async def reconcile(key: str) -> Result:
+        if key == "broken":
+            raise ZeroDivisionError
+        done.append(key)
+        return Result()
+
+    controller = make_controller(clock, reconcile, [])
+    with structlog.testing.capture_logs() as logs:
+        async with running(controller.run()):
+            for key in ["broken", *"abcdef"]:
+                controller.enqueue(key)
+            await clock.advance(0)
+            await clock.advance(30)
+
+    assert done == list("abcdef")
+    assert len(logs) >= 4
+    assert {log["key"] for log in logs} == {"broken"}
+
+
+async def test_a_reconcile_that_hangs_is_cut_off() -> None:
+    """After its time limit a reconcile is cancelled and tried again later."""
+    clock = FakeClock()
+    records: list[ReconcileRecord] = []
+
+    async def reconcile(key: str) -> Result:
+        await asyncio.Event().wait()
+        return Result()
+
+    controller = make_controller(clock, reconcile, records)
+    async with running(controller.run()):
+        controller.enqueue("a")
+        await clock.advance(0)
+        await clock.advance(59)
+        before = len(records)
+        await clock.advance(1)
+
+    assert before == 0
+    assert [(r.outcome, r.seconds) for r in records] == [(Outcome.FAILED, 60)]
+
+
+async def test_success_makes_the_next_failure_the_first() -> None:
+    """A key that went well starts its back-off afresh."""
+    clock = FakeClock()
+    bad = True
+
+    async def reconcile(key: str) -> Result:
+        if bad:
+            raise errors.ServerError("down")
+        return Result()
+
+    controller = make_controller(clock, reconcile, [])
+    async with running(controller.run()):
+        controller.enqueue("a")
+        await clock.advance(0)
+        await clock.advance(20)
+        failures = controller.queue.failures("a")
+        bad = False
+        await clock.advance(60)
+
+        assert failures >= 4
+        assert controller.queue.failures("a") == 0
+
+
+async def test_one_key_has_one_worker_and_others_run_beside_it() -> None:
+    """Four workers, but never two on the same key."""
+    clock = FakeClock()
+    now: set[str] = set()
+    together = 0
+
+    async def reconcile(key: str) -> Result:
+        nonlocal together
+        assert key not in now
+        now.add(key)
+        together = max(together, len(now))
+        await clock.sleep(1)
+        now.discard(key)
+        return Result()
+
+    controller = make_controller(clock, reconcile, [])
+    async with running(controller.run()):
+        for _ in range(3):
+            for key in "abcdef":
+                controller.enqueue(key)
+            await clock.advance(0.5)
+        await clock.advance(10)
+
+    assert together == 4
+    assert controller.queue.idle
+
+
+async def test_stopping_finishes_what_is_ready() -> None:
+    """`stop` lets running and ready keys end, takes no new ones, and `run` returns."""
+    clock = FakeClock()
+    done: list[str] = []
+
+    async def reconcile(key: str) -> Result:
+        await clock.sleep(1)
+        done.append(key)
+        return Result()
+
+    controller = make_controller(clock, reconcile, [])
+    run = asyncio.ensure_future(controller.run())
+    for key in "abcdef":
+        controller.enqueue(key)
+    await clock.advance(0.5)
+    stop = asyncio.ensure_future(controller.stop(grace=5))
+    await clock.advance(0.1)
+    controller.enqueue("late")
+    await clock.advance(3)
+    await asyncio.gather(run, stop)
+
+    assert sorted(done) == list("abcdef")
+
+
+async def test_stopping_has_an_end() -> None:
+    """What does not finish within the grace period is cancelled."""
+    clock = FakeClock()
+
+    async def reconcile(key: str) -> Result:
+        await asyncio.Event().wait()
+        return Result()
+
+    controller = make_controller(clock, reconcile, [])
+    run = asyncio.ensure_future(controller.run())
+    controller.enqueue("a")
+    await clock.advance(1)
+    stop = asyncio.ensure_future(controller.stop(grace=5))
+    await clock.advance(0)
+    await clock.advance(6)
+    await stop
+    await asyncio.gather(run, return_exceptions=True)
+
+    assert run.done()
+
+
+async def test_a_cancelled_run_keeps_its_keys_for_the_next() -> None:
+    """After leadership was lost and won again, what had been cut off is looked at again."""
+    clock = FakeClock()
+    started: list[str] = []
+
+    async def reconcile(key: str) -> Result:
+        started.append(key)
+        await clock.sleep(1)
+        return Result()
+
+    controller = make_controller(clock, reconcile, [])
+    async with running(controller.run()):
+        for key in "abcde":
+            controller.enqueue(key)
+        await clock.advance(0.5)
+    async with running(controller.run()):
+        await clock.advance(0)
+        await clock.advance(9)
+
+    assert sorted(started) == sorted("abcd" + "abcde")

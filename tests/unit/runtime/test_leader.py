@@ -1,0 +1,425 @@
+"""Leader election: at most one leads, whatever the network does, and somebody leads soon again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kqueue.clock import FakeClock, SystemClock
+from kqueue.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    ConflictError,
+    KqueueError,
+    NotFoundError,
+    UnreachableError,
+)
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
+from kqueue.runtime.resources import ResourceType
+from tests.unit.runtime.conftest import eventually, running
+from tests.unit.runtime.fake_server import FakeServer
+
+Json = dict[str, Any]
+
+
+class Shelf:
+    """The one lease, as an API server keeps it."""
+
+    def __init__(self) -> None:
+        self.lease: Json | None = None
+        self.version = 0
+
+    def store(self, lease: Json) -> Json:
+        self.version += 1
+        self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": str(self.version)}}
+        return self.lease
+
+    @property
+    def spec(self) -> Json:
+        assert self.lease is not None
+        spec: Json = self.lease["spec"]
+        return spec
+
+
+class Door:
+    """One candidate's way to the shelf.
+
+    `fault` is what its network does: "" nothing, "hang", "refuse", or "lose" (acts, but the answer is lost).
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf, self.fault = shelf, ""
+        self.requests = 0
+
+    async def get_json(
+        self, resource: ResourceType, name: str, namespace: str | None = None, *, lane: Lane = Lane.JOBS
+    ) -> Json:
+        await self._pass()
+        if self.shelf.lease is None:
+            raise NotFoundError("no lease", status=404)
+        return self._answer(self.shelf.lease)
+
+    async def create(
+        self, resource: ResourceType, obj: Any, namespace: str | None = None, *, lane: Lane = Lane.JOBS
+    ) -> Json:
+        await self._pass()
+        if self.shelf.lease is not None:
+            raise AlreadyExistsError("there is one", status=409)
+        return self._answer(self.shelf.store(obj))
+
+    async def replace(self, resource: ResourceType, obj: Any, *, lane: Lane = Lane.JOBS) -> Json:
+        await self._pass()
+        if self.shelf.lease is None:
+            raise NotFoundError("no lease", status=404)
+        if obj["metadata"]["resourceVersion"] != self.shelf.lease["metadata"]["resourceVersion"]:
+            raise ConflictError("newer", status=409)
+        return self._answer(self.shelf.store(obj))
+
+    async def _pass(self) -> None:
+        self.requests += 1
+        if self.fault == "hang":
+            await asyncio.Event().wait()
+        if self.fault == "refuse":
+            raise UnreachableError("refused")
+
+    def _answer(self, lease: Json) -> Json:
+        if self.fault == "lose":
+            raise UnreachableError("reset")
+        return lease
+
+
+class Candidate:
+    """A process that competes, and what became of it."""
+
+    def __init__(self, name: str, shelf: Shelf, clock: FakeClock, **more: Any) -> None:
+        self.door, self.name = Door(shelf), name
+        self.terms = 0
+        self.at_work = False
+        self.linger = 0.0
+        self.clock = clock
+        self.aborted = False
+        settings_ = ElectionSettings(namespace="ns", name="l", identity=name, **more)
+        self.election = LeaderElection(self.door, settings_, clock=clock, chance=random.Random(name), abort=self._abort)
+
+    def _abort(self) -> None:
+        self.aborted = True
+        self.at_work = False
+
+    async def lead(self) -> None:
+        self.terms += 1
+        self.at_work = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                if self.linger:
+                    await self.clock.sleep(self.linger)
+            finally:
+                self.at_work = False
+
+    def run(self) -> Any:
+        return self.election.run(self.lead)
+
+
+async def pass_time(clock: FakeClock, seconds: float, *candidates: Candidate) -> None:
+    """Let `seconds` go by; at no moment may two be at work."""
+    await clock.advance(0)
+    for _ in range(round(seconds * 4)):
+        await clock.advance(0.25)
+        assert sum(c.at_work for c in candidates) <= 1, [c.name for c in candidates if c.at_work]
+        assert all(c.at_work for c in candidates if c.election.leading)
+
+
+async def test_one_of_two_leads_and_keeps_leading() -> None:
+    """The first becomes leader and renews; the second waits."""
+    clock, shelf = FakeClock(), Shelf()
+    a, b = Candidate("a", shelf, clock), Candidate("b", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        async with running(b.run()):
+            await pass_time(clock, 120, a, b)
+            holders = (a.election.holder, b.election.holder)
+
+    assert (a.terms, b.terms) == (1, 0)
+    assert holders == ("a", "a")
+
+
+async def test_the_record_reads_as_other_clients_expect() -> None:
+    """UTC microseconds, whole seconds, and a transition for each new holder."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 5, a)
+        spec = shelf.spec
+
+    assert spec["holderIdentity"] == "a"
+    assert spec["leaseDurationSeconds"] == 15
+    assert spec["leaseTransitions"] == 0
+    assert spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
+    assert datetime.fromisoformat(spec["renewTime"]) > datetime.fromisoformat(spec["acquireTime"])
+
+
+async def test_a_clean_end_hands_over_at_once() -> None:
+    """The lease is released, and the successor does not wait for it to expire."""
+    clock, shelf = FakeClock(), Shelf()
+    a, b = Candidate("a", shelf, clock), Candidate("b", shelf, clock)
+
+    async with running(b.run()):
+        async with running(a.run()):
+            await pass_time(clock, 10, a, b)
+            first = [c for c in (a, b) if c.at_work]
+        await pass_time(clock, 3, a, b)
+        second = [c for c in (a, b) if c.at_work]
+        transitions = shelf.spec["leaseTransitions"]
+
+    assert len(first) == 1
+    assert second == [b]
+    assert transitions == (1 if first == [a] else 0)
+
+
+@pytest.mark.parametrize("fault", ["hang", "refuse", "lose"])
+async def test_a_leader_that_cannot_renew_stops_before_another_starts(fault: str) -> None:
+    """Whether requests hang, fail or lose their answers: leading work ends first, then the other takes over."""
+    clock, shelf = FakeClock(), Shelf()
+    a, b = Candidate("a", shelf, clock), Candidate("b", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        async with running(b.run()):
+            await pass_time(clock, 5, a, b)
+            a.door.fault = fault
+            await pass_time(clock, 12, a, b)
+            stopped = not a.at_work
+            if fault == "lose":  # its writes did arrive, so the lease was kept alive until it stopped
+                a.door.fault = "hang"
+            await pass_time(clock, 30, a, b)
+            a.door.fault = ""
+            await pass_time(clock, 60, a, b)
+
+    assert stopped
+    assert (a.terms, b.terms) == (1, 1)
+    assert not a.aborted
+
+
+async def test_a_short_outage_costs_nothing() -> None:
+    """Renewals that fail for less than the deadline do not end the term."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        for _ in range(5):
+            a.door.fault = "hang"
+            await pass_time(clock, 5, a)
+            a.door.fault = ""
+            await pass_time(clock, 5, a)
+
+    assert a.terms == 1
+
+
+async def test_a_lost_answer_to_a_renewal_is_no_loss() -> None:
+    """After the conflict with its own write the leader recognises its lease."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        a.door.fault = "lose"
+        await pass_time(clock, 3, a)
+        a.door.fault = ""
+        await pass_time(clock, 30, a)
+
+    assert a.terms == 1
+
+
+async def test_a_lost_answer_to_the_first_claim_is_no_wait() -> None:
+    """A candidate that finds itself in the lease takes it, without waiting for its own claim to expire."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+    a.door.fault = "lose"
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        a.door.fault = ""
+        await pass_time(clock, 5, a)
+        at_work = a.at_work
+
+    assert at_work
+
+
+async def test_written_times_do_not_matter() -> None:
+    """A lease whose holder's clock is years off is respected as long as it changes, and not longer."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+    shelf.store({"metadata": {"name": "l", "namespace": "ns"}, "spec": {
+        "holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "1999-01-01T00:00:00.000000Z"}})  # fmt: skip
+
+    async with running(a.run()):
+        for minute in range(5):
+            await pass_time(clock, 14, a)
+            renewed = {**shelf.spec, "renewTime": f"1999-01-01T00:0{minute}:30.000000Z"}
+            shelf.store({**(shelf.lease or {}), "spec": renewed})
+        respected = not a.at_work
+        await pass_time(clock, 20, a)
+        taken = a.at_work
+
+    assert respected
+    assert taken
+    assert shelf.spec["leaseTransitions"] == 1
+
+
+async def test_a_deleted_lease_is_made_again() -> None:
+    """Somebody's `kubectl delete lease` does not cost the leader its term."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        shelf.lease = None
+        await pass_time(clock, 30, a)
+
+        assert shelf.spec["holderIdentity"] == "a"
+    assert a.terms == 1
+
+
+async def test_a_usurped_leader_stops_at_once() -> None:
+    """When the record names another, leading work is cancelled at the next renewal, not at the deadline."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        shelf.store({**(shelf.lease or {}), "spec": {**shelf.spec, "holderIdentity": "x"}})
+        await pass_time(clock, 3, a)
+        at_work = a.at_work
+
+    assert not at_work
+
+
+async def test_work_that_does_not_stop_ends_the_process() -> None:
+    """If cancelled work lingers until others may take the lease, the process is stopped."""
+    clock, shelf = FakeClock(), Shelf()
+    a, b = Candidate("a", shelf, clock), Candidate("b", shelf, clock)
+    a.linger = 60
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        async with running(b.run()):
+            a.door.fault = "hang"
+            await pass_time(clock, 60, a, b)
+
+    assert a.aborted
+    assert b.terms == 1
+
+
+async def test_slow_shutdown_keeps_the_lease_meanwhile() -> None:
+    """Leading work that takes its time to end is not overtaken: the lease is renewed until it has."""
+    clock, shelf = FakeClock(), Shelf()
+    a, b = Candidate("a", shelf, clock), Candidate("b", shelf, clock)
+    a.linger = 60
+
+    run = asyncio.ensure_future(a.run())
+    await pass_time(clock, 1, a)
+    async with running(b.run()):
+        await pass_time(clock, 1, a, b)
+        run.cancel()
+        await pass_time(clock, 70, a, b)
+        await asyncio.gather(run, return_exceptions=True)
+
+    assert not a.aborted
+    assert b.terms == 1
+
+
+async def test_leading_is_false_as_soon_as_the_deadline_is_past() -> None:
+    """Even before anything has noticed, a process that was stopped for long does not count itself as leader."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        before = a.election.leading
+        clock._elapsed += 11  # the process was stopped: time went by, nothing ran
+        after = a.election.leading
+
+    assert (before, after) == (True, False)
+
+
+async def test_the_error_of_the_work_is_raised_and_the_lease_released() -> None:
+    """A crash of the leading work frees the lease for the next."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async def lead() -> None:
+        raise KqueueError("crashed")
+
+    with pytest.raises(KqueueError, match="crashed"):
+        await a.election.run(lead)
+
+    assert shelf.spec["holderIdentity"] == ""
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param({"lease_duration": 10.0, "renew_deadline": 10.0}, id="deadline-not-below-duration"),
+        pytest.param({"renew_deadline": 2.0, "retry_period": 2.0}, id="retry-not-below-deadline"),
+        pytest.param({"retry_period": 0.0}, id="no-retry-period"),
+        pytest.param({"lease_duration": 15.5}, id="fraction-of-a-second"),
+    ],
+)
+def test_times_that_would_let_two_lead_are_refused(times: dict[str, float]) -> None:
+    """The error names the section of the configuration file."""
+    with pytest.raises(ConfigError, match="leaderElection"):
+        ElectionSettings(namespace="ns", name="l", identity=unique_identity(), **times)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from(["", "", "hang", "refuse", "lose"]), st.integers(1, 20)),
+        max_size=15,
+    )
+)
+def test_never_two_and_finally_one(steps: list[tuple[int, str, int]]) -> None:
+    """Three candidates, any sequence of network faults: never two at work, and one in the end."""
+
+    async def play() -> None:
+        clock, shelf = FakeClock(), Shelf()
+        crowd = [Candidate(name, shelf, clock) for name in "abc"]
+        async with running(*(c.run() for c in crowd)):
+            for who, fault, seconds in steps:
+                crowd[who].door.fault = fault
+                await pass_time(clock, seconds, *crowd)
+            for c in crowd:
+                c.door.fault = ""
+            await pass_time(clock, 40, *crowd)
+            assert sum(c.at_work for c in crowd) == 1
+
+    asyncio.run(play())
+
+
+async def test_election_works_over_http(server: FakeServer, client: Client) -> None:
+    """The real client and a server: won, renewed at least once, released."""
+    settings_ = ElectionSettings(
+        namespace="ns", name="l", identity="a", lease_duration=1, renew_deadline=0.9, retry_period=0.02
+    )
+    election = LeaderElection(client, settings_, clock=SystemClock())
+
+    async def lead() -> None:
+        won = server.leases["l"]["spec"]["renewTime"]
+        await eventually(lambda: bool(server.leases["l"]["spec"]["renewTime"] > won))
+
+    await election.run(lead)
+
+    assert server.leases["l"]["spec"]["holderIdentity"] == ""
+    assert {verb for verb, _, _ in server.requests} == {"get", "create", "update"}

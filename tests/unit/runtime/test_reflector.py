@@ -14,9 +14,8 @@ import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kqueue.clock import FakeClock, SystemClock
+from kqueue.clock import FakeClock
 from kqueue.runtime.client import Client, ClientSettings
-from kqueue.runtime.loop import LoopLag
 from kqueue.runtime.reflector import Listed, Pausing, Reflector, Selection, Watching, WatchSettings
 from tests.unit.runtime.conftest import QUICK, RESTLESS, Thing, View, eventually, make_reflector, running, view_of
 from tests.unit.runtime.conftest import serving as serving_server
@@ -544,17 +543,3 @@ def _mirror(mirror: dict[str, int], old: View | None, new: View | None) -> None:
 def test_a_status_of_the_fake_reads_like_a_real_one() -> None:
     """The fake's failures carry what the client reads of a real server's."""
     assert json.dumps(status(410, "Expired"))[:19] == '{"kind": "Status", '
-
-
-async def test_lag_is_measured() -> None:
-    """A blocked loop shows in the heartbeat."""
-    lag = LoopLag(clock=SystemClock(), interval=0.001, limit=10)
-
-    async with running(lag.run()):
-        await asyncio.sleep(0.005)
-        until = SystemClock().monotonic() + 0.03
-        while SystemClock().monotonic() < until:
-            pass
-        await asyncio.sleep(0.005)
-
-    assert lag.longest >= 0.02

@@ -133,6 +133,8 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
             f"; short of {short.resource}: asked {format_quantity(short.asked, short.resource)}, "
             f"free {format_quantity(short.free, short.resource)}"
         )
+    if misfit.leaves == 0:
+        text += "; no ready, schedulable node has the flavor's labels and all levels of the topology"
     causes = _exclusions(misfit)
     if causes:
         text += f"; of {misfit.leaves} leaves cannot hold one pod: {causes}"

@@ -32,7 +32,7 @@ from kqueue.core.workload import Admission
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
 from kqueue.jobs.switches import Switches
-from kqueue.observe import Checks, EventRecorder, LoopProbe, Metrics, Regarding
+from kqueue.observe import Checks, EventLimits, EventRecorder, LoopProbe, Metrics, Regarding
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
 from kqueue.runtime.lane import Lane
@@ -281,7 +281,12 @@ class Operator:
             await self.client.patch(EVENTS, name, change, namespace, lane=Lane.EVENTS)
 
         return EventRecorder(
-            post=post, patch=patch, clock=self.clock, instance=unique_identity(), lost=self.metrics.event_lost
+            post=post,
+            patch=patch,
+            clock=self.clock,
+            instance=unique_identity(),
+            lost=self.metrics.event_lost,
+            limits=EventLimits(window=self.timings.event_window, series_interval=self.timings.event_series_interval),
         )
 
     def _subscribe_intake(self) -> None:

@@ -1,0 +1,75 @@
+"""`kqueue controller`: watch, decide, write."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kqueue.config import Configuration
+
+
+class LogFormat(StrEnum):
+    """How log lines look."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("controller")
+    def controller(
+        config: Annotated[Path | None, typer.Option(help="Kueue's Configuration file; defaults without one.")] = None,
+        kubeconfig: Annotated[
+            Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
+        ] = None,
+        context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+        parts: Annotated[
+            str, typer.Option(help="What runs in this process, of core,scheduler,jobs,topology,webhooks.")
+        ] = "core,scheduler,jobs,topology",
+        with_webhooks: Annotated[
+            bool, typer.Option("--with-webhooks", help="Serve the admission webhooks in this process too.")
+        ] = False,
+        leader_elect: Annotated[
+            bool | None, typer.Option("--leader-elect/--no-leader-elect", help="Overrides the file.")
+        ] = None,
+        health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
+        metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
+        feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
+        log_format: Annotated[LogFormat, typer.Option(help="json for machines, console for people.")] = LogFormat.JSON,
+        log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    ) -> None:
+        """Run the controller: queue jobs, admit them, place their pods, and release them."""
+        from kqueue.cli.operator import PARTS
+        from kqueue.cli.process import Flags, run_controller
+        from kqueue.config import load
+        from kqueue.errors import ConfigError
+        from kqueue.observe import configure_logs
+        from kqueue.runtime.loop import run
+
+        chosen = [part.strip() for part in parts.split(",") if part.strip()]
+        unknown = sorted(set(chosen) - set(PARTS))
+        if unknown or not chosen:
+            raise ConfigError(f"--parts: {', '.join(unknown) or 'nothing'} is no part; use some of {', '.join(PARTS)}")
+        configure_logs(log_format.value, log_level)
+        configuration = _overridden(load(config, feature_gates=feature_gates), leader_elect)
+        flags = Flags(
+            kubeconfig=kubeconfig,
+            context=context,
+            parts=frozenset(chosen) | ({"webhooks"} if with_webhooks else set()),
+            health_address=health_address,
+            metrics_address=metrics_address,
+        )
+        run(run_controller(configuration, flags))
+
+
+def _overridden(configuration: Configuration, leader_elect: bool | None) -> Configuration:
+    if leader_elect is None:
+        return configuration
+    election = configuration.leader_election.model_copy(update={"leader_elect": leader_elect})
+    return configuration.model_copy(update={"leader_election": election})

@@ -1,0 +1,150 @@
+"""One controller process from its first line to its last: client, probes, operator, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from kqueue import __version__
+from kqueue.cli.operator import Operator
+from kqueue.clock import Clock, SystemClock
+from kqueue.config import Configuration, Timings
+from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
+from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
+from kqueue.runtime.loop import tune_collector
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What the command line says beyond the configuration file.  None: as the file says."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    parts: frozenset[str] = frozenset()
+    health_address: str | None = None
+    metrics_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A started operator; `task` ends only when it fails."""
+
+    operator: Operator
+    task: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def running(
+    configuration: Configuration,
+    flags: Flags,
+    *,
+    clock: Clock | None = None,
+    timings: Timings | None = None,
+    on_request: Callable[[RequestRecord], None] | None = None,
+) -> AsyncIterator[Running]:
+    """An operator that runs while the block does, with probes and metrics served.  What ended it is raised at the end.
+
+    Raises:
+        ConfigError: the kubeconfig or an address cannot be used.
+    """
+    clock = clock or SystemClock()
+    timings = timings or Timings.from_env()
+    options = configuration.metrics
+    metrics = Metrics(
+        clock=clock,
+        local_queues=options.local_queue_metrics.enable,
+        cluster_queue_resources=options.enable_cluster_queue_resources,
+        cache_seconds=timings.metrics_cache,
+    )
+    checks = Checks()
+    health = HealthServer(
+        checks=checks,
+        metrics=metrics,
+        readiness_path=configuration.health.readiness_endpoint_name,
+        liveness_path=configuration.health.liveness_endpoint_name,
+    )
+    client = await _connect(configuration, flags, timings, clock, _counted(metrics, on_request))
+    async with client:
+        wired = Operator(
+            client=client,
+            config=configuration,
+            timings=timings,
+            clock=clock,
+            metrics=metrics,
+            checks=checks,
+            parts=flags.parts,
+        )
+        probes = flags.health_address or configuration.health.health_probe_bind_address
+        await health.start(
+            probes=Endpoint(setting="health.healthProbeBindAddress", bind_address=probes),
+            metrics=Endpoint(setting="metrics.bindAddress", bind_address=flags.metrics_address or options.bind_address),
+        )
+        work = asyncio.create_task(wired.run(), name="operator")
+        try:
+            yield Running(wired, work)
+        finally:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            await health.stop()
+
+
+async def _connect(
+    configuration: Configuration,
+    flags: Flags,
+    timings: Timings,
+    clock: Clock,
+    on_request: Callable[[RequestRecord], None],
+) -> Client:
+    connection = configuration.client_connection
+    settings = ClientSettings(
+        call_timeout=timings.api_call_timeout,
+        connect_timeout=timings.watch_connect_timeout,
+        watch_read_timeout=timings.watch_read_timeout,
+        per_second=float(connection.qps) if connection.qps > 0 else None,
+        burst=connection.burst,
+    )
+    return await connect(flags.kubeconfig, flags.context, settings, clock=clock, on_request=on_request)
+
+
+def _counted(metrics: Metrics, also: Callable[[RequestRecord], None] | None) -> Callable[[RequestRecord], None]:
+    def on_request(record: RequestRecord) -> None:
+        metrics.api_request(
+            verb=record.verb,
+            resource=record.resource,
+            subresource=record.subresource,
+            lane=record.lane.value,
+            code=record.status,
+            seconds=record.seconds,
+        )
+        if also is not None:
+            also(record)
+
+    return on_request
+
+
+async def run_controller(configuration: Configuration, flags: Flags) -> None:
+    """Run until SIGTERM or SIGINT, then stop in order: no new decisions, writes finished, lease given back."""
+    tune_collector()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    for warning in configuration.warnings:
+        _log.warning("setting without effect", setting=warning)
+    async with running(configuration, flags) as process:
+        server = process.operator.client.server
+        _log.info("controller started", version=__version__, server=server, parts=sorted(flags.parts))
+        asked = asyncio.create_task(stop.wait())
+        await asyncio.wait({asked, process.task}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        _log.info("controller stops")

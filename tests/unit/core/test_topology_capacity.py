@@ -129,7 +129,7 @@ def assert_counts_are_true(capacity: Capacity) -> None:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["charge", "release", "replace", "sweep", "trial", "rollback", "fork", "back", "ask"]),
+        st.sampled_from(["charge", "release", "replace", "sweep", "trial", "rollback", "fork", "switch", "ask"]),
         st.integers(0, len(HOSTS) - 1),
         st.integers(0, 3),
     ),
@@ -142,6 +142,7 @@ steps = st.lists(
 def test_remembered_counts_follow_every_history(steps: list[tuple[str, int, int]]) -> None:
     """Whatever happens to a capacity and its forks, counts per shape equal a count from scratch."""
     live = current = make_capacity()
+    fork = live.fork()
     with ExitStack() as everything:
         trials = everything.enter_context(ExitStack())
         for step, host, cores in steps:
@@ -160,13 +161,27 @@ def test_remembered_counts_follow_every_history(steps: list[tuple[str, int, int]
                 case "rollback":
                     trials.close()
                 case "fork":
-                    current = live.fork()
-                case "back":
-                    current = live
+                    current = fork = live.fork()
+                case "switch":
+                    current = fork if current is live else live
                 case _:
                     assert_counts_are_true(current)
-        assert_counts_are_true(current)
+        assert_counts_are_true(fork)
         assert_counts_are_true(live)
+    assert_counts_are_true(live)
+    assert_counts_are_true(fork)
+
+
+def test_a_fork_keeps_its_counts_when_its_origin_changes() -> None:
+    """Both remember the same counts at first; a change on one side stays there."""
+    live = make_capacity()
+    fork = live.fork()
+    assert_counts_are_true(fork)
+    live.charge([usage("h00", 1, 1)])
+    assert_counts_are_true(live)
+    assert_counts_are_true(fork)
+    fork.charge([usage("h01", 1, 1)])
+    assert_counts_are_true(fork)
     assert_counts_are_true(live)
 
 

@@ -1,0 +1,147 @@
+"""The loop that every simulated controller runs: keys in, one worker per key, errors logged and tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.errors import ConflictError
+
+Reconcile = Callable[[str], Awaitable[float | None]]
+"""Bring the world of one key up to date; return after how many seconds to look again, None for never."""
+
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 30.0
+log = structlog.get_logger(__name__)
+
+
+class Timetable:
+    """Keys and the times at which they are due: per key the earliest.  One sleeper, whatever the number of keys."""
+
+    def __init__(self, clock: Clock, due: Callable[[str], None]) -> None:
+        self._clock, self._due = clock, due
+        self._heap: list[tuple[float, int, str]] = []
+        self._order = itertools.count()
+        self._due_at: dict[str, float] = {}  # an entry of the heap counts only if this agrees
+        self._wake: float | None = None
+        self._sleeper: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """Keys that wait for their time."""
+        return len(self._due_at)
+
+    def add(self, key: str, seconds: float) -> None:
+        """Call `due(key)` after `seconds`, unless it is due before then anyway."""
+        when = self._clock.monotonic() + seconds
+        if self._due_at.get(key, when + 1) <= when:
+            return
+        self._due_at[key] = when
+        heapq.heappush(self._heap, (when, next(self._order), key))
+        if self._wake is None or when < self._wake:
+            self._arm(when)
+
+    def close(self) -> None:
+        """Forget all keys."""
+        self._heap.clear()
+        self._due_at.clear()
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+
+    def _arm(self, when: float) -> None:
+        if self._sleeper is not None:
+            self._sleeper.cancel()
+        self._wake = when
+        self._sleeper = asyncio.get_running_loop().create_task(self._sleep(when))
+
+    async def _sleep(self, when: float) -> None:
+        await self._clock.sleep(when - self._clock.monotonic())
+        self._sleeper = self._wake = None
+        now = self._clock.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            when, _, key = heapq.heappop(self._heap)
+            if self._due_at.get(key) == when:
+                del self._due_at[key]
+                self._due(key)
+        if self._heap:
+            self._arm(self._heap[0][0])
+
+
+class ControllerLoop:
+    """Runs `reconcile` for keys; a key never runs twice at once, and one that changes meanwhile runs again."""
+
+    def __init__(self, name: str, reconcile: Reconcile, *, clock: Clock, workers: int = 8) -> None:
+        self.name = name
+        self._reconcile, self._workers = reconcile, workers
+        self._ready: dict[str, None] = {}
+        self._active: set[str] = set()
+        self._again: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._available = asyncio.Event()
+        self._timetable = Timetable(clock, self.add)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is ready and nothing is being worked on; keys may wait for their time."""
+        return not self._ready and not self._active
+
+    def add(self, key: str) -> None:
+        """Look at `key` soon."""
+        if key in self._active:
+            self._again.add(key)
+            return
+        self._ready[key] = None
+        self._available.set()
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Look at `key` after `seconds`, or before then if it was to be looked at earlier."""
+        if seconds <= 0:
+            self.add(key)
+        else:
+            self._timetable.add(key, seconds)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            self._timetable.close()
+
+    async def _work(self) -> None:
+        while True:
+            while not self._ready:
+                self._available.clear()
+                await self._available.wait()
+            key = next(iter(self._ready))
+            del self._ready[key]
+            self._active.add(key)
+            try:
+                await self._step(key)
+            finally:
+                self._active.discard(key)
+                if key in self._again:
+                    self._again.discard(key)
+                    self.add(key)
+            await asyncio.sleep(0)  # a server in the same process answers without waiting: let others have a turn
+
+    async def _step(self, key: str) -> None:
+        try:
+            later = await self._reconcile(key)
+        except Exception as error:  # noqa: BLE001 - the boundary that keeps one broken object from stopping the rest
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 16), _LONGEST_PAUSE_SECONDS)
+            if not isinstance(error, ConflictError):
+                log.warning(
+                    "simulated controller failed", controller=self.name, key=key, error=str(error), retry_seconds=pause
+                )
+            self.add_after(key, 0 if failures == 1 and isinstance(error, ConflictError) else pause)
+            return
+        self._failures.pop(key, None)
+        if later is not None:
+            self.add_after(key, later)

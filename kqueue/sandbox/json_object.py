@@ -1,0 +1,112 @@
+"""Reading and building the JSON of Kubernetes objects: keys, times, conditions, owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from kqueue.sandbox.api import Object
+
+
+def key_of(obj: Object) -> str:
+    """`namespace/name`, or the name alone of an object without a namespace."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def split_key(key: str) -> tuple[str | None, str]:
+    """Namespace (None when there is none) and name of a key."""
+    namespace, slash, name = key.rpartition("/")
+    return (namespace if slash else None), name
+
+
+def uid_of(obj: Object) -> str:
+    """The UID."""
+    return str(obj["metadata"].get("uid", ""))
+
+
+def version_of(obj: Object) -> int:
+    """The resourceVersion as the number that it is here; 0 for an object that was never stored."""
+    return int(obj["metadata"].get("resourceVersion") or 0)
+
+
+def is_deleting(obj: Object) -> bool:
+    """Deletion was asked for."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def annotation(obj: Object, key: str) -> str | None:
+    """One annotation; None when it is not there."""
+    value = (obj["metadata"].get("annotations") or {}).get(key)
+    return None if value is None else str(value)
+
+
+def stamp(when: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as Kubernetes writes times."""
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parsed_time(written: Any) -> datetime | None:
+    """The time that an object's field stands for; None when it is missing or no time."""
+    if not isinstance(written, str) or not written:
+        return None
+    try:
+        when = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def condition(obj: Object, kind: str) -> Object | None:
+    """The condition of that type in the object's status; None when it was never set."""
+    for entry in (obj.get("status") or {}).get("conditions") or ():
+        if entry.get("type") == kind:
+            return dict(entry)
+    return None
+
+
+def is_true(obj: Object, kind: str) -> bool:
+    """The condition of that type holds."""
+    found = condition(obj, kind)
+    return found is not None and found.get("status") == "True"
+
+
+def with_conditions(present: Iterable[Object], changes: Iterable[Object], now: str) -> list[Object]:
+    """`present` with the conditions of `changes` set.
+
+    A condition keeps its transition time while its status stays; one that is already as asked stays untouched.
+    """
+    result = {entry["type"]: dict(entry) for entry in present}
+    for change in changes:
+        old = result.get(change["type"])
+        same = old is not None and old.get("status") == change["status"]
+        moment = old["lastTransitionTime"] if old is not None and same and old.get("lastTransitionTime") else now
+        result[change["type"]] = {**(old or {}), **change, "lastTransitionTime": moment}
+    return list(result.values())
+
+
+def controller_of(obj: Object) -> Object | None:
+    """The owner reference that is marked as controller; None when there is none."""
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return dict(owner)
+    return None
+
+
+def controller_reference(owner: Object) -> Object:
+    """The reference with which `owner` controls what it makes."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": uid_of(owner),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def is_terminal(pod: Object) -> bool:
+    """The pod has succeeded or failed."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

@@ -1,0 +1,148 @@
+"""The rules by which Kubernetes says that a pod may run on a node: selector, required affinity, taints, sizes.
+
+All are plain functions of JSON.  What is malformed matches nothing, as the scheduler treats it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.quantity import amount
+
+BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def node_shape(pod: Object) -> str:
+    """A text that is equal for pods with equal rules about nodes."""
+    spec = pod["spec"]
+    affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    return json.dumps([spec.get("nodeSelector") or {}, affinity, spec.get("tolerations") or []], sort_keys=True)
+
+
+def required_terms(pod: Object) -> list[Object] | None:
+    """The node selector terms of which one must match; None when the pod asks for none."""
+    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    return None if affinity is None else list(affinity.get("nodeSelectorTerms") or [])
+
+
+def selects(pod: Object, name: str, labels: Mapping[str, str]) -> bool:
+    """Node selector and required node affinity accept a node of this name and these labels."""
+    selector: Mapping[str, str] = pod["spec"].get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in selector.items()):
+        return False
+    terms = required_terms(pod)
+    return terms is None or any(_term_matches(term, name, labels) for term in terms)
+
+
+def named_node(pod: Object) -> str | None:
+    """The one node that the pod's affinity names by `metadata.name`, as pods of DaemonSets do; None if none."""
+    terms = required_terms(pod)
+    if terms is None or len(terms) != 1:
+        return None
+    for rule in terms[0].get("matchFields") or ():
+        values = rule.get("values") or []
+        if rule.get("key") == "metadata.name" and rule.get("operator") == "In" and len(values) == 1:
+            return str(values[0])
+    return None
+
+
+def _term_matches(term: Object, name: str, labels: Mapping[str, str]) -> bool:
+    expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
+    if not expressions and not fields:
+        return False  # an empty term matches no node
+    return all(_rule_matches(rule, labels) for rule in expressions) and all(
+        _rule_matches(rule, {"metadata.name": name}) for rule in fields
+    )
+
+
+def _rule_matches(rule: Object, labels: Mapping[str, str]) -> bool:
+    operator, values = rule.get("operator"), rule.get("values") or []
+    found = labels.get(rule.get("key", ""))
+    if operator == "In":
+        return found in values
+    if operator == "NotIn":
+        return found not in values
+    if operator == "Exists":
+        return found is not None
+    if operator == "DoesNotExist":
+        return found is None
+    if operator in ("Gt", "Lt") and found is not None and len(values) == 1:
+        return _compares(operator, found, values[0])
+    return False
+
+
+def _compares(operator: str, found: str, bound: str) -> bool:
+    try:
+        return int(found) > int(bound) if operator == "Gt" else int(found) < int(bound)
+    except ValueError:
+        return False
+
+
+def tolerates(toleration: Object, taint: Object) -> bool:
+    """One toleration covers one taint."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
+    if key and key != taint.get("key"):
+        return False
+    if operator == "Exists":
+        return True
+    return bool(key) and operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def first_untolerated(tolerations: Sequence[Object], taints: Iterable[Object]) -> Object | None:
+    """The first taint that keeps a new pod away; None when the pod may come."""
+    for taint in taints:
+        if taint.get("effect") in BLOCKING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
+            return taint
+    return None
+
+
+def pod_requests(pod: Object) -> dict[str, int]:
+    """What the pod takes from its node: cpu in milli, the rest in base units, and itself as `pods: 1`.
+
+    The larger of (containers and sidecars together) and the peak while init containers run one by one, plus overhead;
+    requests of the pod as a whole replace what its containers add up to.
+    """
+    spec = pod["spec"]
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        own = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, own)
+            own = {}
+        _raise_to(peak, {name: running.get(name, 0) + own.get(name, 0) for name in {*running, *own}})
+    for container in spec.get("containers") or ():
+        _add(running, _container_requests(container))
+    _raise_to(running, peak)
+    running.update(_container_requests(spec))
+    _add(running, _amounts(spec.get("overhead") or {}))
+    running["pods"] = 1
+    return running
+
+
+def _container_requests(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _amounts(written: Mapping[str, Any]) -> dict[str, int]:
+    return {name: amount(quantity, name) for name, quantity in written.items()}
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, quantity in more.items():
+        total[name] = total.get(name, 0) + quantity
+
+
+def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
+    for name, quantity in floor.items():
+        total[name] = max(total.get(name, 0), quantity)

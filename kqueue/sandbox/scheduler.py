@@ -1,0 +1,260 @@
+"""The simulated scheduler: binds pods that no gate holds to nodes that may and can take them, or says why it cannot.
+
+It keeps the promises that queueing depends on (gates, selectors, required affinity, taints, sizes, priority order) and
+leaves out the rest of the stock scheduler: preferences, spreading constraints, volumes, preemption.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.errors import ApiError, NotFoundError
+from kqueue.sandbox.api import PODS, Api, Object
+from kqueue.sandbox.controller_loop import Timetable
+from kqueue.sandbox.json_object import (
+    condition,
+    is_deleting,
+    is_terminal,
+    key_of,
+    split_key,
+    stamp,
+    uid_of,
+    with_conditions,
+)
+from kqueue.sandbox.mirror import Mirror
+from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
+
+SCHEDULER_NAME = "default-scheduler"
+_WRITES = 32  # at once; with admission webhooks on pods a write takes a round trip
+_TURN = 100  # pods looked at between two turns of the event loop
+_RETRY_SECONDS = 1.0
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pod without a node, and for which causes it was last told that none fits; None: never told."""
+
+    fit: PodFit
+    told: tuple[str, ...] | None = None
+
+
+class Scheduler:
+    """Binds pods, one pass at a time over all that wait, the highest priority first and then the oldest.
+
+    Within a pass room only shrinks, so of pods that look the same only the first is searched for once one found no
+    room.  A pass is run when pods appear, when room appears and when nodes change.
+    """
+
+    def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, clock: Clock) -> None:
+        self._api, self._clock = api, clock
+        self._pods, self._nodes = pods, nodes
+        self._table = NodeTable()
+        self._homes: dict[str, str] = {}  # UID of a pod that takes room -> its node
+        self._waiting: dict[str, _Waiting] = {}
+        self._gated: dict[str, Object] = {}  # pods that do not say yet that they are gated
+        self._writing: set[str] = set()
+        self._work = asyncio.Event()
+        self._slots = asyncio.Semaphore(_WRITES)
+        self._passing = False
+        self._retries = Timetable(clock, self._look_again)
+        pods.on_change(self._on_pod)
+        nodes.on_change(self._on_node)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is to be looked at or being written; pods without room may wait."""
+        return not self._passing and not self._work.is_set() and not self._writing
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        await self._pods.synced.wait()
+        await self._nodes.synced.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._work.wait()
+                    self._passing = True
+                    self._work.clear()
+                    await self._say_gated_to_all(group)
+                    await self._pass(group)
+                    self._passing = False
+        finally:
+            self._retries.close()
+
+    def _on_node(self, old: Object | None, new: Object | None) -> None:
+        if new is None and old is not None:
+            self._table.remove_node(old["metadata"]["name"])
+            self._work.set()
+        elif new is not None and self._table.set_node(new):
+            self._work.set()
+
+    def _on_pod(self, old: Object | None, new: Object | None) -> None:
+        self._account(old, new)
+        if new is not None:
+            self._enqueue(key_of(new), new)
+        elif old is not None:
+            self._waiting.pop(key_of(old), None)
+            self._gated.pop(key_of(old), None)
+
+    def _enqueue(self, key: str, pod: Object) -> None:
+        """Put the pod where it belongs: to be told that it is gated, waiting for a node, or neither."""
+        gated = bool(pod["spec"].get("schedulingGates"))
+        if gated and _wants_node(pod) and _scheduled_reason(pod) != "SchedulingGated":
+            self._gated[key] = pod
+            self._work.set()
+        else:
+            self._gated.pop(key, None)
+        if gated or not _wants_node(pod):
+            self._waiting.pop(key, None)
+            return
+        known = self._waiting.get(key)
+        if known is not None and known.fit.pod["spec"] == pod["spec"] and uid_of(known.fit.pod) == uid_of(pod):
+            return  # what else changed about it makes no room
+        try:
+            self._waiting[key] = _Waiting(PodFit.of(pod))
+            self._work.set()
+        except ValueError as error:
+            log.warning("pod cannot be scheduled", pod=key, error=str(error))
+
+    def _account(self, old: Object | None, new: Object | None) -> None:
+        """Charge bound pods that are alive to their nodes; give back what ended or vanished."""
+        if old is not None and (new is None or uid_of(new) != uid_of(old)):
+            self._release(uid_of(old))
+        if new is None:
+            return
+        node, uid = new["spec"].get("nodeName"), uid_of(new)
+        if is_terminal(new) or (not node and uid not in self._writing):
+            self._release(uid)
+        elif node and self._homes.get(uid) != node:
+            self._release(uid)
+            try:
+                self._charge(node, uid, PodFit.of(new).requests)
+            except ValueError as error:
+                log.warning("pod of unknown size", pod=key_of(new), error=str(error))
+
+    def _charge(self, node: str, uid: str, requests: tuple[tuple[str, int], ...]) -> None:
+        self._homes[uid] = node
+        self._table.charge(node, uid, requests)
+
+    def _release(self, uid: str) -> None:
+        node = self._homes.pop(uid, None)
+        if node is not None and self._table.release(node, uid) and self._waiting:
+            self._work.set()
+
+    async def _say_gated_to_all(self, group: asyncio.TaskGroup) -> None:
+        while self._gated:
+            pod = self._gated.pop(next(iter(self._gated)))
+            await self._spawn(group, pod, partial(self._say_gated, pod))
+
+    async def _pass(self, group: asyncio.TaskGroup) -> None:
+        failed: dict[tuple[str, tuple[tuple[str, int], ...]], NoFit] = {}
+        for turn, key in enumerate(sorted(self._waiting, key=self._rank), start=1):
+            if turn % _TURN == 0:
+                await asyncio.sleep(0)
+            waiting = self._waiting.get(key)
+            if waiting is None or uid_of(waiting.fit.pod) in self._writing:
+                continue
+            fit = waiting.fit
+            look = (fit.shape, fit.requests)
+            found = failed.get(look) or self._table.find(fit)
+            if not isinstance(found, NoFit):
+                self._charge(found, uid_of(fit.pod), fit.requests)
+                await self._spawn(group, fit.pod, partial(self._bind, fit.pod, found))
+                continue
+            failed[look] = found
+            kinds = tuple(cause for cause, _ in found.causes)
+            if waiting.told != kinds:  # mere changes of the numbers are not worth a write
+                waiting.told = kinds
+                await self._spawn(group, fit.pod, partial(self._say_unschedulable, fit.pod, found))
+
+    def _rank(self, key: str) -> tuple[int, str]:
+        pod = self._waiting[key].fit.pod
+        return (-int(pod["spec"].get("priority") or 0), pod["metadata"].get("creationTimestamp") or "")
+
+    async def _spawn(
+        self, group: asyncio.TaskGroup, pod: Object, write: Callable[[], Coroutine[Any, Any, Object]]
+    ) -> None:
+        self._writing.add(uid_of(pod))
+        await self._slots.acquire()
+        group.create_task(self._written(pod, write))
+
+    async def _written(self, pod: Object, write: Callable[[], Coroutine[Any, Any, Object]]) -> None:
+        """Carry out one write; one that fails is tried again after a while."""
+        uid, key = uid_of(pod), key_of(pod)
+        try:
+            written = await write()
+        except ApiError as error:
+            self._writing.discard(uid)
+            self._take_back(pod)
+            if not isinstance(error, NotFoundError):
+                log.warning("write of the simulated scheduler failed", pod=key, error=str(error))
+                self._retries.add(key, _RETRY_SECONDS)
+        else:
+            self._writing.discard(uid)
+            self._pods.remember(written)
+        finally:
+            self._slots.release()
+
+    def _take_back(self, pod: Object) -> None:
+        """Give back what was assumed, unless the pod was bound after all."""
+        current = self._pods.get(key_of(pod))
+        if current is None or uid_of(current) != uid_of(pod) or not current["spec"].get("nodeName"):
+            self._release(uid_of(pod))
+
+    def _look_again(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is not None:
+            self._waiting.pop(key, None)
+            self._enqueue(key, pod)
+
+    async def _bind(self, pod: Object, node: str) -> Object:
+        namespace, name = split_key(key_of(pod))
+        uid = {"uid": uid_of(pod)}
+        return await self._api.patch(PODS, name, {"metadata": uid, "spec": {"nodeName": node}}, namespace=namespace)
+
+    async def _say_gated(self, pod: Object) -> Object:
+        gates = ", ".join(str(gate.get("name")) for gate in pod["spec"]["schedulingGates"])
+        return await self._say(pod, "SchedulingGated", f"Scheduling is held back by the gates {gates}")
+
+    async def _say_unschedulable(self, pod: Object, misfit: NoFit) -> Object:
+        return await self._say(pod, "Unschedulable", misfit.message())
+
+    async def _say(self, pod: Object, reason: str, message: str) -> Object:
+        namespace, name = split_key(key_of(pod))
+        current = self._api.get(PODS, name, namespace=namespace)
+        if current["spec"] != pod["spec"]:
+            return current  # it is no longer so; its event brings the pod back here
+        change = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        present = (current.get("status") or {}).get("conditions") or []
+        conditions = with_conditions(present, [change], stamp(self._clock.now()))
+        lock = {"resourceVersion": current["metadata"]["resourceVersion"]}
+        return await self._api.patch(
+            PODS,
+            name,
+            {"metadata": lock, "status": {"conditions": conditions}},
+            namespace=namespace,
+            subresource="status",
+        )
+
+
+def _wants_node(pod: Object) -> bool:
+    spec = pod["spec"]
+    return not (
+        spec.get("nodeName")
+        or is_deleting(pod)
+        or is_terminal(pod)
+        or (spec.get("schedulerName") or SCHEDULER_NAME) != SCHEDULER_NAME
+    )
+
+
+def _scheduled_reason(pod: Object) -> str | None:
+    found = condition(pod, "PodScheduled")
+    return None if found is None else found.get("reason")

@@ -39,7 +39,7 @@ def issue(folder: Path) -> Certificates:
     tokens = trustme.CA()
     tokens.private_key_pem.write_to_path(folder / "service-accounts.key")
 
-    # Each leaf names a host, the administrator's too: Go refuses the empty, critical list that it would carry otherwise.
+    # Each leaf names a host, the administrator's too: Go refuses the empty, critical list that it would carry else.
     def leaf(name: str, *hosts: str, user: str | None = None, group: str | None = None) -> KeyPair:
         cert = authority.issue_cert(*hosts, common_name=user or name, organization_name=group)
         pair = KeyPair(folder / f"{name}.crt", folder / f"{name}.key")

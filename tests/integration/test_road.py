@@ -1,0 +1,203 @@
+"""The whole road on the real control plane: queued, placed, gated, released, run; killed anywhere and gone on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kqueue.cli.process import Flags, running
+from kqueue.config import Timings, load
+from kqueue.runtime.client import RequestRecord
+from tests.integration.controlplane.cluster import RACK_LABEL
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.road import Road, condition, controller, has, make_road, shown
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
+
+PARTS = frozenset({"core", "scheduler", "jobs", "topology"})
+
+
+def flags(plane: ControlPlane) -> Flags:
+    return Flags(kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0")
+
+
+def configuration():
+    found = load(None)
+    return found.model_copy(
+        update={"leader_election": found.leader_election.model_copy(update={"leader_elect": False})}
+    )
+
+
+async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(plane: ControlPlane) -> None:
+    """20 Jobs with required racks on 64 nodes all run inside one rack each; one of 9 pods waits and names the numbers."""
+    road = await make_road(plane.cluster)
+    names = [f"gang-{i}" for i in range(20)]
+    async with running(configuration(), flags(plane)):
+        await road.submit("too-large", pods=9)
+        for name in names:
+            await road.submit(name, pods=4)
+        await road.until_complete(*names)
+        waiting = await road.until_workload("too-large", "QuotaReserved", status="False")
+        racks = {name: await road.racks_of(name) for name in names}
+
+    assert {name: len(used) for name, used in racks.items()} == dict.fromkeys(names, 1)
+    assert waiting["reason"] == "TopologyPlacementFailed"
+    for fact in ("9 pods", RACK_LABEL, "room for 8", "asked 72", "free 64"):
+        assert fact in waiting["message"]
+    assert (await plane.cluster.get(f"{road.jobs}/too-large"))["spec"]["suspend"] is True
+
+
+async def test_one_admission_costs_the_writes_it_needs_and_no_other(plane: ControlPlane) -> None:
+    """1 Workload create, 1 Workload status patch, 1 Job patch, P pod patches until all pods run."""
+    road = await make_road(plane.cluster)
+    writes: Counter[tuple[str, str, str]] = Counter()
+
+    def count(record: RequestRecord) -> None:
+        if record.verb not in ("get", "list", "watch") and record.resource != "events.events.k8s.io":
+            writes[record.verb, record.resource, record.subresource] += 1
+
+    async with running(configuration(), flags(plane), on_request=count) as process:
+        await process.operator.synced.wait()
+        await plane.cluster.until(
+            "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team", lambda q: has(q, "Active"), what="an active queue"
+        )
+        writes.clear()
+        await road.submit("gang", pods=4, run_seconds=600)
+        await plane.cluster.until(
+            road.pods,
+            lambda pods: len(pods["items"]) == 4 and all(p["status"].get("phase") == "Running" for p in pods["items"]),
+            what="4 running pods",
+        )
+        critical = {key: n for key, n in writes.items() if key[1] in ("workloads.kueue.x-k8s.io", "jobs.batch", "pods")}
+    ready = critical.pop(("patch", "workloads.kueue.x-k8s.io", "status"))
+    assert critical == {
+        ("create", "workloads.kueue.x-k8s.io", ""): 1,
+        ("patch", "jobs.batch", ""): 1,
+        ("patch", "pods", ""): 4,
+    }
+    assert ready in (1, 2)  # the second one is PodsReady, when the Job's status was faster than our look
+
+
+async def test_a_finished_gang_makes_room_for_the_one_that_waits(plane: ControlPlane) -> None:
+    """A gang that does not fit beside another starts when that has finished."""
+    road = await make_road(plane.cluster, shape=(1, 1, 8))
+    async with running(configuration(), flags(plane)):
+        await road.submit("first", pods=6, run_seconds=3)
+        await road.until_workload("first", "Admitted")
+        await road.submit("second", pods=6)
+        waiting = await road.until_workload("second", "QuotaReserved", status="False")
+        await road.until_complete("first", "second")
+
+    assert "room for 2" in waiting["message"]
+
+
+@pytest.mark.parametrize("policy", ["HoldAndDrain"])
+async def test_a_drained_queue_stops_its_gangs_and_brings_them_back(plane: ControlPlane, policy: str) -> None:
+    """HoldAndDrain suspends the Job, restores its template and frees the quota; without it the Job starts again."""
+    road = await make_road(plane.cluster)
+    queue = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team"
+    async with running(configuration(), flags(plane)):
+        before = (await road.submit("gang", pods=4, run_seconds=600))["spec"]["template"]
+        await road.until_workload("gang", "Admitted")
+        await _patch(plane, queue, {"spec": {"stopPolicy": policy}})
+        await road.until_workload("gang", "QuotaReserved", status="False")
+        stopped = await plane.cluster.get(f"{road.jobs}/gang")
+        evicted = condition(await road.workload_of("gang"), "Evicted")
+        await _patch(plane, queue, {"spec": {"stopPolicy": "None"}})
+        await road.until_workload("gang", "Admitted")
+
+    assert evicted["reason"] == "ClusterQueueStopped"
+    assert stopped["spec"]["suspend"] is True
+    assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
+
+
+async def test_a_deleted_job_gives_everything_back(plane: ControlPlane) -> None:
+    """The Workload of a deleted Job goes, and its domains are free for the next."""
+    road = await make_road(plane.cluster, shape=(1, 1, 4))
+    async with running(configuration(), flags(plane)):
+        await road.submit("first", pods=4, run_seconds=600)
+        await road.until_workload("first", "Admitted")
+        await plane.cluster.request("DELETE", f"{road.jobs}/first?propagationPolicy=Background")
+        await road.submit("second", pods=4)
+        await road.until_complete("second")
+        await plane.cluster.until(
+            road.workloads, lambda found: len(found["items"]) == 1, what="only the second job's workload"
+        )
+
+
+STEPS = [
+    pytest.param("none", id="before-anything-is-seen"),
+    pytest.param("created", id="after-the-workload-is-created"),
+    pytest.param("admitted", id="after-quota-is-reserved"),
+    pytest.param("started", id="after-the-job-is-started"),
+    pytest.param("gated", id="when-pods-wait-at-the-gate"),
+    pytest.param("running", id="when-pods-run"),
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_controller_killed_anywhere_goes_on_where_it_was(
+    plane: ControlPlane, step: str, tmp_path: Path
+) -> None:
+    """SIGKILL at each step, a new process, and every gang ends in one rack, admitted once and never on shared nodes."""
+    road = await make_road(plane.cluster, shape=(1, 2, 4))
+    names = [f"gang-{i}" for i in range(4)]
+    logs = tmp_path / "controller.log"
+    async with controller(plane.kubeconfig, logs) as process:
+        for name in names:
+            await road.submit(name, pods=4, run_seconds=2)
+        await _until_step(road, step)
+        await process.kill()
+    async with controller(plane.kubeconfig, logs):
+        await road.until_complete(*names)
+        racks = {name: await road.racks_of(name) for name in names}
+        workloads = (await plane.cluster.get(road.workloads))["items"]
+
+    assert {name: len(used) for name, used in racks.items()} == dict.fromkeys(names, 1), logs.read_text()[-4000:]
+    assert len(workloads) == len(names)
+    assert not any("schedulingStats" in w["status"] for w in workloads)  # nobody was evicted on the way
+
+
+async def _until_step(road: Road, step: str) -> None:
+    """Wait until the first gang has come so far."""
+    looks = {
+        "none": (road.jobs, lambda found: bool(found["items"])),
+        "created": (road.workloads, lambda found: bool(found["items"])),
+        "admitted": (road.workloads, lambda found: any(has(w, "Admitted") for w in found["items"])),
+        "started": (road.jobs, lambda found: any(not j["spec"]["suspend"] for j in found["items"])),
+        "gated": (road.pods, lambda found: bool(found["items"])),
+        "running": (road.pods, lambda found: any(p["status"].get("phase") == "Running" for p in found["items"])),
+    }
+    path, reached = looks[step]
+    await road.cluster.until(path, reached, what=step)
+
+
+async def _patch(plane: ControlPlane, path: str, patch: dict[str, object]) -> None:
+    await plane.cluster.request("PATCH", path, patch, content_type="application/merge-patch+json")
+
+
+def _written_by_users(template: dict[str, object]) -> dict[str, object]:
+    """A template without what the Job controller itself puts there."""
+    metadata = dict(template["metadata"])  # type: ignore[call-overload]
+    labels = {k: v for k, v in metadata.pop("labels", {}).items() if not k.endswith(("job-name", "controller-uid"))}
+    metadata.pop("creationTimestamp", None)
+    return {"metadata": metadata, "labels": labels, "spec": template["spec"]}
+
+
+async def test_leaders_hand_over(plane: ControlPlane) -> None:
+    """With leader election two processes run, one decides, and when it stops the other goes on."""
+    road = await make_road(plane.cluster)
+    await plane.cluster.request(
+        "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
+    )
+    found = load(None)
+    async with running(found, flags(plane), timings=Timings()) as second:
+        async with running(found, flags(plane)) as first:
+            await asyncio.gather(first.operator.synced.wait(), second.operator.synced.wait())
+            await road.submit("before", pods=4)
+            await road.until_complete("before")
+        await road.submit("after", pods=4)
+        await road.until_complete("after")

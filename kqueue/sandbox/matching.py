@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.quantity import amount
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 

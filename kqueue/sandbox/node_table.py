@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kqueue.api.names import UNSCHEDULABLE_TAINT
+from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.matching import first_untolerated, named_node, node_shape, pod_requests, selects
-from kqueue.sandbox.quantity import amount
 
 _REMEMBERED_SHAPES = 512
 _FEW = 32  # so few nodes are looked at one by one, without remembering

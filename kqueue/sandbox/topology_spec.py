@@ -33,7 +33,7 @@ import yaml
 
 from kqueue.api.names import HOSTNAME_LABEL
 from kqueue.errors import ConfigError
-from kqueue.sandbox.quantity import amount
+from kqueue.sandbox.amount import amount
 
 BLOCK_LABEL = "cloud.provider.com/topology-block"
 RACK_LABEL = "cloud.provider.com/topology-rack"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kqueue.errors import ConfigError
-from kqueue.sandbox.quantity import amount
+from kqueue.sandbox.amount import amount
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL, parse_topology
 
 TWO_POOLS = """

@@ -82,6 +82,7 @@ async def test_a_server_that_refuses_streaming_is_paged(client: Client, server: 
 
     async with running(reflector.run()):
         await agree(reflector, server)
+        await eventually(lambda: isinstance(reflector.state, Watching))
 
     assert [verb for verb, _, _ in server.requests] == ["watch", "list", "list", "list", "watch"]
 

@@ -32,7 +32,7 @@ def configuration():
 
 
 async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(plane: ControlPlane) -> None:
-    """20 Jobs with required racks on 64 nodes all run inside one rack each; one of 9 pods waits and names the numbers."""
+    """20 Jobs with required racks on 64 nodes run in one rack each; one of 9 pods waits and names the numbers."""
     road = await make_road(plane.cluster)
     names = [f"gang-{i}" for i in range(20)]
     async with running(configuration(), flags(plane)):

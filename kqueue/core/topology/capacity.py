@@ -176,10 +176,14 @@ class Capacity:
             self._shared = False
         return row
 
-    def _touch(self, leaf: int) -> None:
+    def _own(self) -> None:
+        """Stop sharing the table with forks or the origin: it is about to be written to."""
         if self._shared:
             self._free = self._free.copy()
             self._shared = False
+
+    def _touch(self, leaf: int) -> None:
+        self._own()
         if self._trials:
             self._undo.append((leaf, self._free[:, leaf].tolist()))
         elif len(self._log) > max(_SHORTEST_LOG, 2 * len(self.tree)):
@@ -196,6 +200,8 @@ class Capacity:
         try:
             yield
         finally:
+            if len(self._undo) > mark:
+                self._own()  # a fork may have been made inside the trial
             while len(self._undo) > mark:
                 leaf, column = self._undo.pop()
                 self._free[: len(column), leaf] = column

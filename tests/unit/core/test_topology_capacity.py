@@ -96,6 +96,17 @@ def test_a_trial_leaves_no_trace_even_when_it_fails() -> None:
     assert {capacity.free(leaf)["gpu"] for leaf in range(len(HOSTS))} == {0}
 
 
+def test_a_fork_made_inside_a_trial_keeps_what_it_saw() -> None:
+    """Rolling the trial back does not reach into the fork."""
+    live = make_capacity()
+    with live.trial():
+        live.charge([usage("h00", 1, 1)])
+        fork = live.fork()
+    assert fork.free(0)["cpu"] == live.free(0)["cpu"] - 1000
+    assert_counts_are_true(fork)
+    assert_counts_are_true(live)
+
+
 def test_a_fork_and_its_origin_do_not_see_each_other() -> None:
     """Neither charging one nor the other shows on the other side; the empty companions are apart, too."""
     live = make_capacity()

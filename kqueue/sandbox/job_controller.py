@@ -314,7 +314,7 @@ class JobController:
             },
             "startTime": now if (start is None and not spec.suspended) or resumed else start,
             "completionTime": now if ended and outcome and outcome.success else status.get("completionTime"),
-            "conditions": with_conditions(status.get("conditions") or [], changes, now),
+            "conditions": with_conditions(status.get("conditions") or [], changes, now) or None,
         }
 
     async def _clean_up(self, job: Object) -> float | None:

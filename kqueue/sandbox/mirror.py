@@ -145,4 +145,7 @@ class Mirror:
             if after is not None and new is not None:
                 groups.setdefault(after, {})[key] = new
         for handler in self._handlers:
-            handler(old, new)
+            try:
+                handler(old, new)
+            except Exception:  # the boundary that keeps one strange object from stopping the simulated cluster
+                log.exception("simulated controller cannot read an object", resource=self.resource.plural, key=key)

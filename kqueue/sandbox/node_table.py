@@ -79,7 +79,11 @@ class NodeTable:
         return len(self._nodes)
 
     def set_node(self, node: Object) -> bool:
-        """Add or update a node; False when nothing that matters here has changed."""
+        """Add or update a node; False when nothing that matters here has changed.
+
+        Raises:
+            ValueError: an allocatable amount is malformed; the node stays as it was.
+        """
         name, new = node["metadata"]["name"], _read(node)
         old = self._nodes.get(name)
         if old is not None:
@@ -209,7 +213,8 @@ class NodeTable:
         node = self._nodes[name]
         self._free[:, node.row] = 0
         for resource, offered in node.allocatable.items():
-            self._free[self._index_of(resource), node.row] = offered
+            index = self._index_of(resource)  # may replace the matrix
+            self._free[index, node.row] = offered
         for requests in self._used.get(name, {}).values():
             self._apply(name, requests, -1)
         self._rate(node)
@@ -219,7 +224,8 @@ class NodeTable:
         if node is None:
             return
         for resource, quantity in requests.items():
-            self._free[self._index_of(resource), node.row] += sign * quantity
+            index = self._index_of(resource)
+            self._free[index, node.row] += sign * quantity
         self._rate(node)
 
     def _rate(self, node: _Node) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, NotFoundError
-from kqueue.sandbox.api import PODS, Api, Object
+from kqueue.sandbox.api import PODS, Api, Object, Resource
 from kqueue.sandbox.controller_loop import Timetable
 from kqueue.sandbox.json_object import (
     condition,
@@ -31,6 +31,7 @@ from kqueue.sandbox.json_object import (
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
 
+BINDINGS = Resource("", "v1", "pods/binding")
 SCHEDULER_NAME = "default-scheduler"
 _WRITES = 32  # at once; with admission webhooks on pods a write takes a round trip
 _TURN = 100  # pods looked at between two turns of the event loop
@@ -217,8 +218,14 @@ class Scheduler:
 
     async def _bind(self, pod: Object, node: str) -> Object:
         namespace, name = split_key(key_of(pod))
-        uid = {"uid": uid_of(pod)}
-        return await self._api.patch(PODS, name, {"metadata": uid, "spec": {"nodeName": node}}, namespace=namespace)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": uid_of(pod)},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._api.create(BINDINGS, binding, namespace=namespace)
+        return self._api.get(PODS, name, namespace=namespace)
 
     async def _say_gated(self, pod: Object) -> Object:
         gates = ", ".join(str(gate.get("name")) for gate in pod["spec"]["schedulingGates"])

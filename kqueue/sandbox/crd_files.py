@@ -1,0 +1,34 @@
+"""Where kqueue's own CustomResourceDefinitions lie: in a checkout, or inside the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from kqueue.errors import ConfigError
+from kqueue.sandbox.api import Object
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def crd_folder() -> Path:
+    """The folder with one YAML file per kind.  Raises ConfigError when neither place has it."""
+    places = (_PACKAGE / "_crds", _PACKAGE.parent / "config" / "crd")
+    for place in places:
+        if any(place.glob("*.yaml")):
+            return place
+    looked = " and ".join(map(str, places))
+    raise ConfigError(
+        f"no CustomResourceDefinitions in {looked}: run `make crds` in a checkout, or install kqueue again"
+    )
+
+
+def load_crds() -> list[Object]:
+    """Every CustomResourceDefinition of kqueue, in the order of the file names."""
+    documents = (
+        document
+        for path in sorted(crd_folder().glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    )
+    return [found for found in documents if found and found.get("kind") == "CustomResourceDefinition"]

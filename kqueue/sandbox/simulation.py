@@ -1,0 +1,140 @@
+"""The simulated cluster behind an API server: nodes, kubelets, scheduler, Job and DaemonSet controllers as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.errors import ConfigError
+from kqueue.sandbox.api import DAEMONSETS, JOBS, NODES, PODS, Api, Object
+from kqueue.sandbox.controller_loop import ControllerLoop
+from kqueue.sandbox.daemon_set import DaemonSetController
+from kqueue.sandbox.job_controller import JobController
+from kqueue.sandbox.kubelet import Kubelet, KubeletOptions
+from kqueue.sandbox.mirror import Mirror
+from kqueue.sandbox.nodes import NodeLifecycle, NodeOptions, create_nodes
+from kqueue.sandbox.scheduler import Scheduler
+from kqueue.sandbox.topology_spec import ClusterSpec
+
+PARTS: Final = frozenset({"nodes", "kubelet", "scheduler", "jobs", "daemonsets"})
+"""What can be switched off one by one, to put something else in its place."""
+_QUIET_TURNS = 25  # of the event loop without any change, after which nothing can be on its way any more
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationOptions:
+    """What is simulated.  `topology` None: no nodes are made."""
+
+    topology: ClusterSpec | None = None
+    parts: frozenset[str] = PARTS
+    kubelet: KubeletOptions = field(default_factory=KubeletOptions)
+    nodes: NodeOptions = field(default_factory=NodeOptions)
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.parts - PARTS)
+        if unknown:
+            raise ConfigError(f"parts: {', '.join(unknown)} is unknown; choose from {', '.join(sorted(PARTS))}")
+
+
+class Simulation:
+    """The cluster's own controllers, on any API server that speaks `Api`, in any time that `clock` tells."""
+
+    def __init__(self, api: Api, *, clock: Clock, options: SimulationOptions) -> None:
+        self._api, self._clock, self._options = api, clock, options
+        self._pods, self._nodes = Mirror(api, PODS, clock), Mirror(api, NODES, clock)
+        self._jobs, self._daemon_sets = Mirror(api, JOBS, clock), Mirror(api, DAEMONSETS, clock)
+        self._pods.add_index("node", _node_of)
+        self._loops: list[ControllerLoop] = []
+        self._scheduler: Scheduler | None = None
+        self._runs: list[Coroutine[Any, Any, None]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """No controller has anything to do until time passes or somebody writes."""
+        return all(loop.idle for loop in self._loops) and (self._scheduler is None or self._scheduler.idle)
+
+    async def start(self) -> None:
+        """Make the nodes, start the controllers and wait until they know the cluster."""
+        if self._options.topology is not None:
+            made = await create_nodes(self._api, self._options.topology, self._clock)
+            log.info("simulated nodes are there", nodes=made)
+        mirrors = self._assemble()
+        runs, self._runs = self._runs, []
+        self._task = asyncio.create_task(_all([mirror.run() for mirror in mirrors] + runs), name="simulated cluster")
+        synced = asyncio.create_task(_synced(mirrors))
+        await asyncio.wait({self._task, synced}, return_when=asyncio.FIRST_COMPLETED)
+        if not synced.done():
+            synced.cancel()
+            await self.wait()
+
+    async def stop(self) -> None:
+        """Stop all controllers; objects stay as they are."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def wait(self) -> None:
+        """Wait until `stop`; raise what a controller died of, should one have a bug."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def settle(self) -> None:
+        """Let the loop run until nothing more happens without time passing; for simulations on a fake clock."""
+        quiet, seen = 0, -1
+        while quiet < _QUIET_TURNS:
+            await asyncio.sleep(0)
+            changes = self._pods.changes + self._nodes.changes + self._jobs.changes + self._daemon_sets.changes
+            quiet = quiet + 1 if self.idle and changes == seen else 0
+            seen = changes
+
+    def _assemble(self) -> list[Mirror]:
+        """Make the controllers that are switched on; the mirrors that they need."""
+        api, clock, pods, nodes, parts = self._api, self._clock, self._pods, self._nodes, self._options.parts
+        mirrors = [pods, nodes]
+        if "nodes" in parts:
+            lifecycle = NodeLifecycle(api, pods=pods, nodes=nodes, clock=clock, options=self._options.nodes)
+            self._add(lifecycle.run(), lifecycle.nodes_loop, lifecycle.pods_loop)
+        if "scheduler" in parts:
+            self._scheduler = Scheduler(api, pods=pods, nodes=nodes, clock=clock)
+            self._add(self._scheduler.run())
+        if "kubelet" in parts:
+            kubelet = Kubelet(api, pods=pods, nodes=nodes, clock=clock, options=self._options.kubelet)
+            self._add(kubelet.run(), kubelet.loop)
+        if "jobs" in parts:
+            jobs = JobController(api, jobs=self._jobs, pods=pods, clock=clock)
+            self._add(jobs.run(), jobs.loop, jobs.strays)
+            mirrors.append(self._jobs)
+        if "daemonsets" in parts:
+            daemons = DaemonSetController(api, daemon_sets=self._daemon_sets, pods=pods, nodes=nodes, clock=clock)
+            self._add(daemons.run(), daemons.loop)
+            mirrors.append(self._daemon_sets)
+        return mirrors
+
+    def _add(self, run: Coroutine[Any, Any, None], *loops: ControllerLoop) -> None:
+        self._runs.append(run)
+        self._loops += loops
+
+
+async def _synced(mirrors: list[Mirror]) -> None:
+    for mirror in mirrors:
+        await mirror.synced.wait()
+
+
+async def _all(runs: list[Coroutine[Any, Any, None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for run in runs:
+            group.create_task(run)
+
+
+def _node_of(pod: Object) -> str | None:
+    return pod["spec"].get("nodeName") or None

@@ -187,6 +187,8 @@ class Operator:
         self.parts = frozenset(parts)
         self.synced = asyncio.Event()
         """Set when every watch has brought its initial state."""
+        self.ready = asyncio.Event()
+        """Set when this process leads and works."""
         self._switches = _switches(config)
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = self._make_watches()
@@ -571,6 +573,7 @@ class Operator:
             work.append(self.loop.run())
             self.loop.wake()
         work.append(self._keep_gauges())
+        self.ready.set()
         async with asyncio.TaskGroup() as tasks:
             for coroutine in work:
                 tasks.create_task(coroutine)

@@ -125,6 +125,9 @@ class Cache:
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> None:
         """A ResourceFlavor appeared, changed or (None) is gone."""
         self.generation += 1
+        inline = obj.spec.topology if obj is not None and obj.spec.topology_name is None else None
+        levels = tuple(level.node_label for level in inline.levels) if inline is not None else None
+        self._set_levels(from_api.inline_topology(name), levels)
         if obj is None:
             self._flavors.pop(name, None)
             self.ledger.on_flavor(name, None)
@@ -135,12 +138,14 @@ class Cache:
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
         """A Topology appeared, changed or (None) is gone.  The ledger counts the usage of its flavors again."""
         self.generation += 1
-        if obj is None:
-            self._topologies.pop(name, None)
-            self.ledger.on_topology(name, None)
-            return
-        levels = self._topologies[name] = tuple(level.node_label for level in obj.spec.levels)
-        self.ledger.on_topology(name, levels)
+        self._set_levels(name, None if obj is None else tuple(level.node_label for level in obj.spec.levels))
+
+    def _set_levels(self, topology: str, levels: tuple[str, ...] | None) -> None:
+        if levels is None:
+            self._topologies.pop(topology, None)
+        else:
+            self._topologies[topology] = levels
+        self.ledger.on_topology(topology, levels)
 
     def on_check(self, name: str, obj: wire.AdmissionCheck | None) -> None:
         """An AdmissionCheck appeared, changed or (None) is gone."""

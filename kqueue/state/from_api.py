@@ -217,8 +217,13 @@ def flavor(obj: wire.ResourceFlavor) -> Flavor:
         node_labels=dict(spec.node_labels),
         taints=tuple(taint(t) for t in spec.node_taints),
         tolerations=tuple(toleration(t) for t in spec.tolerations),
-        topology=spec.topology_name,
+        topology=spec.topology_name or (inline_topology(obj.metadata.name) if spec.topology is not None else None),
     )
+
+
+def inline_topology(flavor_name: str) -> str:
+    """The name by which the levels that a flavor lists itself are known; no Topology object can have it."""
+    return f"{flavor_name} (inline)"
 
 
 def quotas(groups: Iterable[wire.ResourceGroup]) -> tuple[dict[FlavorResource, Quota], str]:

@@ -8,9 +8,9 @@
                 └─────┘ next page
 
   after a failure, by way of Pausing:
-    410, or initial events that broke off     back to Empty
+    410, or initial events that broke off     Empty: list again
     a page that failed                        the same page again
-    anything else                             Listed: resume at the last version
+    anything else                             Checking: is it still the server that we know? then Listed
 ```
 
 One state is one frozen value and one function, which returns the next state.  Between two syncs the store is only ever
@@ -107,6 +107,11 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
+class Checking:
+    """All was known as of the remembered version, but the server failed, and may have come back with another past."""
+
+
+@dataclass(frozen=True, slots=True)
 class Watching:
     """Events are coming in; the stream was opened at `since` (monotonic); `fruitful` once it brought something."""
 
@@ -123,7 +128,7 @@ class Pausing:
     then: State
 
 
-State = Empty | Streaming | Paging | Listed | Watching | Pausing
+State = Empty | Streaming | Paging | Listed | Checking | Watching | Pausing
 
 
 @dataclass(slots=True)
@@ -244,6 +249,8 @@ class Reflector(Generic[T, V]):
                 return await self._read_page(state)
             case Listed():
                 return await self._open_watch()
+            case Checking():
+                return await self._check()
             case Watching():
                 return await self._read_watch(state)
             case Pausing():
@@ -291,6 +298,18 @@ class Reflector(Generic[T, V]):
         stream = await self._open({"resourceVersion": self._version})
         return Watching(stream, self._clock.monotonic())
 
+    async def _check(self) -> State:
+        """A server restored from a backup accepts a watch from a version it has not reached, and stays silent."""
+        params = {"limit": "1", **self._selectors()}
+        body = await self._client.list_page(self.resource, self._selection.namespace, params=params)
+        now = self._decoder.page(body, f"list {self.resource}").version
+        if _number(now) >= _number(self._version):
+            return Listed()
+        _log.error("server has gone back in time, it is listed again",
+                   resource=str(self.resource), known=self._version, server=now)  # fmt: skip
+        self._versions = dict.fromkeys(self._versions, -1)  # equal versions no longer mean equal objects
+        return Empty()
+
     async def _read_watch(self, state: Watching) -> State:
         lines = await state.stream.lines()
         if lines:
@@ -310,13 +329,11 @@ class Reflector(Generic[T, V]):
             self._backoff.reset()
         pause = self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
         self._say(error, pause)
-        if _is_ahead_of_server(error):  # its history is another one: equal versions no longer mean equal objects
-            self._versions = dict.fromkeys(self._versions, -1)
         match state:
             case Paging() if not isinstance(error, GoneError):
                 return Pausing(pause, state)
-            case Listed() | Watching() if not isinstance(error, GoneError) and not _is_ahead_of_server(error):
-                return Pausing(pause, Listed())
+            case Listed() | Checking() | Watching() if not isinstance(error, GoneError):
+                return Pausing(pause, Checking())
             case Streaming():
                 self._broken_streams += 1
                 if self._broken_streams >= 2:  # a server that ignores what it does not know never sends the end
@@ -458,11 +475,6 @@ class Reflector(Generic[T, V]):
             _log.info("watch fell behind, it lists again", **facts)
         else:
             _log.warning("watch interrupted", **facts)
-
-
-def _is_ahead_of_server(error: KqueueError) -> bool:
-    """Whether the server has not reached the version that we ask for: it was restored from a backup."""
-    return "too large resource version" in str(error).lower()
 
 
 def _number(version: str) -> int:

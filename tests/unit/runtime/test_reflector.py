@@ -214,11 +214,21 @@ async def test_after_410_missed_deletions_are_delivered(
     assert seen == [(None, ("d", 4)), (("b", 1), None)]
 
 
-async def test_a_server_restored_from_a_backup_is_believed(client: Client, server: FakeServer) -> None:
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param([answers(504, "Timeout", message="Too large resource version: 102, current: 51")], id="refusing"),
+        pytest.param([stream_of(then="hang")], id="silent"),
+        pytest.param([drops, hangs], id="away-for-a-while"),
+    ],
+)
+async def test_a_server_restored_from_a_backup_is_believed(
+    server: FakeServer, open_client: OpenClient, faults: list[Any]
+) -> None:
     """Versions that went back are taken over, even where an object's version happens to be equal."""
     server.put("a", n=1)
     server.put("b", n=1)
-    reflector = make_reflector(client)
+    reflector = make_reflector(open_client(ClientSettings(attempts=1, watch_read_timeout=0.1)))
 
     async with running(reflector.run()):
         await agree(reflector, server)
@@ -227,7 +237,7 @@ async def test_a_server_restored_from_a_backup_is_believed(client: Client, serve
         server.objects.clear()
         server.put("b", n=7)
         server.objects["a"] = {"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "101"}, "spec": {"n": 5}}
-        server.fail("watch", answers(504, "Timeout", message="Too large resource version: 102, current: 51"))
+        server.fail("watch", *faults)
         server.cut_watches()
         await agree(reflector, server)
 

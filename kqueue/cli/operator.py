@@ -23,7 +23,7 @@ from kqueue.controllers.intake import Intake
 from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
 from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
 from kqueue.controllers.raw import RawObject, as_json
-from kqueue.controllers.record import ObjectReference
+from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.core.cycle import Admit
@@ -112,19 +112,7 @@ class _CycleObserver:
         self._record(workload, reason=reason, message=message, warning=True)
 
     def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:
-        meta = workload.metadata
-        self._events.record(
-            ObjectReference(
-                api_version=names.API_VERSION,
-                kind=names.WORKLOAD_KIND,
-                namespace=meta.namespace,
-                name=meta.name,
-                uid=meta.uid,
-            ),
-            reason=reason,
-            message=message,
-            warning=warning,
-        )
+        self._events.record(workload_reference(workload), reason=reason, message=message, warning=warning)
 
 
 @dataclass(slots=True)

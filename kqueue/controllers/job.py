@@ -16,7 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.record import ObjectReference, Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, InvalidObjectError, NotFoundError, TerminalError
 from kqueue.jobs import rules
@@ -347,7 +347,7 @@ class JobReconciler:
         )
         if written is not None:
             self._recorder.record(
-                _workload_reference(workload), reason="FinishedWorkload", message=f"Workload {key} finished: {message}"
+                workload_reference(workload), reason="FinishedWorkload", message=f"Workload {key} finished: {message}"
             )
             _log.info("workload finished", workload=key, reason=reason)
 
@@ -416,17 +416,6 @@ class JobReconciler:
             uid=meta["uid"],
         )
         self._recorder.record(reference, reason=reason, message=message, warning=warning)
-
-
-def _workload_reference(workload: wire.Workload) -> ObjectReference:
-    meta = workload.metadata
-    return ObjectReference(
-        api_version=names.API_VERSION,
-        kind=names.WORKLOAD_KIND,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-    )
 
 
 def _json(workload: wire.Workload) -> JSON:

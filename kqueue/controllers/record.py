@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReference:
@@ -23,3 +26,15 @@ class Recorder(Protocol):
     def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
         """One thing that happened to an object."""
         ...
+
+
+def workload_reference(workload: wire.Workload) -> ObjectReference:
+    """A Workload as the subject of an event."""
+    meta = workload.metadata
+    return ObjectReference(
+        api_version=names.API_VERSION,
+        kind=names.WORKLOAD_KIND,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+    )

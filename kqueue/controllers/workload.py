@@ -10,13 +10,14 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.errors import InvalidObjectError
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import from_api, status
 from kqueue.state.cache import Cache
+from kqueue.state.namespaces import namespace_problem
 from kqueue.state.queues import Queues
 
 _log = structlog.get_logger(__name__)
@@ -198,21 +199,8 @@ class WorkloadReconciler:
         inactive = self._cache.inactive(queue)
         if inactive is not None:
             return _Blocked(names.REASON_SUSPENDED, f"ClusterQueue {queue} is not active: {inactive.message}")
-        return self._namespace_blocker(namespace, queue)
-
-    def _namespace_blocker(self, namespace: str, queue: str) -> _Blocked | None:
-        labels = self._namespace_labels(namespace)
-        if labels is None:
-            return _Blocked(names.REASON_MISCONFIGURED, f"Namespace {namespace} does not exist")
-        obj = self._cache.queue_object(queue)
-        selector = obj.spec.namespace_selector if obj is not None else None
-        if from_api.selector_matches(selector, labels):
-            return None
-        remedy = "it selects none: set it ({} selects all)" if selector is None else "label the namespace to match"
-        return _Blocked(
-            names.REASON_MISCONFIGURED,
-            f"Namespace {namespace} does not match the namespaceSelector of ClusterQueue {queue}; {remedy}",
-        )
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
+        return _Blocked(names.REASON_MISCONFIGURED, problem) if problem is not None else None
 
     @staticmethod
     def _request_blocker(workload: wire.Workload) -> _Blocked | None:
@@ -241,18 +229,10 @@ class WorkloadReconciler:
             evicted = kind == names.CONDITION_EVICTED and new.status == "True"
             reason = f"EvictedDueTo{new.reason}" if evicted else new.reason
             self._recorder.record(
-                _reference(after), reason=reason, message=new.message, warning=new.status == "False" and not evicted
+                workload_reference(after),
+                reason=reason,
+                message=new.message,
+                warning=new.status == "False" and not evicted,
             )
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return
-
-
-def _reference(workload: wire.Workload) -> ObjectReference:
-    meta = workload.metadata
-    return ObjectReference(
-        api_version=names.API_VERSION,
-        kind=names.WORKLOAD_KIND,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-    )

@@ -24,6 +24,7 @@ from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import from_api, status
 from kqueue.state.cache import Cache, Holding
+from kqueue.state.namespaces import namespace_problem
 from kqueue.state.queues import Pending, Queues, RequeueReason
 
 _log = structlog.get_logger(__name__)
@@ -171,7 +172,8 @@ class SchedulingLoop:
         if obj is None or not from_api.is_queueable(obj) or self._cache.holding(item.key) is not None:
             self._queues.delete(item.key)
             return None
-        problem = self._namespace_problem(queue, obj.metadata.namespace)
+        namespace = obj.metadata.namespace
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
         if problem is not None:
             self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
@@ -186,17 +188,6 @@ class SchedulingLoop:
         except InvalidObjectError as e:
             self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
             return None
-
-    def _namespace_problem(self, queue: str, namespace: str) -> str | None:
-        labels = self._namespace_labels(namespace)
-        if labels is None:
-            return f"Namespace {namespace} does not exist"
-        obj = self._cache.queue_object(queue)
-        if obj is None or from_api.selector_matches(obj.spec.namespace_selector, labels):
-            return None
-        if obj.spec.namespace_selector is None:
-            return f"ClusterQueue {queue} admits no namespace: set its spec.namespaceSelector ({{}} admits all)"
-        return f"Namespace {namespace} does not match the namespaceSelector of ClusterQueue {queue}; label it to match"
 
     # --- decisions ---------------------------------------------------------------------------------------------
 

@@ -297,7 +297,8 @@ class JobController:
         pods = self._present(job)
         active = [pod for pod in pods if is_active(pod)]
         terminating = sum(1 for pod in pods if is_deleting(pod) and not is_terminal(pod))
-        ended = outcome is not None and counts.settled and not active and not terminating
+        open_ = bool(counts.uncounted_succeeded or counts.uncounted_failed or active or terminating)
+        ended = outcome is not None and not open_ and not any(map(is_tracked, pods))
         changes = _suspension(job, spec) if outcome is None else _ending(outcome, ended=ended)
         resumed = any(c["type"] == CONDITION_JOB_SUSPENDED and c["status"] == "False" for c in changes)
         start = status.get("startTime")

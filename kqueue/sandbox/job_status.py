@@ -86,11 +86,6 @@ class Tally:
         """Counted and to be counted."""
         return self.failed + len(self.uncounted_failed)
 
-    @property
-    def settled(self) -> bool:
-        """Nothing is left to be counted."""
-        return not (self.uncounted_succeeded or self.uncounted_failed or self.countable)
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

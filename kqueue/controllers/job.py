@@ -314,12 +314,31 @@ class JobReconciler:
 
     async def _start_or_follow(self, job: JSON, workload: wire.Workload) -> None:
         if from_api.condition_true(workload, names.CONDITION_ADMITTED):
-            await self._start(job, workload)
+            if self._was_started(job, workload):
+                await self._deactivate(job, workload)
+            else:
+                await self._start(job, workload)
             return
         wanted = rules.queue_name(job)
         if wanted != (workload.spec.queue_name or ""):
             key = from_api.workload_key(workload)
             await self._writer.write(key, lambda _: {"spec": {"queueName": wanted}}, subresource=None)
+
+    @staticmethod
+    def _was_started(job: JSON, workload: wire.Workload) -> bool:
+        """Whether the template still carries what our start put there: then somebody else has suspended the job."""
+        annotations = job["spec"].get("template", {}).get("metadata", {}).get("annotations", {})
+        return bool(annotations.get(names.WORKLOAD_ANNOTATION) == workload.metadata.name)
+
+    async def _deactivate(self, job: JSON, workload: wire.Workload) -> None:
+        """A user has suspended a running job: it stays stopped, and its quota goes back, until its Workload is made
+        active again.  Starting it once more would undo what the user asked for.
+        """
+        key = from_api.workload_key(workload)
+        await self._writer.write(key, lambda _: {"spec": {"active": False}}, subresource=None)
+        message = f"The job was suspended by its user; set spec.active of Workload {key} to true to queue it again"
+        self._event(job, reason="Suspended", message=message)
+        _log.info("job suspended by its user", job=_key(job), workload=key)
 
     async def _start(self, job: JSON, workload: wire.Workload) -> None:
         as_json = _json(workload)

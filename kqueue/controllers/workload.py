@@ -228,11 +228,7 @@ class WorkloadReconciler:
                 continue
             evicted = kind == names.CONDITION_EVICTED and new.status == "True"
             reason = f"EvictedDueTo{new.reason}" if evicted else new.reason
-            self._recorder.record(
-                workload_reference(after),
-                reason=reason,
-                message=new.message,
-                warning=new.status == "False" and not evicted,
-            )
+            warning = new.status == "False" and not evicted
+            self._recorder.record(workload_reference(after), reason=reason, message=new.message, warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return

@@ -114,6 +114,23 @@ async def test_a_drained_queue_stops_its_gangs_and_brings_them_back(plane: Contr
     assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
 
 
+async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stopped(plane: ControlPlane) -> None:
+    """Suspending a running Job deactivates its Workload; making that active again starts the Job once more."""
+    road = await make_road(plane.cluster)
+    async with running(configuration(), flags(plane)):
+        before = (await road.submit("gang", pods=4, run_seconds=600))["spec"]["template"]
+        await road.until_workload("gang", "PodsReady")
+        await _patch(plane, f"{road.jobs}/gang", {"spec": {"suspend": True}})
+        await road.until_workload("gang", "QuotaReserved", status="False", reason="Deactivated")
+        stopped = await plane.cluster.get(f"{road.jobs}/gang")
+        workload = (await road.workload_of("gang"))["metadata"]["name"]
+        await _patch(plane, f"{road.workloads}/{workload}", {"spec": {"active": True}})
+        await road.until_workload("gang", "Admitted")
+
+    assert stopped["spec"]["suspend"] is True
+    assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
+
+
 async def test_a_deleted_job_gives_everything_back(plane: ControlPlane) -> None:
     """The Workload of a deleted Job goes, and its domains are free for the next."""
     road = await make_road(plane.cluster, shape=(1, 1, 4))

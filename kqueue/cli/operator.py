@@ -374,11 +374,21 @@ class Operator:
             for key in watches.local_queues.store:
                 local_queues.enqueue(key, after=window)
 
+        def refresh_counts_of(workload: wire.Workload) -> None:
+            local = from_api.local_queue_key(workload)
+            local_queues.enqueue(local, after=window)
+            admission = workload.status.admission
+            for name in {self.queues.cluster_queue_of(local), admission.cluster_queue if admission else None}:
+                if name is not None:
+                    cluster_queues.enqueue(name, after=window)
+
         def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+            for workload in (old, new):
+                if workload is not None:
+                    refresh_counts_of(workload)
             seen = new if new is not None else old
             if seen is not None:
                 workloads.enqueue(from_api.workload_key(seen))
-            refresh_counts()
 
         def on_configuration(_old: object, _new: object) -> None:
             """A queue, flavor, topology or namespace changed: every waiting workload may be blocked or freed by it."""

@@ -76,7 +76,8 @@ class Pool:
     taints: tuple[Taint, ...]
     allocatable: Mapping[str, str]
 
-    def nodes(self) -> int:
+    @property
+    def size(self) -> int:
         """How many nodes the pool has."""
         return math.prod(self.counts)
 
@@ -98,9 +99,10 @@ class ClusterSpec:
     levels: tuple[str, ...]
     pools: tuple[Pool, ...]
 
+    @property
     def size(self) -> int:
         """How many nodes there are."""
-        return sum(pool.nodes() for pool in self.pools)
+        return sum(pool.size for pool in self.pools)
 
     def blueprints(self) -> Iterator[NodeBlueprint]:
         """Every node, in the order of the names within a pool.
@@ -174,8 +176,8 @@ def _from_document(document: Any, allocatable: Mapping[str, str]) -> ClusterSpec
 
 
 def _checked_size(spec: ClusterSpec) -> ClusterSpec:
-    if spec.size() > MAX_NODES:
-        raise ConfigError(f"the topology has {spec.size()} nodes; make it at most {MAX_NODES}")
+    if spec.size > MAX_NODES:
+        raise ConfigError(f"the topology has {spec.size} nodes; make it at most {MAX_NODES}")
     return spec
 
 

@@ -10,6 +10,7 @@ from kqueue.sandbox.cluster_api import ClusterApi
 from tests.unit.sandbox.simulated_world import NAMESPACE, RUN, condition_of, make_pod, simulated
 
 LONG = {RUN: "100000"}
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
 
 
 async def test_a_gated_pod_waits_until_its_gate_goes() -> None:
@@ -45,21 +46,23 @@ async def test_nodes_are_never_filled_beyond_what_they_have() -> None:
 async def test_the_highest_priority_goes_first() -> None:
     """Of pods that wait for the same room the one with the higher priority gets it, then the older one."""
     async with simulated("1x1x1") as world:
+        await world.add(PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 100})
         await world.add(PODS, make_pod("holder", annotations={RUN: "10"}, gpus=8))
         await world.add(PODS, make_pod("first", annotations=LONG, gpus=8))
         await world.pass_time(1)
-        urgent = make_pod("urgent", annotations={RUN: "20"}, gpus=8)
-        urgent["spec"]["priority"] = 100
-        await world.add(PODS, urgent)
+        await world.add(PODS, make_pod("urgent", annotations={RUN: "20"}, gpus=8, priorityClassName="urgent"))
         await world.pass_time(1)
         await world.add(PODS, make_pod("last", annotations=LONG, gpus=8))
 
         await world.pass_time(10)
-        running = world.pods(lambda pod: pod["status"]["phase"] == "Running")
-        assert [pod["metadata"]["name"] for pod in running] == ["urgent" if "priority" in urgent["spec"] else "first"]
+        assert [pod["metadata"]["name"] for pod in world.pods(is_running)] == ["urgent"]
         await world.pass_time(20)
-        running = world.pods(lambda pod: pod["status"]["phase"] == "Running")
-        assert [pod["metadata"]["name"] for pod in running] == ["first"]
+        assert [pod["metadata"]["name"] for pod in world.pods(is_running)] == ["first"]
+
+
+def is_running(pod: Object) -> bool:
+    """The pod's phase is Running."""
+    return bool(pod["status"]["phase"] == "Running")
 
 
 async def test_a_cordoned_node_takes_no_new_pods() -> None:

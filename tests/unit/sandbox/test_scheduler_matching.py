@@ -158,17 +158,11 @@ def test_the_emptiest_node_is_taken_and_ties_go_to_the_older() -> None:
 
 def test_a_misfit_counts_nodes_by_cause() -> None:
     """Every node is in one cause of rules, or in the resources that it lacks."""
-    table = NodeTable()
-    table.set_node(make_node("cordoned", unschedulable=True))
-    table.set_node(make_node("tainted", taints=[{"key": "spot", "value": "x", "effect": "NoSchedule"}]))
-    table.set_node(make_node("small", gpus=2))
+    table, here = NodeTable(), {"zone": "a"}
+    table.set_node(make_node("cordoned", labels=here, unschedulable=True))
+    table.set_node(make_node("tainted", labels=here, taints=[{"key": "spot", "value": "x", "effect": "NoSchedule"}]))
+    table.set_node(make_node("small", labels=here, gpus=2))
     table.set_node(make_node("elsewhere", labels={"zone": "b"}))
-    for name in ("cordoned", "tainted", "small"):
-        table.set_node({**(node := make_node(name, gpus=2)), "metadata": {**node["metadata"], "labels": {"zone": "a"}}})
-    table.set_node(make_node("cordoned", labels={"zone": "a"}, unschedulable=True))
-    table.set_node(
-        make_node("tainted", labels={"zone": "a"}, taints=[{"key": "spot", "value": "x", "effect": "NoSchedule"}])
-    )
 
     found = table.find(PodFit.of(make_pod(gpus=4, nodeSelector={"zone": "a"})))
     assert isinstance(found, NoFit)

@@ -58,7 +58,7 @@ def test_a_file_gives_pools_their_own_labels_taints_and_sizes(tmp_path: Path) ->
     spec = parse_topology(str(path), allocatable={"cpu": "8", "memory": "1Ti", "nvidia.com/gpu": "4"})
     nodes = {node.name: node for node in spec.blueprints()}
 
-    assert spec.size() == len(nodes) == 14
+    assert spec.size == len(nodes) == 14
     gpu, cpu = nodes["gpu-z1-r1-h2"], nodes["cpu-z0-r0-h1"]
     assert gpu.labels["gpu"] == "h100"
     assert gpu.labels["example.com/row"] == "gpu-z1-r1"

@@ -79,8 +79,6 @@ class Rate:
             self._charge(lane)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._waiting[lane]:  # an idle lane has saved up nothing: it joins at the round's position
-            self._used[lane] = max(self._used[lane], self._round)
         self._waiting[lane].append(turn)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._hand_out())
@@ -101,6 +99,7 @@ class Rate:
 
     def _charge(self, lane: Lane) -> None:
         self._tokens -= 1
+        # A lane that was idle is served at once, and then counts from here: it has saved up one turn, not a hundred.
         self._round = max(self._round, self._used[lane])
         self._used[lane] = self._round + 1 / self._weight[lane]
 

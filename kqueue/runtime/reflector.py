@@ -87,7 +87,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """The initial events are coming in; `seen` are the keys that they have brought."""
+    """The initial events are coming in; `seen` are the keys that they have spoken of."""
 
     stream: Stream
     seen: set[ObjectKey]
@@ -387,13 +387,11 @@ class Reflector(Generic[T, V]):
         if (seen is None or key in seen) and self._is_old(key, version, event.type):
             self.counters.dropped += 1
             return
+        if seen is not None:
+            seen.add(key)
         if event.type is EventType.DELETED:
-            if seen is not None:
-                seen.discard(key)
             self._bury(key, version)
         else:
-            if seen is not None:
-                seen.add(key)
             self._put(key, version, event)
 
     def _is_old(self, key: ObjectKey, version: int, kind: EventType | None) -> bool:

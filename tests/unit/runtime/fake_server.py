@@ -167,11 +167,14 @@ class FakeServer:
         return await self._single(request, verb, shelf, parts[-1])
 
     def _list(self, request: web.Request) -> web.Response:
-        limit, token = int(request.query.get("limit", 0)), request.query.get("continue", "")
+        limit = int(request.query.get("limit", 0))
+        moment, _, token = request.query.get("continue", "").partition(":")
+        if token and int(moment) < self.forgotten:
+            return web.json_response(status(410, "Expired", "the continue token is too old"), status=410)
         items = sorted(self.objects.values(), key=lambda o: o["metadata"]["name"])
         start = int(token) if token else 0
         page = items[start : start + limit] if limit else items[start:]
-        more = str(start + limit) if limit and start + limit < len(items) else ""
+        more = f"{moment or self.version}:{start + limit}" if limit and start + limit < len(items) else ""
         meta = {"resourceVersion": str(self.version), **({"continue": more} if more else {})}
         return web.json_response({"kind": "ThingList", "metadata": meta, "items": page})
 

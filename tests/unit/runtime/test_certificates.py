@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.errors import ConfigError
@@ -106,7 +109,22 @@ def garbage(folder: Path) -> None:
     (folder / "tls.key").write_bytes(b"secret")
 
 
+def too_weak(folder: Path) -> None:
+    """A key so short that OpenSSL refuses it, though the files belong together."""
+    key = rsa.generate_private_key(65537, 1024)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weak")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    certificate = made.sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    form, secret = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "tls.crt").write_bytes(certificate.public_bytes(pem))
+    (folder / "tls.key").write_bytes(key.private_bytes(pem, form, secret))
+
+
 BREAKAGES = [
+    pytest.param(too_weak, "cannot be loaded", id="weak-key"),
     pytest.param(half_replaced, "replace both together", id="key-of-another"),
     pytest.param(emptied, "is not a PEM certificate", id="empty-certificate"),
     pytest.param(gone, "mount the TLS Secret", id="key-missing"),

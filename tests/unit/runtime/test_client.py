@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from kqueue import errors
 from kqueue.clock import FakeClock
@@ -15,7 +16,7 @@ from kqueue.runtime.client import Client, ClientSettings, PatchType, RequestReco
 from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.resources import LEASES, ResourceType
 from tests.unit.runtime.conftest import QUICK, Thing, eventually, running
-from tests.unit.runtime.fake_server import THINGS, FakeServer, answers, drops, hangs, html
+from tests.unit.runtime.fake_server import THINGS, FakeServer, answers, drops, hangs, html, status
 
 OpenClient = Callable[..., Client]
 
@@ -73,7 +74,7 @@ async def test_lists_follow_their_pages(client: Client, server: FakeServer) -> N
     assert len(found) == 1100
     assert found[0]["kind"] == "Thing"
     lists = [query for verb, _, query in server.requests if verb == "list"]
-    assert [q.get("continue", "") for q in lists] == ["", "500", "1000"]
+    assert [q.get("continue", "") for q in lists] == ["", "1200:500", "1200:1000"]
     assert all(q["labelSelector"] == "a=b" for q in lists)
 
 
@@ -244,6 +245,28 @@ async def test_a_rotated_token_is_read_again(server: FakeServer, open_client: Op
     await asyncio.gather(*(client.get_json(THINGS, "a", "ns") for _ in range(5)))
     stream = await client.open_watch(THINGS, params={"resourceVersion": "1"})
     stream.close()
+
+    assert token.reloads == 1
+
+
+async def test_a_late_refusal_of_the_old_token_does_not_read_again(server: FakeServer, open_client: OpenClient) -> None:
+    """A request that went out with the old token, and is refused after the new one is there, uses the new one."""
+    server.token = "new"
+    server.put("a", n=1)
+    token = _RotatingToken("old", "new")
+    client = open_client(credentials=token)
+    hold = asyncio.Event()
+
+    async def late(_: web.Request) -> web.StreamResponse:
+        await hold.wait()
+        return web.json_response(status(401, "Unauthorized"), status=401)
+
+    server.fail("get", late)
+    slow = asyncio.ensure_future(client.get_json(THINGS, "a", "ns"))
+    await eventually(lambda: len(server.requests) == 1)
+    await client.get_json(THINGS, "a", "ns")
+    hold.set()
+    await slow
 
     assert token.reloads == 1
 

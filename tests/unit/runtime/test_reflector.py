@@ -135,6 +135,22 @@ async def test_trouble_while_listing_heals(server: FakeServer, open_client: Open
         await agree(fine, server)
 
 
+async def test_an_expired_continue_token_begins_the_list_anew(client: Client, server: FakeServer) -> None:
+    """When the list's moment was compacted away between two pages, the token is dropped and all is read again."""
+    for i in range(6):
+        server.put(f"t{i}", n=i)
+    reflector = make_reflector(client, PAGED)
+    await reflector.step()
+    await reflector.step()
+
+    server.remove("t0")
+    server.forget()
+    async with running(reflector.run()):
+        await agree(reflector, server)
+
+    assert reflector.counters.syncs == 2
+
+
 WATCH_FAULTS = [
     *LIST_FAULTS[:-1],
     pytest.param(stream_of(), id="closed-at-once"),
@@ -254,14 +270,16 @@ async def test_a_server_restored_from_a_backup_is_believed(
         pytest.param([("MODIFIED", 99, 9)], ("a", 1), id="versions-compare-as-numbers"),
     ],
 )
+@pytest.mark.parametrize("initial", [pytest.param(True, id="initial"), pytest.param(False, id="later")])
 async def test_old_events_change_nothing(
-    client: Client, server: FakeServer, lines: list[tuple[str, int, int]], want: View | None
+    client: Client, server: FakeServer, lines: list[tuple[str, int, int]], want: View | None, initial: bool
 ) -> None:
-    """Duplicated and reordered events cannot take the store back in time."""
+    """Duplicated and reordered events cannot take the store back in time, neither the initial ones nor later ones."""
     server.put("a", n=1)
+    events = [event_line(kind, "a", version, n=n) for kind, version, n in lines]
+    end = bookmark(101, end=True)
     server.fail("watch", stream_of(
-        event_line("ADDED", "a", 101, n=1), bookmark(101, end=True),
-        *(event_line(kind, "a", version, n=n) for kind, version, n in lines),
+        event_line("ADDED", "a", 101, n=1), *([*events, end] if initial else [end, *events]),
         event_line("ADDED", "end", 200, n=0), then="hang"))  # fmt: skip
     reflector = make_reflector(client)
 

@@ -1,0 +1,22 @@
+"""config/crd is what the models say, and small."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kqueue.api.model import Resource
+from kqueue.api.schema import KINDS, crd
+from tools.crds import FOLDER, files
+
+
+def test_the_files_are_what_the_models_say() -> None:
+    """`make crds` would write nothing."""
+    assert {p.name: p.read_text() for p in FOLDER.glob("*.yaml")} == files()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_crd_fits_into_a_plain_kubectl_apply(kind: type[Resource]) -> None:
+    """kubectl keeps the whole object in an annotation of at most 256 KiB."""
+    assert len(json.dumps(crd(kind))) < 256 * 1024

@@ -83,7 +83,8 @@ class FakeClock:
         return self._sleepers[0][0] - self._elapsed if self._sleepers else None
 
     async def advance(self, seconds: float, *, turns: int = 20) -> None:
-        """Move time on by `seconds`; after each wake-up the loop gets `turns` turns."""
+        """Move time on by `seconds`; before it moves and after each wake-up the loop gets `turns` turns."""
+        await _turn(turns)  # a task that was just made goes to sleep now, not after the time has passed
         target = self._elapsed + seconds
         while True:
             wait = self.next_wake()

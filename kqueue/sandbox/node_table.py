@@ -189,7 +189,7 @@ class NodeTable:
                 causes[cause] = causes.get(cause, 0) + 1
         missed = len(self._nodes) - selected
         unmatched = {"node(s) didn't match Pod's node affinity/selector": missed} if missed else {}
-        return _Eligible(np.array(sorted(rows), dtype=np.intp), tuple({**unmatched, **causes}.items()))
+        return _Eligible(np.array(sorted(rows), dtype=np.intp), (*unmatched.items(), *sorted(causes.items())))
 
     def _take_row(self, name: str) -> int:
         if self._unused:

@@ -183,7 +183,11 @@ async def test_pods_of_a_vanished_node_are_removed() -> None:
     ("tolerations", "gone_after"),
     [
         pytest.param([], 0, id="not-tolerated-goes-at-once"),
-        pytest.param([{"key": "spot", "operator": "Exists", "tolerationSeconds": 60}], 60, id="tolerated-for-a-time"),
+        pytest.param(
+            [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}],
+            60,
+            id="tolerated-for-a-time",
+        ),
         pytest.param([{"key": "spot", "operator": "Exists"}], None, id="tolerated-for-ever"),
     ],
 )

@@ -167,8 +167,8 @@ def test_a_misfit_counts_nodes_by_cause() -> None:
     found = table.find(PodFit.of(make_pod(gpus=4, nodeSelector={"zone": "a"})))
     assert isinstance(found, NoFit)
     assert found.message() == (
-        "0/4 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were unschedulable, "
-        "1 node(s) had untolerated taint {spot: x}, 1 Insufficient nvidia.com/gpu."
+        "0/4 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
+        "1 node(s) had untolerated taint {spot: x}, 1 node(s) were unschedulable, 1 Insufficient nvidia.com/gpu."
     )
 
 

@@ -29,16 +29,20 @@ def nanos(text: str) -> int:
     number, suffix = int(match[2] + fraction), match[4]
     scale = _NANO
     if suffix in _BINARY:
-        scale *= 1024 ** _BINARY[suffix]
+        scale <<= 10 * _BINARY[suffix]
         exponent = 0
     else:
         exponent = _DECIMAL[suffix] if suffix in _DECIMAL else int(suffix[1:])
     exponent -= len(fraction)
     if exponent >= 0:
-        value = number * scale * 10**exponent
+        value = number * scale * _ten_to(exponent)
     else:
-        value = -(-number * scale // 10**-exponent)
+        value = -(-number * scale // _ten_to(-exponent))
     return -value if match[1] == "-" else value
+
+
+def _ten_to(power: int) -> int:
+    return int("1" + "0" * power)
 
 
 @lru_cache(maxsize=1 << 14)

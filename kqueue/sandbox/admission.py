@@ -1,0 +1,396 @@
+"""Calls of admission webhooks, as Mutating- and ValidatingWebhookConfigurations ask for them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import jsonpatch
+
+from kqueue.errors import ApiError
+from kqueue.sandbox import expression, failure, selectors
+from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.metadata import new_uid
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.store import copied
+
+if TYPE_CHECKING:
+    from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+
+GROUP = "admissionregistration.k8s.io"
+MUTATING = Resource(GROUP, "v1", "mutatingwebhookconfigurations")
+VALIDATING = Resource(GROUP, "v1", "validatingwebhookconfigurations")
+SERVICES = Resource("", "v1", "services")
+ENDPOINTS = Resource("", "v1", "endpoints")
+NAMESPACES = Resource("", "v1", "namespaces")
+LARGEST_ANSWER = 8 * 1024 * 1024
+
+Address = tuple[str, int]
+Resolver = Callable[[str, str, int], Address | None]
+"""From a Service's namespace, name and port to where it listens; None when it is not known."""
+
+
+class Operation(StrEnum):
+    """What is done to the object."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class CallError(Exception):
+    """A webhook could not be asked, or its answer makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One webhook of one configuration, ready to be matched."""
+
+    name: str
+    spec: Object
+    namespaces: selectors.LabelSelector
+    objects: selectors.LabelSelector
+    conditions: tuple[Callable[[expression.Scope], bool], ...]
+    tls: ssl.SSLContext
+    url: str
+    service: Object | None
+
+    @property
+    def ignores_failure(self) -> bool:
+        """Whether a call that fails is as if it had not been made."""
+        return bool(self.spec["failurePolicy"] == "Ignore")
+
+    def has_rule(self, kind: Kind, operation: Operation, subresource: str) -> bool:
+        """Whether one of its rules names the kind, the operation and the scope."""
+        path = f"{kind.resource.plural}/{subresource}" if subresource else kind.resource.plural
+        return any(_rule_holds(rule, kind, operation, path) for rule in self.spec.get("rules") or ())
+
+
+def _rule_holds(rule: Object, kind: Kind, operation: Operation, path: str) -> bool:
+    def lists(key: str, value: str) -> bool:
+        return "*" in rule[key] or value in rule[key]
+
+    plural, _, subresource = path.partition("/")
+    shapes = {path, "*/*", f"{plural}/*", f"*/{subresource}" if subresource else "*"}
+    return (
+        lists("operations", operation)
+        and lists("apiGroups", kind.resource.group)
+        and lists("apiVersions", kind.resource.version)
+        and not shapes.isdisjoint(rule["resources"])
+        and rule["scope"] in ("*", "Namespaced" if kind.namespaced else "Cluster")
+    )
+
+
+class Admission:
+    """All webhooks that are registered now.
+
+    Args:
+        api: where the configurations, services and namespaces are.
+    """
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+        self._hooks: dict[Resource, list[Hook]] = {MUTATING: [], VALIDATING: []}
+        self._session: aiohttp.ClientSession | None = None
+        self.resolve: Resolver = self._from_endpoints
+        """How a Service's address is found; by its Endpoints unless somebody puts another way here."""
+        api.listen(self._on_change)
+
+    def _on_change(self, kind: Kind, _: object) -> None:
+        if kind.resource in self._hooks:
+            configurations = self._api.every(kind.resource)
+            self._hooks[kind.resource] = [
+                _hook(webhook) for each in configurations for webhook in each.get("webhooks") or ()
+            ]
+
+    def _from_endpoints(self, namespace: str, name: str, port: int) -> Address | None:
+        endpoints = self._api.find(ENDPOINTS, name, namespace)
+        for subset in (endpoints or {}).get("subsets") or ():
+            for address in subset.get("addresses") or ():
+                ports = subset.get("ports") or [{"port": port}]
+                return str(address["ip"]), int(ports[0]["port"])
+        return None
+
+    def calls(
+        self,
+        kind: Kind,
+        operation: Operation,
+        subresource: str,
+        new: Object | None,
+        old: Object | None,
+        options: WriteOptions,
+    ) -> Call | None:
+        """The webhooks that have a rule for this write; None when there is none, which is the usual case."""
+        if kind.resource.group == GROUP:
+            return None  # nobody shall lock everybody out
+        mutating = [h for h in self._hooks[MUTATING] if h.has_rule(kind, operation, subresource)]
+        validating = [h for h in self._hooks[VALIDATING] if h.has_rule(kind, operation, subresource)]
+        if not mutating and not validating:
+            return None
+        return Call(self, kind, operation, subresource, new, old, options, mutating, validating)
+
+    def namespace_labels(self, kind: Kind, obj: Object) -> dict[str, str] | None:
+        """Labels of the object's namespace, for a namespace its own; None for objects that have none."""
+        if kind.kind == "Namespace":
+            return obj["metadata"].get("labels") or {}
+        if not kind.namespaced:
+            return None
+        namespace = self._api.find(NAMESPACES, obj["metadata"].get("namespace", ""))
+        return ((namespace or {}).get("metadata") or {}).get("labels") or {}
+
+    def review_uid(self) -> str:
+        """An identity for one question."""
+        return new_uid(self._api.chance)
+
+    async def post(self, hook: Hook, review: Object) -> Object:
+        """One question and its answer.  Raises CallError."""
+        url, name = self._address(hook)
+        timeout = aiohttp.ClientTimeout(total=hook.spec["timeoutSeconds"])
+        body = json.dumps(review).encode()
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        try:
+            async with self._open().post(
+                url,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                ssl=hook.tls,
+                server_hostname=name,
+                allow_redirects=False,
+            ) as answer:
+                text = await answer.content.read(LARGEST_ANSWER)
+                if answer.status != 200:
+                    raise CallError(f'Post "{hook.url}": the server answered {answer.status}: {text[:200]!r}')
+        except TimeoutError as error:
+            raise CallError(
+                f'Post "{hook.url}": context deadline exceeded after {hook.spec["timeoutSeconds"]} s'
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise CallError(f'Post "{hook.url}": {error}') from error
+        return _response(text, review["request"]["uid"])
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close connections to webhooks."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _address(self, hook: Hook) -> tuple[str, str | None]:
+        """Where to connect, and the name that the certificate must carry (None: the URL's)."""
+        service = hook.service
+        if service is None:
+            return hook.url, None
+        namespace, name, port = service["namespace"], service["name"], service["port"]
+        address = self.resolve(namespace, name, port)
+        if address is None:
+            present = self._api.find(SERVICES, name, namespace)
+            why = "no endpoints available for service" if present else "service not found:"
+            raise CallError(f'Post "{hook.url}": {why} "{name}" in namespace "{namespace}"')
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        path = service.get("path", "/")
+        return f"https://{host}:{address[1]}{path}", f"{name}.{namespace}.svc"
+
+
+def _hook(spec: Object) -> Hook:
+    client = spec["clientConfig"]
+    service = client.get("service")
+    if service is None:
+        url = client["url"]
+    else:
+        url = f"https://{service['name']}.{service['namespace']}.svc:{service['port']}{service.get('path', '/')}"
+    return Hook(
+        name=spec["name"],
+        spec=spec,
+        namespaces=selectors.from_object(spec["namespaceSelector"]),
+        objects=selectors.from_object(spec["objectSelector"]),
+        conditions=tuple(expression.compiled(c["expression"]) for c in spec.get("matchConditions") or ()),
+        tls=_tls(client.get("caBundle", "")),
+        url=url,
+        service=service,
+    )
+
+
+def _tls(bundle: str) -> ssl.SSLContext:
+    pem = base64.b64decode(bundle).decode("ascii", "replace")
+    try:
+        return ssl.create_default_context(cadata=pem) if pem.strip() else ssl.create_default_context()
+    except ssl.SSLError:
+        return ssl.create_default_context()  # the call will fail to verify, and say so
+
+
+def _response(text: bytes, uid: str) -> Object:
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise CallError(f"the answer is not JSON: {text[:100]!r}") from error
+    response = answer.get("response") if isinstance(answer, dict) else None
+    if not isinstance(response, dict) or answer.get("kind") != "AdmissionReview":
+        raise CallError("the answer is not an AdmissionReview with a response")
+    if answer.get("apiVersion") != "admission.k8s.io/v1":
+        raise CallError(f"expected response.apiVersion=admission.k8s.io/v1, got {answer.get('apiVersion')}")
+    if response.get("uid") != uid:
+        raise CallError(f'expected response.uid="{uid}", got "{response.get("uid")}"')
+    if not isinstance(response.get("allowed"), bool):
+        raise CallError("the response does not say whether the request is allowed")
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """All webhooks of one write.  Selectors and conditions are looked at when each one's turn comes."""
+
+    admission: Admission
+    kind: Kind
+    operation: Operation
+    subresource: str
+    new: Object | None
+    old: Object | None
+    options: WriteOptions
+    mutating: list[Hook]
+    validating: list[Hook]
+
+    async def mutate(self, obj: Object) -> Object:
+        """`obj` as the mutating webhooks want it, asked one after the other; `obj` itself if none changes it.
+
+        A webhook with `reinvocationPolicy: IfNeeded` is asked once more when a later one changed the object.
+
+        Raises:
+            ForbiddenError and others of the tree: a webhook refused, or failed and its policy is Fail.
+        """
+        current = obj
+        again: list[Hook] = []
+        for index, hook in enumerate(self.mutating):
+            after = await self._mutated(hook, current)
+            if after is not current:
+                earlier = self.mutating[:index]
+                again += [h for h in earlier if h.spec["reinvocationPolicy"] == "IfNeeded" and h not in again]
+            current = after
+        for hook in again:
+            current = await self._mutated(hook, current)
+        return current
+
+    async def _mutated(self, hook: Hook, current: Object) -> Object:
+        response = await self._ask(hook, current)
+        if response is None or not response.get("patch"):
+            return current
+        try:
+            if response.get("patchType") != "JSONPatch":
+                raise CallError(f"the patch type {response.get('patchType')!r} is not JSONPatch")
+            operations = json.loads(base64.b64decode(response["patch"], validate=True))
+            changed: Object = jsonpatch.JsonPatch(operations).apply(copied(current), in_place=True)
+            if not isinstance(changed, dict) or not isinstance(changed.get("metadata"), dict):
+                raise CallError("the patch leaves no object")
+        except (CallError, ValueError, TypeError, KeyError, jsonpatch.JsonPatchException,
+                jsonpatch.JsonPointerException) as error:  # fmt: skip
+            problem = error if isinstance(error, CallError) else CallError(f"its patch cannot be applied: {error}")
+            self._failed(hook, problem)
+            return current
+        return current if changed == current else changed
+
+    async def validate(self, obj: Object) -> None:
+        """Ask all validating webhooks at once.  Raises as `mutate` does; the first in order wins."""
+        if not self.validating:
+            return
+        outcomes = await asyncio.gather(*(self._ask(hook, obj) for hook in self.validating), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _ask(self, hook: Hook, obj: Object) -> Object | None:
+        """The webhook's response when it allows; None when it is not concerned or its failure is ignored."""
+        try:
+            if not self._concerns(hook, obj):
+                return None
+            if self.options.dry_run and hook.spec["sideEffects"] not in ("None", "NoneOnDryRun"):
+                raise failure.bad_request(f'admission webhook "{hook.name}" does not support dry run')
+            response = await self.admission.post(hook, self._review(obj))
+        except (CallError, expression.ExpressionError) as error:
+            self._failed(hook, error)
+            return None
+        for warning in response.get("warnings") or ():
+            self.options.warnings.append(str(warning))
+        if not response["allowed"]:
+            raise _denied(hook, response.get("status") or {})
+        return response
+
+    def _failed(self, hook: Hook, error: Exception) -> None:
+        if not hook.ignores_failure:
+            raise failure.internal(f'failed calling webhook "{hook.name}": failed to call webhook: {error}') from error
+
+    def _concerns(self, hook: Hook, obj: Object) -> bool:
+        """Whether selectors and conditions choose this write.  Raises ExpressionError."""
+        either = [each for each in (obj, self.old) if each is not None]
+        labels = self.admission.namespace_labels(self.kind, either[0])
+        if labels is not None and not hook.namespaces.selects(labels):
+            return False
+        if not any(hook.objects.selects(each["metadata"].get("labels")) for each in either):
+            return False
+        return not hook.conditions or self._conditions_hold(hook, obj)
+
+    def _conditions_hold(self, hook: Hook, obj: Object) -> bool:
+        deleting = self.operation is Operation.DELETE
+        scope: expression.Scope = {
+            "object": None if deleting else obj,
+            "oldObject": self.old,
+            "request": self._request(obj),
+        }
+        problem: expression.ExpressionError | None = None
+        for condition in hook.conditions:
+            try:
+                if not condition(scope):
+                    return False
+            except expression.ExpressionError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return True
+
+    def _review(self, obj: Object) -> Object:
+        request = self._request(obj) | {"uid": self.admission.review_uid()}
+        request["object"] = None if self.operation is Operation.DELETE else obj
+        request["oldObject"] = self.old
+        return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+    def _request(self, obj: Object) -> Object:
+        resource = self.kind.resource
+        kind = {"group": resource.group, "version": resource.version, "kind": self.kind.kind}
+        path = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+        out: Object = {
+            "kind": kind,
+            "resource": path,
+            "requestKind": kind,
+            "requestResource": path,
+            "name": obj["metadata"].get("name", ""),
+            "operation": str(self.operation),
+            "userInfo": {"username": self.options.user, "groups": ["system:masters", "system:authenticated"]},
+            "dryRun": self.options.dry_run,
+            "options": {"kind": f"{self.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"},
+        }
+        if self.kind.namespaced:
+            out["namespace"] = obj["metadata"].get("namespace", "")
+        elif self.kind.kind == "Namespace":
+            out["namespace"] = out["name"]
+        if self.subresource:
+            out["subResource"] = out["requestSubResource"] = self.subresource
+        return out
+
+
+def _denied(hook: Hook, status: dict[str, Any]) -> ApiError:
+    message = status.get("message") or status.get("reason") or ""
+    text = f'admission webhook "{hook.name}" denied the request'
+    text += f": {message}" if message else " without explanation"
+    return failure.by_status(int(status.get("code") or 403), str(status.get("reason") or "Forbidden"), text)

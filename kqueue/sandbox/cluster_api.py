@@ -1,0 +1,660 @@
+"""The API server without its wire: every verb, with locking, defaults, admission and rules.
+
+The HTTP front and the simulated controllers call the same methods, so they pass the same checks.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+from kqueue.clock import Clock, SystemClock
+from kqueue.errors import ConflictError
+from kqueue.sandbox import applying, crd, decoding, failure, metadata, patching, subresources
+from kqueue.sandbox.admission import Admission, Call, Operation
+from kqueue.sandbox.api import APPLY_PATCH, MERGE_PATCH, NAMESPACES, STRATEGIC_PATCH, EventType, Object, Resource
+from kqueue.sandbox.builtin import BUILTIN_KINDS
+from kqueue.sandbox.crd import CRDS
+from kqueue.sandbox.decoding import Validation
+from kqueue.sandbox.failure import Cause
+from kqueue.sandbox.registry import Kind, Registry
+from kqueue.sandbox.store import Change, Record, Store, Versions, copied
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+ATTEMPTS = 8
+"""How often a write without a version starts again when others write in between; names that generateName tries."""
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+
+@dataclass(slots=True, kw_only=True)
+class WriteOptions:
+    """How a write is to be done.  `warnings` is filled for the one who asked."""
+
+    manager: str = "sandbox"
+    dry_run: bool = False
+    force: bool = False
+    validation: Validation = "Ignore"
+    user: str = "system:sandbox"
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preconditions:
+    """What must hold of an object for its deletion; None asks nothing."""
+
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The outcome of a deletion: the last state, and whether the object is gone or only marked."""
+
+    obj: Object
+    gone: bool
+
+
+class ClusterApi:
+    """An in-memory cluster's objects behind the verbs of `api.Api`.
+
+    Args:
+        clock: where creation and deletion times come from.
+        chance: the source of uids and generated names; seed it for runs that repeat.
+        log_length: changes per kind that are kept for watchers who come back.
+    """
+
+    def __init__(
+        self, clock: Clock | None = None, *, chance: random.Random | None = None, log_length: int | None = None
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.chance = chance or random.Random()
+        self.registry = Registry(BUILTIN_KINDS)
+        self.versions = Versions()
+        self.stopped = False
+        self._log_length = log_length
+        self._stores: dict[str, Store] = {}
+        self._listeners: list[Callable[[Kind, Change], None]] = []
+        self.admission = Admission(self)
+        self.listen(self._on_definition)
+        self._plant()
+
+    def _on_definition(self, kind: Kind, change: Change) -> None:
+        """Serve what a CustomResourceDefinition says, from its creation to its end."""
+        if kind.resource != CRDS or change.record is None:
+            return
+        before = crd.kinds_of(change.old.obj) if change.old is not None else []
+        after = [] if change.type == "DELETED" else crd.kinds_of(change.record.obj)
+        for each in before:
+            self.registry.remove(each.resource)
+        for each in after:
+            self.registry.add(each)
+        if change.type == "DELETED" and before:
+            self.drop_store(before[0].storage)
+
+    def _plant(self) -> None:
+        """The objects that every cluster is born with."""
+        for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
+            self._put(self.kind(NAMESPACES), subresources.born_namespace(name, self))
+        for resource, obj in subresources.born_objects(self):
+            self._put(self.kind(resource), obj)
+
+    # --- what the rules may ask -------------------------------------------------------------------------------------
+
+    def now_text(self) -> str:
+        """The present second, as objects carry it."""
+        return metadata.timestamp(self.clock.now())
+
+    def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+        """A stored object, or None."""
+        kind = self.registry.find(resource)
+        record = None if kind is None else self.store(kind).get(namespace, name)
+        return None if record is None or kind is None else kind.shown(record.obj)
+
+    def every(self, resource: Resource, namespace: str | None = None) -> list[Object]:
+        """All objects of a kind, empty when the kind is not served."""
+        kind = self.registry.find(resource)
+        return [] if kind is None else [kind.shown(r.obj) for r in self.store(kind).records(namespace)]
+
+    def kind(self, resource: Resource) -> Kind:
+        """The kind served at `resource`.  Raises NotFoundError."""
+        kind = self.registry.find(resource)
+        if kind is None:
+            raise failure.unknown_path()
+        return kind
+
+    def store(self, kind: Kind) -> Store:
+        """Where the objects of `kind` are."""
+        store = self._stores.get(kind.storage)
+        if store is None:
+            store = (
+                Store(self.versions) if self._log_length is None else Store(self.versions, log_length=self._log_length)
+            )
+            self._stores[kind.storage] = store
+        return store
+
+    def drop_store(self, storage: str) -> None:
+        """Forget all objects of a kind that is no longer served."""
+        if (store := self._stores.pop(storage, None)) is not None:
+            store.wake()
+
+    def listen(self, listener: Callable[[Kind, Change], None]) -> None:
+        """Call `listener` after every stored change, at once and in order.  It must not write in the call."""
+        self._listeners.append(listener)
+
+    def stop(self) -> None:
+        """End all watches.  Objects stay readable."""
+        self.stopped = True
+        for store in self._stores.values():
+            store.wake()
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def record(self, kind: Kind, name: str, namespace: str | None) -> Record:
+        """The stored record.  Raises NotFoundError."""
+        found = self.store(kind).get((namespace or "") if kind.namespaced else "", name)
+        if found is None:
+            raise failure.not_found(kind.resource, name)
+        return found
+
+    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+        """The stored object.  Raises NotFoundError."""
+        kind = self.kind(resource)
+        return kind.shown(self.record(kind, name, namespace).obj)
+
+    def list(
+        self, resource: Resource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        """All objects, or those of a namespace, or those that carry all of `labels`; in key order."""
+        kind = self.kind(resource)
+        records = self.store(kind).records(namespace)
+        wanted = (labels or {}).items()
+        return [
+            kind.shown(record.obj)
+            for record in records
+            if not wanted or wanted <= (record.obj["metadata"].get("labels") or {}).items()
+        ]
+
+    async def watch(self, resource: Resource) -> AsyncIterator[tuple[EventType, Object]]:
+        """All present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
+        kind = self.kind(resource)
+        store = self.store(kind)
+        cursor = store.tail
+        for record in list(store.records()):
+            yield "ADDED", kind.shown(record.obj)
+        while not self.stopped:
+            while cursor.next is not None:
+                cursor = cursor.next
+                assert cursor.record is not None
+                yield cursor.type, kind.shown(cursor.record.obj)
+            if self.stopped or self._stores.get(kind.storage) is not store:
+                return
+            future = store.changed()
+            try:
+                await future
+            finally:
+                store.forget_waiting(future)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    async def create(
+        self, resource: Resource, obj: Object, *, namespace: str | None = None, options: WriteOptions | None = None
+    ) -> Object:
+        """Admission, defaulting, validation, then store.
+
+        A resource such as `Resource("", "v1", "pods/binding")` creates through the subresource of that name.
+
+        Raises:
+            AlreadyExistsError, InvalidError, ForbiddenError, and NotFoundError for an unknown kind or namespace.
+        """
+        options = options or WriteOptions()
+        if "/" in resource.plural:
+            plural, _, name = resource.plural.partition("/")
+            main = self.kind(Resource(resource.group, resource.version, plural))
+            target = str((obj.get("metadata") or {}).get("name", ""))
+            return await subresources.create(self, main, target, namespace, name, copied(obj), options)
+        return await self.create_owned(self.kind(resource), copied(obj), namespace, options)
+
+    async def create_owned(
+        self,
+        kind: Kind,
+        obj: Object,
+        namespace: str | None,
+        options: WriteOptions,
+        *,
+        managed: Sequence[Object] = (),
+    ) -> Object:
+        """`create` of an object that nobody else holds."""
+        new = self._decode(kind, obj, options)
+        space = metadata.settle_namespace(kind, new["metadata"], namespace)
+        self._check_namespace(kind, new, space)
+        metadata.begin(kind, new["metadata"], now=self.now_text(), chance=self.chance)
+        if managed:
+            new["metadata"]["managedFields"] = list(managed)
+        kind.strategy.admit(new, self)
+        call = self.admission.calls(kind, Operation.CREATE, "", new, None, options)
+        if call is not None:
+            new = await self._mutated(kind, call, new, options)
+        self._name(kind, new, space)
+        kind.strategy.prepare_create(new, self)
+        self._reject(kind, new, self._causes(kind, new))
+        if call is not None:
+            await call.validate(new)
+        name = new["metadata"]["name"]
+        if self.store(kind).get(space, name) is not None:
+            raise failure.already_exists(kind.resource, name)
+        self._check_namespace(kind, new, space)
+        if options.dry_run:
+            return kind.shown(new)
+        return kind.shown(self._put(kind, new).obj)
+
+    async def update(
+        self,
+        resource: Resource,
+        obj: Object,
+        *,
+        subresource: str | None = None,
+        namespace: str | None = None,
+        options: WriteOptions | None = None,
+    ) -> Object:
+        """Replace, under the optimistic lock of `obj`'s resourceVersion.
+
+        Raises:
+            ConflictError, NotFoundError, InvalidError, ForbiddenError.
+        """
+        options = options or WriteOptions()
+        kind = self.kind(resource)
+        sent = self._decode(kind, copied(obj), options)
+        name = str(sent["metadata"].get("name", ""))
+        space = metadata.settle_namespace(kind, sent["metadata"], namespace)
+        if not kind.unconditional_update and not sent["metadata"].get("resourceVersion"):
+            problem = failure.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise failure.invalid_object(kind.resource.group, kind.kind, name, [problem])
+        return await self.rewrite(kind, name, space, lambda _: copied(sent), subresource or "", options)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        content_type: str = MERGE_PATCH,
+        options: WriteOptions | None = None,
+    ) -> Object:
+        """Patch in the given format; a resourceVersion inside the patch is an optimistic lock.
+
+        Server-side apply (`APPLY_PATCH`) creates the object when it is not there.
+        """
+        options = options or WriteOptions()
+        kind = self.kind(resource)
+        if content_type == APPLY_PATCH:
+            return await self._apply(kind, name, namespace, patch, subresource or "", options)
+        change = _patcher(kind, patch, content_type)
+        return await self.rewrite(
+            kind,
+            name,
+            namespace or "",
+            lambda old: self._decode(kind, change(old), options),
+            subresource or "",
+            options,
+        )
+
+    async def _apply(
+        self, kind: Kind, name: str, namespace: str | None, wanted: Any, subresource: str, options: WriteOptions
+    ) -> Object:
+        if not isinstance(wanted, dict):
+            raise failure.bad_request("an apply patch must be an object")
+        wanted = copied(wanted)
+        metadata.settle_kind(kind, wanted)
+        metadata.settle_name(wanted["metadata"], name)
+        space = metadata.settle_namespace(kind, wanted["metadata"], namespace)
+        decoding.check(kind, wanted, options.validation, options.warnings)
+        request = applying.Apply(wanted, options.manager, options.force, subresource, self.now_text)
+        for _ in range(ATTEMPTS):
+            if self.store(kind).get(space, name) is not None:
+                return await self.rewrite(
+                    kind, name, space, lambda old: self._decode(kind, request.onto(kind, old), options), subresource,
+                    options, applied=True,
+                )  # fmt: skip
+            if subresource:
+                raise failure.not_found(kind.resource, name)
+            if wanted["metadata"].get("uid") or wanted["metadata"].get("resourceVersion"):
+                raise failure.conflict(
+                    kind.resource,
+                    name,
+                    "uid mismatch: the provided object specified uid or version, and no existing object was found",
+                )
+            try:
+                return await self._apply_new(kind, request, space, options)
+            except failure.ObjectExistsError:
+                continue  # created meanwhile: apply onto it
+        raise failure.conflict(kind.resource, name)
+
+    async def _apply_new(self, kind: Kind, request: applying.Apply, space: str, options: WriteOptions) -> Object:
+        managed = request.first_entry(kind)
+        return await self.create_owned(kind, copied(request.wanted), space or None, options, managed=managed)
+
+    async def rewrite(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str,
+        make: Callable[[Object], Object],
+        subresource: str,
+        options: WriteOptions,
+        *,
+        applied: bool = False,
+    ) -> Object:
+        """Store what `make` makes of the present object (in the served version), which it must not change.
+
+        Without a resourceVersion in the result, the write starts again when somebody wrote while webhooks were asked.
+        """
+        store = self.store(kind)
+        for _ in range(ATTEMPTS):
+            record = self.record(kind, name, namespace)
+            old = kind.shown(record.obj)
+            new = make(old)
+            locked = self._check_lock(kind, new, old)
+            new = self._settled(kind, new, old, subresource)
+            if not applied:
+                applying.track_update(kind, new, old, options.manager, subresource, self.now_text)
+            call = self.admission.calls(kind, Operation.UPDATE, subresource, new, old, options)
+            if call is not None:
+                new = self._settled(kind, await self._mutated(kind, call, new, options), old, subresource)
+            self._reject(kind, new, self._update_causes(kind, new, old, subresource))
+            if call is not None:
+                await call.validate(new)
+            if store.get(namespace if kind.namespaced else "", name) is not record:
+                if locked:
+                    raise failure.conflict(kind.resource, name)
+                continue
+            return self._commit(kind, new, old, record, options)
+        raise failure.conflict(kind.resource, name)
+
+    def _commit(self, kind: Kind, new: Object, old: Object, record: Record, options: WriteOptions) -> Object:
+        if applying.same(new, old):
+            return old
+        if options.dry_run:
+            return new
+        if _may_go(kind, new):
+            return kind.shown(self._remove(kind, new).obj)
+        return kind.shown(self._put(kind, new).obj)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        propagation: Propagation | None = "Background",
+        grace_period_seconds: int | None = None,
+    ) -> Object:
+        """Delete, or mark for deletion while finalizers or a grace period hold it."""
+        kind = self.kind(resource)
+        done = await self.delete_owned(
+            kind, name, namespace or "", propagation=propagation, grace_period_seconds=grace_period_seconds
+        )
+        return done.obj
+
+    async def delete_owned(
+        self,
+        kind: Kind,
+        name: str,
+        namespace: str,
+        *,
+        propagation: Propagation | None = None,
+        grace_period_seconds: int | None = None,
+        preconditions: Preconditions | None = None,
+        options: WriteOptions | None = None,
+    ) -> Deleted:
+        """`delete` with everything that a client can say; propagation None leaves the choice to the kind."""
+        options = options or WriteOptions()
+        for _ in range(ATTEMPTS):
+            record = self.record(kind, name, namespace)
+            old = kind.shown(record.obj)
+            _check_preconditions(kind, old, preconditions)
+            subresources.check_deletable(kind, old)
+            call = self.admission.calls(kind, Operation.DELETE, "", None, old, options)
+            if call is not None:
+                await call.mutate(old)
+                await call.validate(old)
+                if self.store(kind).get(record.namespace, name) is not record:
+                    continue
+            return self._delete_now(kind, old, propagation, grace_period_seconds, options)
+        raise failure.conflict(kind.resource, name)
+
+    def _delete_now(
+        self, kind: Kind, old: Object, propagation: Propagation | None, grace: int | None, options: WriteOptions
+    ) -> Deleted:
+        seconds = self._grace(kind, old, grace)
+        if propagation is None and kind.orphans_by_default:
+            propagation = "Orphan"
+        new = _marked(kind, old, propagation, seconds, self.clock.now() + timedelta(seconds=seconds))
+        if _may_go(kind, new):
+            if options.dry_run:
+                return Deleted(new, gone=True)
+            return Deleted(kind.shown(self._remove(kind, new).obj), gone=True)
+        if applying.same(new, old):
+            return Deleted(old, gone=False)
+        if options.dry_run:
+            return Deleted(new, gone=False)
+        return Deleted(kind.shown(self._put(kind, new).obj), gone=False)
+
+    def _grace(self, kind: Kind, old: Object, asked: int | None) -> int:
+        allowed = kind.strategy.grace_period(old)
+        if allowed <= 0:
+            return 0
+        return allowed if asked is None else max(0, asked)
+
+    # --- the steps --------------------------------------------------------------------------------------------------
+
+    def _decode(self, kind: Kind, obj: Object, options: WriteOptions) -> Object:
+        """Check the types of what a client sent, drop or refuse what the kind does not have, fill defaults."""
+        metadata.settle_kind(kind, obj)
+        decoding.check(kind, obj, options.validation, options.warnings)
+        if kind.custom is not None:
+            kind.custom.default(obj)
+        kind.strategy.default(obj)
+        return obj
+
+    async def _mutated(self, kind: Kind, call: Call, new: Object, options: WriteOptions) -> Object:
+        """`new` as the webhooks want it, decoded again if they changed anything."""
+        after = await call.mutate(new)
+        return new if after is new else self._decode(kind, after, options)
+
+    def _name(self, kind: Kind, new: Object, space: str) -> None:
+        meta = new["metadata"]
+        if meta.get("name") or not meta.get("generateName"):
+            return
+        store = self.store(kind)
+        for _ in range(ATTEMPTS):
+            meta["name"] = metadata.generated_name(str(meta["generateName"]), self.chance)
+            if store.get(space, meta["name"]) is None:
+                return
+
+    def _check_namespace(self, kind: Kind, new: Object, space: str) -> None:
+        if not kind.namespaced:
+            return
+        namespace = self.find(NAMESPACES, space)
+        if namespace is None:
+            raise failure.not_found(NAMESPACES, space)
+        if namespace["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {space} because it is being terminated"
+            cause = Cause("NamespaceTerminating", "metadata.namespace", f"namespace {space} is being terminated")
+            raise failure.forbidden(kind.resource, str(new["metadata"].get("name", "")), why, (cause,))
+
+    def _causes(self, kind: Kind, new: Object) -> builtins.list[Cause]:
+        found = metadata.causes(kind, new["metadata"])
+        if kind.custom is not None:
+            found += kind.custom.causes(new)
+        return found + kind.strategy.validate(new)
+
+    def _update_causes(self, kind: Kind, new: Object, old: Object, subresource: str) -> builtins.list[Cause]:
+        found = metadata.update_causes(new["metadata"], old["metadata"])
+        if new["metadata"] != old["metadata"]:
+            found += metadata.causes(kind, new["metadata"])
+        if kind.custom is not None:
+            found += kind.custom.causes(new)
+        if subresource == "status":
+            return found + kind.strategy.validate_status(new, old)
+        if subresource:
+            return found
+        step = kind.strategy.validate_update(new, old)
+        return found + step + [each for each in kind.strategy.validate(new) if each not in step]
+
+    def _reject(self, kind: Kind, new: Object, causes: builtins.list[Cause]) -> None:
+        if causes:
+            name = str(new["metadata"].get("name") or new["metadata"].get("generateName") or "")
+            raise failure.invalid_object(kind.resource.group, kind.kind, name, causes)
+
+    def _check_lock(self, kind: Kind, new: Object, old: Object) -> bool:
+        """Whether the write is bound to a version.  Raises ConflictError when that is not the present one."""
+        sent, kept = new["metadata"], old["metadata"]
+        if sent.get("uid") and sent["uid"] != kept["uid"]:
+            why = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {kept['uid']}"
+            raise failure.conflict(kind.resource, kept["name"], why)
+        version = sent.get("resourceVersion")
+        if not version or version == "0":
+            return False
+        if version != kept["resourceVersion"]:
+            raise failure.conflict(kind.resource, kept["name"])
+        return True
+
+    def _settled(self, kind: Kind, new: Object, old: Object, subresource: str) -> Object:
+        """`new` with everything that this write must not change taken from `old`; generation counted."""
+        meta, kept = new["metadata"], old["metadata"]
+        metadata.carry_over(meta, kept)
+        meta["resourceVersion"] = kept["resourceVersion"]
+        if not kind.namespaced:
+            meta.pop("namespace", None)
+        if subresource == "status":
+            return _only_status(kind, new, old)
+        if subresource == "finalize":
+            return {**old, "metadata": {**kept}, "spec": new.get("spec") or {}}
+        if subresource == "binding":
+            return _counted(kind, new, old)
+        if kind.status:
+            _keep(new, old, "status")
+        kind.strategy.prepare_update(new, old)
+        return _counted(kind, new, old)
+
+    # --- the only places that change a store ------------------------------------------------------------------------
+
+    def _put(self, kind: Kind, obj: Object) -> Record:
+        stored = obj if kind.inward is None else kind.inward(obj)
+        store = self.store(kind)
+        record = store.put(stored)
+        self._tell(kind, store.tail)
+        return record
+
+    def _remove(self, kind: Kind, obj: Object) -> Record:
+        stored = obj if kind.inward is None else kind.inward(obj)
+        store = self.store(kind)
+        record = store.remove(stored)
+        self._tell(kind, store.tail)
+        return record
+
+    def _tell(self, kind: Kind, change: Change) -> None:
+        for listener in self._listeners:
+            listener(kind, change)
+
+
+def _patcher(kind: Kind, wanted: Any, content_type: str) -> Callable[[Object], Object]:
+    """What turns the present object into the patched one, as a fresh copy."""
+    if content_type == STRATEGIC_PATCH and kind.custom is not None:
+        raise failure.unsupported_media(
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        )
+    return lambda old: copied(patching.patched(old, wanted, content_type, kind))
+
+
+def _keep(new: Object, old: Object, key: str) -> None:
+    if key in old:
+        new[key] = old[key]
+    else:
+        new.pop(key, None)
+
+
+def _only_status(kind: Kind, new: Object, old: Object) -> Object:
+    """The old object with the new status; labels and annotations of built-in kinds may ride along, as they do in
+    the real server."""
+    out = dict(old)
+    meta = dict(old["metadata"])
+    if kind.custom is None:
+        for key in ("labels", "annotations", "finalizers"):
+            _keep(meta, new["metadata"], key)
+    _keep(meta, new["metadata"], "managedFields")
+    out["metadata"] = meta
+    _keep(out, new, "status")
+    return out
+
+
+def _asked_for(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _counted(kind: Kind, new: Object, old: Object) -> Object:
+    """`new` with its generation raised if it asks for something else than `old`."""
+    if kind.generation and _asked_for(new) != _asked_for(old):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    return new
+
+
+def _may_go(kind: Kind, obj: Object) -> bool:
+    """Whether an object marked for deletion is held by nothing any more."""
+    meta = obj["metadata"]
+    if not meta.get("deletionTimestamp") or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
+        return False
+    return kind.strategy.ready_to_go(obj)
+
+
+def _marked(kind: Kind, old: Object, propagation: Propagation | None, seconds: int, when: Any) -> Object:
+    """`old` marked for deletion in `seconds`; a second mark can only make it sooner."""
+    new = copied(old)
+    meta = new["metadata"]
+    finalizers = [f for f in meta.get("finalizers") or () if f not in (FOREGROUND, ORPHAN)]
+    if propagation is None:
+        finalizers = list(meta.get("finalizers") or ())
+    elif propagation != "Background":
+        finalizers.append(FOREGROUND if propagation == "Foreground" else ORPHAN)
+    if finalizers:
+        meta["finalizers"] = finalizers
+    else:
+        meta.pop("finalizers", None)
+    if not meta.get("deletionTimestamp"):
+        if "generation" in meta:
+            meta["generation"] += 1
+    elif seconds >= meta.get("deletionGracePeriodSeconds", 0):
+        return new
+    meta["deletionTimestamp"] = metadata.timestamp(when)
+    meta["deletionGracePeriodSeconds"] = seconds
+    subresources.on_marked(kind, new)
+    return new
+
+
+def _check_preconditions(kind: Kind, old: Object, wanted: Preconditions | None) -> None:
+    if wanted is None:
+        return
+    meta = old["metadata"]
+    if wanted.uid is not None and wanted.uid != meta["uid"]:
+        raise failure.conflict(
+            kind.resource, meta["name"],
+            f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {meta['uid']}",
+        )  # fmt: skip
+    if wanted.resource_version is not None and wanted.resource_version != meta["resourceVersion"]:
+        raise failure.conflict(
+            kind.resource, meta["name"],
+            f"Precondition failed: ResourceVersion in precondition: {wanted.resource_version}, "
+            f"ResourceVersion in object meta: {meta['resourceVersion']}",
+        )  # fmt: skip
+
+
+__all__ = ["ClusterApi", "ConflictError", "Deleted", "Preconditions", "WriteOptions"]

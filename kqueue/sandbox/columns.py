@@ -1,0 +1,307 @@
+"""The columns of built-in kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.table import AGE, NAME, Column, Moment, age_text, duration_text
+
+ROLE_LABEL = "node-role.kubernetes.io/"
+NONE = "<none>"
+
+
+def at(*keys: str, missing: Any = NONE) -> Callable[[Object, Moment], Any]:
+    """A cell that is the value under these keys."""
+
+    def cell(obj: Object, _: Moment) -> Any:
+        value: Any = obj
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return missing if value is None or value == "" else value
+
+    return cell
+
+
+def text(name: str, *keys: str, missing: Any = NONE, priority: int = 0) -> Column:
+    """A column of text under these keys."""
+    return Column(name, at(*keys, missing=missing), priority=priority)
+
+
+def number(name: str, *keys: str) -> Column:
+    """A column of numbers under these keys, 0 when missing."""
+    return Column(name, at(*keys, missing=0), type="integer")
+
+
+def count(name: str, key: str) -> Column:
+    """How many members there are under `key`."""
+    return Column(name, lambda obj, _: len(obj.get(key) or ()), type="integer")
+
+
+def _pod_ready(obj: Object, _: Moment) -> str:
+    statuses = (obj.get("status") or {}).get("containerStatuses") or ()
+    return f"{sum(bool(s.get('ready')) for s in statuses)}/{len(obj['spec'].get('containers') or ())}"
+
+
+def _pod_status(obj: Object, _: Moment) -> str:
+    status = obj.get("status") or {}
+    shown = status.get("reason") or status.get("phase") or "Unknown"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated":
+            shown = "SchedulingGated"
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        for kind in ("waiting", "terminated"):
+            if (state.get(kind) or {}).get("reason"):
+                shown = state[kind]["reason"]
+    return "Terminating" if obj["metadata"].get("deletionTimestamp") else str(shown)
+
+
+def _pod_restarts(obj: Object, _: Moment) -> str:
+    statuses = (obj.get("status") or {}).get("containerStatuses") or ()
+    return str(sum(s.get("restartCount", 0) for s in statuses))
+
+
+def _readiness_gates(obj: Object, _: Moment) -> str:
+    gates = obj["spec"].get("readinessGates") or ()
+    if not gates:
+        return NONE
+    true = {c["type"] for c in (obj.get("status") or {}).get("conditions") or () if c.get("status") == "True"}
+    return f"{sum(g.get('conditionType') in true for g in gates)}/{len(gates)}"
+
+
+def _node_status(obj: Object, _: Moment) -> str:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    ready = next((c for c in conditions if c.get("type") == "Ready"), None)
+    shown = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
+    return shown + (",SchedulingDisabled" if (obj.get("spec") or {}).get("unschedulable") else "")
+
+
+def _node_roles(obj: Object, _: Moment) -> str:
+    labels = obj["metadata"].get("labels") or {}
+    roles = sorted(key.removeprefix(ROLE_LABEL) for key in labels if key.startswith(ROLE_LABEL))
+    return ",".join(roles) or NONE
+
+
+def _node_address(kind: str) -> Callable[[Object, Moment], str]:
+    def cell(obj: Object, _: Moment) -> str:
+        addresses = (obj.get("status") or {}).get("addresses") or ()
+        return next((str(a["address"]) for a in addresses if a.get("type") == kind), NONE)
+
+    return cell
+
+
+def _job_status(obj: Object, _: Moment) -> str:
+    status = obj.get("status") or {}
+    true = {c["type"] for c in status.get("conditions") or () if c.get("status") == "True"}
+    for kind, shown in (("Complete", "Complete"), ("Failed", "Failed")):
+        if kind in true:
+            return shown
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for kind, shown in (
+        ("Suspended", "Suspended"),
+        ("FailureTarget", "FailureTarget"),
+        ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+    ):
+        if kind in true:
+            return shown
+    return "Running"
+
+
+def _job_completions(obj: Object, _: Moment) -> str:
+    spec, done = obj["spec"], (obj.get("status") or {}).get("succeeded", 0)
+    if spec.get("completions") is not None:
+        return f"{done}/{spec['completions']}"
+    parallelism = spec.get("parallelism", 1)
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _job_duration(obj: Object, moment: Moment) -> str:
+    status = obj.get("status") or {}
+    begun, ended = status.get("startTime"), status.get("completionTime")
+    if not begun:
+        return ""
+    if not ended:
+        return age_text(begun, moment.now)
+    return duration_text(int((datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()))
+
+
+def _images(*path: str) -> Callable[[Object, Moment], str]:
+    return _of_containers(path, "image")
+
+
+def _names(*path: str) -> Callable[[Object, Moment], str]:
+    return _of_containers(path, "name")
+
+
+def _of_containers(path: tuple[str, ...], key: str) -> Callable[[Object, Moment], str]:
+    def cell(obj: Object, _: Moment) -> str:
+        spec: Any = obj
+        for step in path:
+            spec = (spec or {}).get(step)
+        return ",".join(str(c.get(key, "")) for c in (spec or {}).get("containers") or ())
+
+    return cell
+
+
+def selector_text(selector: Object | None) -> str:
+    """A label selector as `kubectl` writes it."""
+    if not selector:
+        return NONE
+    parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
+    for each in selector.get("matchExpressions") or ():
+        values = ",".join(each.get("values") or ())
+        operator = {"In": f" in ({values})", "NotIn": f" notin ({values})", "Exists": ""}.get(each["operator"], "")
+        parts.append(("!" if each["operator"] == "DoesNotExist" else "") + each["key"] + operator)
+    return ",".join(parts) or NONE
+
+
+def _selector(obj: Object, _: Moment) -> str:
+    return selector_text((obj.get("spec") or {}).get("selector"))
+
+
+def _ports(obj: Object, _: Moment) -> str:
+    ports = (obj.get("spec") or {}).get("ports") or ()
+    return ",".join(f"{p.get('port')}/{p.get('protocol', 'TCP')}" for p in ports) or NONE
+
+
+def _ratio(done: str, wanted: str) -> Callable[[Object, Moment], str]:
+    return lambda obj, _: f"{(obj.get('status') or {}).get(done, 0)}/{(obj.get('spec') or {}).get(wanted, 0)}"
+
+
+def _event_age(obj: Object, moment: Moment) -> str:
+    series = obj.get("series") or {}
+    keys = ("lastTimestamp", "deprecatedLastTimestamp", "eventTime")
+    seen = series.get("lastObservedTime") or next((obj[key] for key in keys if obj.get(key)), None)
+    return age_text(seen or obj["metadata"].get("creationTimestamp"), moment.now)
+
+
+def _event_object(key: str) -> Callable[[Object, Moment], str]:
+    def cell(obj: Object, _: Moment) -> str:
+        about = obj.get(key) or {}
+        return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+    return cell
+
+
+def _role(obj: Object, _: Moment) -> str:
+    reference = obj.get("roleRef") or {}
+    return f"{reference.get('kind', '')}/{reference.get('name', '')}"
+
+
+def _suspend(obj: Object, _: Moment) -> str:
+    return str(bool((obj.get("spec") or {}).get("suspend")))
+
+
+def _event_columns(about: str, message: str, source: Callable[[Object, Moment], Any]) -> tuple[Column, ...]:
+    return (
+        Column("Last Seen", _event_age),
+        text("Type", "type"),
+        text("Reason", "reason"),
+        Column("Object", _event_object(about)),
+        Column("Source", source, priority=1),
+        text("Message", message),
+        Column("Name", at("metadata", "name"), format="name", priority=1),
+    )
+
+
+TEMPLATE = ("spec", "template", "spec")
+CREATED_AT = (NAME, text("Created At", "metadata", "creationTimestamp"))
+NAMESPACES = (NAME, text("Status", "status", "phase"), AGE)
+NODES = (
+    NAME,
+    Column("Status", _node_status),
+    Column("Roles", _node_roles),
+    AGE,
+    text("Version", "status", "nodeInfo", "kubeletVersion", missing=""),
+    Column("Internal-IP", _node_address("InternalIP"), priority=1),
+    Column("External-IP", _node_address("ExternalIP"), priority=1),
+    text("OS-Image", "status", "nodeInfo", "osImage", missing="<unknown>", priority=1),
+    text("Kernel-Version", "status", "nodeInfo", "kernelVersion", missing="<unknown>", priority=1),
+    text("Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", missing="<unknown>", priority=1),
+)
+PODS = (
+    NAME,
+    Column("Ready", _pod_ready),
+    Column("Status", _pod_status),
+    Column("Restarts", _pod_restarts),
+    AGE,
+    text("IP", "status", "podIP", priority=1),
+    text("Node", "spec", "nodeName", priority=1),
+    text("Nominated Node", "status", "nominatedNodeName", priority=1),
+    Column("Readiness Gates", _readiness_gates, priority=1),
+)
+SERVICES = (
+    NAME,
+    text("Type", "spec", "type"),
+    text("Cluster-IP", "spec", "clusterIP"),
+    text("External-IP", "spec", "externalName"),
+    Column("Port(s)", _ports),
+    AGE,
+)
+CONFIG_MAPS = (NAME, count("Data", "data"), AGE)
+SECRETS = (NAME, text("Type", "type"), count("Data", "data"), AGE)
+EVENTS = _event_columns("involvedObject", "message", at("source", "component", missing=""))
+NEW_EVENTS = _event_columns("regarding", "note", at("reportingController", missing=""))
+DEPLOYMENTS = (
+    NAME,
+    Column("Ready", _ratio("readyReplicas", "replicas")),
+    number("Up-to-date", "status", "updatedReplicas"),
+    number("Available", "status", "availableReplicas"),
+    AGE,
+    Column("Containers", _names(*TEMPLATE), priority=1),
+    Column("Images", _images(*TEMPLATE), priority=1),
+    Column("Selector", _selector, priority=1),
+)
+DAEMON_SETS = (
+    NAME,
+    number("Desired", "status", "desiredNumberScheduled"),
+    number("Current", "status", "currentNumberScheduled"),
+    number("Ready", "status", "numberReady"),
+    number("Up-to-date", "status", "updatedNumberScheduled"),
+    number("Available", "status", "numberAvailable"),
+    AGE,
+    Column("Containers", _names(*TEMPLATE), priority=1),
+    Column("Images", _images(*TEMPLATE), priority=1),
+    Column("Selector", _selector, priority=1),
+)
+STATEFUL_SETS = (NAME, Column("Ready", _ratio("readyReplicas", "replicas")), AGE)
+REPLICA_SETS = (
+    NAME,
+    number("Desired", "spec", "replicas"),
+    number("Current", "status", "replicas"),
+    number("Ready", "status", "readyReplicas"),
+    AGE,
+)
+JOBS = (
+    NAME,
+    Column("Status", _job_status),
+    Column("Completions", _job_completions),
+    Column("Duration", _job_duration),
+    AGE,
+    Column("Containers", _names(*TEMPLATE), priority=1),
+    Column("Images", _images(*TEMPLATE), priority=1),
+    Column("Selector", _selector, priority=1),
+)
+CRON_JOBS = (
+    NAME,
+    text("Schedule", "spec", "schedule"),
+    Column("Suspend", _suspend),
+    Column("Active", lambda obj, _: len((obj.get("status") or {}).get("active") or ()), type="integer"),
+    AGE,
+)
+LEASES = (NAME, text("Holder", "spec", "holderIdentity", missing=""), AGE)
+WEBHOOKS = (NAME, count("Webhooks", "webhooks"), AGE)
+CRDS = CREATED_AT
+ROLE_BINDINGS = (NAME, Column("Role", _role), AGE)
+PRIORITY_CLASSES = (
+    NAME,
+    number("Value", "value"),
+    Column("Global-Default", lambda obj, _: bool(obj.get("globalDefault")), type="boolean"),
+    AGE,
+    text("PreemptionPolicy", "preemptionPolicy"),
+)
+RUNTIME_CLASSES = (NAME, text("Handler", "handler"), AGE)

@@ -1,0 +1,201 @@
+"""Nodes, namespaces, priority classes, workloads that are only stored, events in their two versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.sandbox import failure, pod_rules
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.failure import Cause
+from kqueue.sandbox.metadata import label_value_problem, qualified_name_problem
+from kqueue.sandbox.strategy import Strategy, Surroundings
+
+HIGHEST_USER_PRIORITY = 1_000_000_000
+NAME_LABEL = "kubernetes.io/metadata.name"
+KUBERNETES = "kubernetes"
+
+
+def default_namespace(namespace: Object) -> None:
+    """The label by which selectors find a namespace by its name."""
+    name = namespace["metadata"].get("name")
+    if name:
+        namespace["metadata"].setdefault("labels", {})[NAME_LABEL] = name
+
+
+def begin_namespace(namespace: Object, _: Surroundings) -> None:
+    """A namespace is held until its contents are gone."""
+    default_namespace(namespace)
+    spec = namespace.setdefault("spec", {})
+    if KUBERNETES not in (spec.get("finalizers") or ()):
+        spec["finalizers"] = [*(spec.get("finalizers") or ()), KUBERNETES]
+    namespace["status"] = {"phase": "Active"}
+
+
+def keep_namespace_finalizers(new: Object, old: Object) -> None:
+    """Only the finalize subresource takes spec.finalizers away."""
+    if "spec" in old:
+        new.setdefault("spec", {})["finalizers"] = old["spec"].get("finalizers", [])
+
+
+def namespace_ready_to_go(namespace: Object) -> bool:
+    """Whether nobody holds a terminating namespace any more."""
+    return not (namespace.get("spec") or {}).get("finalizers")
+
+
+def default_node(node: Object) -> None:
+    """Capacity that is not told is what can be used, and the other way round."""
+    node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    if "capacity" in status:
+        status.setdefault("allocatable", dict(status["capacity"]))
+
+
+def node_causes(node: Object) -> list[Cause]:
+    """All mistakes in a node."""
+    found = []
+    seen = set()
+    for index, taint in enumerate(node["spec"].get("taints") or ()):
+        path = f"spec.taints[{index}]"
+        if problem := qualified_name_problem(taint.get("key", "")):
+            found.append(failure.invalid(f"{path}.key", taint.get("key", ""), problem))
+        if problem := label_value_problem(taint.get("value", "")):
+            found.append(failure.invalid(f"{path}.value", taint.get("value"), problem))
+        if taint.get("effect") not in pod_rules.EFFECTS:
+            found.append(failure.unsupported(f"{path}.effect", taint.get("effect", ""), pod_rules.EFFECTS))
+        identity = (taint.get("key"), taint.get("effect"))
+        if identity in seen:
+            found.append(failure.duplicate(path, f"{taint.get('key')}:{taint.get('effect')}"))
+        seen.add(identity)
+    return found
+
+
+def default_priority_class(priority: Object) -> None:
+    """A class preempts unless it says otherwise."""
+    priority.setdefault("value", 0)
+    priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def priority_class_causes(priority: Object) -> list[Cause]:
+    """All mistakes in a priority class."""
+    found = []
+    value, name = priority["value"], priority["metadata"].get("name", "")
+    if value > HIGHEST_USER_PRIORITY and not name.startswith("system-"):
+        found.append(
+            failure.forbidden_field(
+                "value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+            )
+        )
+    if priority["preemptionPolicy"] not in ("PreemptLowerPriority", "Never"):
+        found.append(
+            failure.unsupported("preemptionPolicy", priority["preemptionPolicy"], ["Never", "PreemptLowerPriority"])
+        )
+    return found
+
+
+def priority_class_step(new: Object, old: Object) -> list[Cause]:
+    """Value and policy are for ever."""
+    return [
+        failure.forbidden_field(key, "may not be changed in an update.")
+        for key in ("value", "preemptionPolicy")
+        if new.get(key) != old.get(key)
+    ]
+
+
+def default_workload(obj: Object) -> None:
+    """Deployments, ReplicaSets, StatefulSets: one replica unless told otherwise."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", 10)
+    pod_rules.default_template(spec.setdefault("template", {}))
+
+
+def default_daemon_set(obj: Object) -> None:
+    """A DaemonSet's template."""
+    spec = obj.setdefault("spec", {})
+    spec.setdefault("revisionHistoryLimit", 10)
+    pod_rules.default_template(spec.setdefault("template", {}))
+
+
+def workload_causes(obj: Object) -> list[Cause]:
+    """What makes a pod controller's object useless: no selector, or one that misses its own template."""
+    spec = obj["spec"]
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    found = []
+    if not spec.get("selector"):
+        found.append(failure.required("spec.selector"))
+    elif not wanted.items() <= labels.items():
+        found.append(
+            failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        )
+    return found + pod_rules.template_causes(spec["template"], "spec.template")
+
+
+def selector_step(new: Object, old: Object) -> list[Cause]:
+    """A selector is for ever."""
+    if new["spec"].get("selector") != old["spec"].get("selector"):
+        return [failure.invalid("spec.selector", new["spec"].get("selector"), "field is immutable")]
+    return []
+
+
+def merge_string_data(secret: Object) -> None:
+    """`stringData` is a way to write `data`."""
+    import base64
+
+    for key, text in (secret.pop("stringData", None) or {}).items():
+        secret.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
+    secret.setdefault("type", "Opaque")
+
+
+def default_service(service: Object) -> None:
+    """A service inside the cluster."""
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
+
+
+_EVENT_FIELDS = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+)
+"""Core name and events.k8s.io name of the same thing."""
+
+
+def event_to_core(event: Object) -> Object:
+    """An events.k8s.io/v1 Event as it is stored: a core one."""
+    return _renamed(event, "v1", {new: old for old, new in _EVENT_FIELDS})
+
+
+def event_from_core(event: Object) -> Object:
+    """A stored Event as events.k8s.io/v1 shows it."""
+    return _renamed(event, "events.k8s.io/v1", dict(_EVENT_FIELDS))
+
+
+def _renamed(obj: Object, api_version: str, names: dict[str, str]) -> Object:
+    out: dict[str, Any] = {names.get(key, key): value for key, value in obj.items()}
+    out["apiVersion"] = api_version
+    return out
+
+
+NAMESPACE = Strategy(
+    default=default_namespace,
+    prepare_create=begin_namespace,
+    prepare_update=keep_namespace_finalizers,
+    ready_to_go=namespace_ready_to_go,
+)
+NODE = Strategy(default=default_node, validate=node_causes)
+PRIORITY_CLASS = Strategy(
+    default=default_priority_class, validate=priority_class_causes, validate_update=priority_class_step
+)
+WORKLOAD = Strategy(default=default_workload, validate=workload_causes, validate_update=selector_step)
+DAEMON_SET = Strategy(default=default_daemon_set, validate=workload_causes, validate_update=selector_step)
+SECRET = Strategy(default=merge_string_data)
+SERVICE = Strategy(default=default_service)

@@ -1,0 +1,104 @@
+"""Custom kinds at run time: from a CustomResourceDefinition to the kinds that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kqueue.sandbox import json_path
+from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.custom_schema import CustomSchema
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.strategy import PLAIN, Strategy, Surroundings
+from kqueue.sandbox.table import AGE, NAME, Column, Moment, age_text
+
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
+def kinds_of(definition: Object) -> list[Kind]:
+    """All served versions of a definition, as kinds."""
+    spec = definition["spec"]
+    stored = next(version["name"] for version in spec["versions"] if version["storage"])
+    return [_kind(spec, version, stored) for version in spec["versions"] if version["served"]]
+
+
+def _kind(spec: Object, version: Object, stored: str) -> Kind:
+    names, group = spec["names"], spec["group"]
+    subresources = version.get("subresources") or {}
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
+    same = version["name"] == stored
+    return Kind(
+        resource=Resource(group, version["name"], names["plural"]),
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        storage=f"{group}/{names['plural']}",
+        singular=names.get("singular", ""),
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        status="status" in subresources,
+        generation=True,
+        columns=_columns(version.get("additionalPrinterColumns") or []),
+        strategy=Strategy(prepare_create=_drop_status) if "status" in subresources else PLAIN,
+        selectable=_selectable(version.get("selectableFields") or []),
+        custom=CustomSchema(schema),
+        unconditional_update=False,
+        inward=None if same else _in_version(f"{group}/{stored}"),
+        outward=None if same else _in_version(f"{group}/{version['name']}"),
+    )
+
+
+def _drop_status(obj: Object, _: Surroundings) -> None:
+    obj.pop("status", None)
+
+
+def _in_version(api_version: str) -> Callable[[Object], Object]:
+    """Conversion by name only, which is what `conversion: None` means."""
+    return lambda obj: {**obj, "apiVersion": api_version}
+
+
+def _selectable(fields: list[Object]) -> dict[str, tuple[str, ...]]:
+    paths = [str(field["jsonPath"]).removeprefix(".") for field in fields]
+    return {path: tuple(path.split(".")) for path in paths}
+
+
+def _columns(described: list[Object]) -> tuple[Column, ...]:
+    """Name, then what the definition asks for; age alone when it asks for nothing."""
+    if not described:
+        return (NAME, AGE)
+    return (NAME, *(_column(each) for each in described))
+
+
+def _column(described: Object) -> Column:
+    values = json_path.compiled(described["jsonPath"])
+    is_date = described["type"] == "date"
+
+    def cell(obj: Object, moment: Moment) -> Any:
+        found = values(obj)
+        if not found:
+            return None
+        if is_date:
+            return age_text(str(found[0]), moment.now)
+        return _shown(found, described["type"])
+
+    return Column(
+        described["name"],
+        cell,
+        type=described["type"],
+        format=described.get("format", ""),
+        priority=described.get("priority", 0),
+        description=described.get("description", ""),
+    )
+
+
+def _shown(found: list[Any], kind: str) -> Any:
+    """A cell for the values at a path: a plain one as it is, several or nested ones as text."""
+    value = found[0]
+    if kind in ("integer", "number", "boolean"):
+        return value if isinstance(value, int | float) else None
+    if len(found) == 1 and isinstance(value, str):
+        return value
+    if len(found) == 1 and isinstance(value, bool):
+        return "true" if value else "false"
+    if len(found) == 1 and isinstance(value, list | dict):
+        return str(value)
+    return " ".join(str(each) for each in found) if len(found) > 1 else str(value)

@@ -1,0 +1,200 @@
+"""Jobs and CronJobs: defaults, generated selector, what must hold, what may change.
+
+Source: Kubernetes v1.36 defaulting and validation of `batch/v1`.
+"""
+
+from __future__ import annotations
+
+from kqueue.sandbox import failure, pod_rules
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.failure import Cause
+from kqueue.sandbox.store import copied
+from kqueue.sandbox.strategy import Strategy, Surroundings
+
+BACKOFF_LIMIT = 6
+NO_LIMIT = 2**31 - 1
+UID_LABEL = "batch.kubernetes.io/controller-uid"
+NAME_LABEL = "batch.kubernetes.io/job-name"
+LEGACY_UID_LABEL = "controller-uid"
+LEGACY_NAME_LABEL = "job-name"
+MODES = ["Indexed", "NonIndexed"]
+MOST_INDEXES = 100_000
+IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+SCHEDULING_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
+
+
+def default(job: Object) -> None:
+    """Fill what the user left out of a Job."""
+    spec = job.setdefault("spec", {})
+    default_spec(spec)
+    labels = (spec["template"]["metadata"] or {}).get("labels")
+    if labels and not job["metadata"].get("labels"):
+        job["metadata"]["labels"] = dict(labels)
+
+
+def default_spec(spec: Object) -> None:
+    """Fill what the user left out of a Job's spec."""
+    pod_rules.default_template(spec.setdefault("template", {}))
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", NO_LIMIT if "backoffLimitPerIndex" in spec else BACKOFF_LIMIT)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+
+
+def prepare_create(job: Object, _: Surroundings) -> None:
+    """The selector and the labels by which a Job finds its pods; an empty status."""
+    spec, meta = job["spec"], job["metadata"]
+    job["status"] = {}
+    if spec["manualSelector"]:
+        return
+    labels = spec["template"]["metadata"].setdefault("labels", {})
+    labels.setdefault(LEGACY_NAME_LABEL, meta["name"])
+    labels.setdefault(NAME_LABEL, meta["name"])
+    labels[LEGACY_UID_LABEL] = meta["uid"]
+    labels[UID_LABEL] = meta["uid"]
+    selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    selector.setdefault(UID_LABEL, meta["uid"])
+
+
+def causes(job: Object) -> list[Cause]:
+    """All mistakes in a Job."""
+    spec = job["spec"]
+    found = spec_causes(spec, "spec")
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    wanted = (spec.get("selector") or {}).get("matchLabels") or {}
+    if not spec.get("selector"):
+        found.append(failure.required("spec.selector"))
+    elif not wanted.items() <= labels.items():
+        found.append(
+            failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+        )
+    if spec["completionMode"] == "Indexed" and len(job["metadata"]["name"]) > 63 - len("-0"):
+        longest = f"{job['metadata']['name']}-{max(0, (spec.get('completions') or 1) - 1)}"
+        if len(longest) > 63:
+            found.append(
+                failure.invalid(
+                    "metadata.name",
+                    job["metadata"]["name"],
+                    f"will not able to create pod with invalid DNS label: {longest}",
+                )
+            )
+    return found
+
+
+def spec_causes(spec: Object, path: str) -> list[Cause]:
+    """All mistakes in a Job's spec."""
+    found = []
+    for key in ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
+                "backoffLimitPerIndex", "maxFailedIndexes"):  # fmt: skip
+        if (value := spec.get(key)) is not None and value < 0:
+            found.append(failure.invalid(f"{path}.{key}", value, "must be greater than or equal to 0"))
+    if spec["completionMode"] not in MODES:
+        found.append(failure.unsupported(f"{path}.completionMode", spec["completionMode"], MODES))
+    elif spec["completionMode"] == "Indexed":
+        found += _indexed_causes(spec, path)
+    policy = spec["template"]["spec"]["restartPolicy"]
+    if policy not in ("OnFailure", "Never"):
+        found.append(failure.unsupported(f"{path}.template.spec.restartPolicy", policy, ["OnFailure", "Never"]))
+    if "podFailurePolicy" in spec and policy != "Never":
+        found.append(
+            failure.invalid(
+                f"{path}.template.spec.restartPolicy",
+                policy,
+                'only "Never" is supported when podFailurePolicy is specified',
+            )
+        )
+    return found + pod_rules.template_causes(spec["template"], f"{path}.template")
+
+
+def _indexed_causes(spec: Object, path: str) -> list[Cause]:
+    if spec.get("completions") is None:
+        return [failure.required(f"{path}.completions", "when completion mode is Indexed")]
+    if spec["parallelism"] > MOST_INDEXES:
+        return [
+            failure.invalid(
+                f"{path}.parallelism",
+                spec["parallelism"],
+                f"must be less than or equal to {MOST_INDEXES} when completion mode is Indexed",
+            )
+        ]
+    return []
+
+
+def update_causes(new: Object, old: Object) -> list[Cause]:
+    """What a step from `old` to `new` must not do."""
+    spec, before = new["spec"], old["spec"]
+    found = [
+        failure.invalid(f"spec.{key}", spec.get(key), "field is immutable")
+        for key in IMMUTABLE
+        if spec.get(key) != before.get(key)
+    ]
+    if spec.get("completions") != before.get("completions") and not _elastic(spec, before):
+        found.append(failure.invalid("spec.completions", spec.get("completions"), "field is immutable"))
+    if spec["template"] != before["template"] and not _template_step_allowed(new, old):
+        found.append(failure.invalid("spec.template", spec["template"], "field is immutable"))
+    return found
+
+
+def _elastic(spec: Object, before: Object) -> bool:
+    """Indexed jobs may grow and shrink when completions and parallelism move together."""
+    return (
+        spec["completionMode"] == "Indexed"
+        and spec.get("completions") is not None
+        and before.get("completions") is not None
+        and spec["completions"] == spec["parallelism"]
+    )
+
+
+def _template_step_allowed(new: Object, old: Object) -> bool:
+    """A suspended Job that has not started may be aimed: selectors, tolerations, gates, labels, annotations."""
+    suspended = bool(old["spec"].get("suspend"))
+    started = (old.get("status") or {}).get("startTime") is not None
+    if not suspended or started:
+        return False
+    wanted, allowed = new["spec"]["template"], copied(old["spec"]["template"])
+    for key in SCHEDULING_FIELDS:
+        _take(key, wanted["spec"], allowed["spec"])
+    for key in ("labels", "annotations"):
+        _take(key, wanted.get("metadata") or {}, allowed.setdefault("metadata", {}))
+    affinity, before = wanted["spec"].get("affinity"), allowed["spec"].get("affinity") or {}
+    merged = {key: value for key, value in before.items() if key != "nodeAffinity"}
+    if affinity is not None and "nodeAffinity" in affinity:
+        merged["nodeAffinity"] = affinity["nodeAffinity"]
+    allowed["spec"].pop("affinity", None)
+    if merged or affinity is not None:
+        allowed["spec"]["affinity"] = merged
+    return bool(wanted == allowed)
+
+
+def _take(key: str, source: Object, target: Object) -> None:
+    if key in source:
+        target[key] = source[key]
+    else:
+        target.pop(key, None)
+
+
+def default_cron(cron: Object) -> None:
+    """Fill what the user left out of a CronJob."""
+    spec = cron.setdefault("spec", {})
+    for key, value in (
+        ("concurrencyPolicy", "Allow"), ("suspend", False),
+        ("successfulJobsHistoryLimit", 3), ("failedJobsHistoryLimit", 1),
+    ):  # fmt: skip
+        spec.setdefault(key, value)
+    template = spec.setdefault("jobTemplate", {}).setdefault("spec", {}).setdefault("template", {})
+    pod_rules.default_template(template)
+
+
+def cron_causes(cron: Object) -> list[Cause]:
+    """All mistakes in a CronJob."""
+    found = [] if cron["spec"].get("schedule") else [failure.required("spec.schedule")]
+    template = cron["spec"]["jobTemplate"]["spec"]["template"]
+    return found + pod_rules.template_causes(template, "spec.jobTemplate.spec.template")
+
+
+JOB = Strategy(default=default, prepare_create=prepare_create, validate=causes, validate_update=update_causes)
+CRON_JOB = Strategy(default=default_cron, validate=cron_causes)

@@ -1,0 +1,169 @@
+"""Merge patches, JSON patches and strategic merge patches.  All return a new object and leave the old one alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+
+from kqueue.errors import ApiError, InvalidError
+from kqueue.sandbox import failure
+from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object
+from kqueue.sandbox.decoding import shape_of
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.shape import ANY, Shape
+from kqueue.sandbox.store import copied
+
+ORDER = "$setElementOrder/"
+DELETE_VALUES = "$deleteFromPrimitiveList/"
+RETAIN = "$retainKeys"
+DIRECTIVE = "$patch"
+LONGEST_JSON_PATCH = 10_000
+
+
+def patched(old: Object, wanted: Any, content_type: str, kind: Kind) -> Object:
+    """`old` after the patch; parts that it does not touch are shared with `old`.
+
+    Raises:
+        InvalidError: the patch is of an unknown type (415), is malformed (400) or cannot be applied (422).
+    """
+    match content_type:
+        case "application/merge-patch+json":
+            new = merged(old, _object(wanted))
+        case "application/strategic-merge-patch+json":
+            new = strategic(old, _object(wanted), shape_of(kind))
+        case "application/json-patch+json":
+            new = json_patched(old, wanted)
+        case _:
+            raise failure.unsupported_media(
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}, application/apply-patch+yaml"
+            )
+    if not isinstance(new, dict) or not isinstance(new.get("metadata"), dict):
+        raise failure.bad_request("the patch leaves no object")
+    return new
+
+
+def _object(wanted: Any) -> Object:
+    if not isinstance(wanted, dict):
+        raise failure.bad_request("the patch must be a JSON object")
+    return wanted
+
+
+def merged(old: Any, wanted: Any) -> Any:
+    """RFC 7386: null removes, objects merge, everything else replaces."""
+    if type(wanted) is not dict:
+        return wanted
+    out = dict(old) if type(old) is dict else {}
+    for key, value in wanted.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merged(out.get(key), value)
+    return out
+
+
+def json_patched(old: Object, wanted: Any) -> Object:
+    """RFC 6902."""
+    if not isinstance(wanted, list):
+        raise failure.bad_request("a JSON patch must be a list of operations")
+    if len(wanted) > LONGEST_JSON_PATCH:
+        raise failure.too_large(LONGEST_JSON_PATCH)
+    try:
+        new: Object = jsonpatch.JsonPatch(wanted).apply(copied(old), in_place=True)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, ValueError) as error:
+        raise _unprocessable(f"the JSON patch cannot be applied: {error}") from error
+    return new
+
+
+def _unprocessable(message: str) -> ApiError:
+    return InvalidError(message, status=422, reason="Invalid")
+
+
+def strategic(old: Any, wanted: Object, shape: Shape) -> Any:
+    """A strategic merge patch: lists with a merge key merge by it, `$`-directives are obeyed."""
+    directive = wanted.get(DIRECTIVE)
+    if directive == "replace":
+        return _without_directives(wanted)
+    if directive == "delete":
+        return {}
+    out: Object = dict(old) if type(old) is dict else {}
+    if (kept := wanted.get(RETAIN)) is not None:
+        out = {key: value for key, value in out.items() if key in kept}
+    for key, value in wanted.items():
+        if key.startswith(DELETE_VALUES):
+            name = key.removeprefix(DELETE_VALUES)
+            out[name] = [item for item in out.get(name) or [] if item not in value]
+    for key, value in wanted.items():
+        if key.startswith("$"):
+            continue
+        field = shape.child(key) or ANY
+        if value is None:
+            out.pop(key, None)
+        elif type(value) is dict:
+            out[key] = strategic(out.get(key), value, field)
+        elif type(value) is list and field.merge:
+            out[key] = _merged_list(out.get(key) or [], value, field)
+        else:
+            out[key] = _without_directives(value)
+    for key, value in wanted.items():
+        if key.startswith(ORDER) and out.get(key.removeprefix(ORDER)):
+            name = key.removeprefix(ORDER)
+            out[name] = _ordered(out[name], value, (shape.child(name) or ANY).merge_key, (old or {}).get(name) or [])
+    return out
+
+
+def _merged_list(old: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
+    key = shape.merge_key
+    if not key:
+        return old + [item for item in wanted if item not in old]
+    if any(type(item) is not dict for item in wanted):
+        raise failure.bad_request("the patch has a list of plain values where objects merge by a key")
+    if any(item.get(DIRECTIVE) == "replace" for item in wanted):
+        return [_without_directives(item) for item in wanted if set(item) != {DIRECTIVE}]
+    out = list(old)
+    for item in wanted:
+        if key not in item:
+            raise failure.bad_request(f"the patch has a list item without its merge key {key}: {item}")
+        where = next((i for i, present in enumerate(out) if present.get(key) == item[key]), None)
+        if item.get(DIRECTIVE) == "delete":
+            out = [present for present in out if present.get(key) != item[key]]
+        elif where is None:
+            out.append(strategic({}, item, shape.element or ANY))
+        else:
+            out[where] = strategic(out[where], item, shape.element or ANY)
+    return out
+
+
+def _ordered(items: list[Any], order: list[Any], key: str, before: list[Any]) -> list[Any]:
+    """Items named by `order` in that order; each other one stays behind the item it followed before."""
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and type(item) is dict else item
+
+    rank = {repr(identity(item)): position for position, item in enumerate(order)}
+    named = sorted(
+        (item for item in items if repr(identity(item)) in rank), key=lambda item: rank[repr(identity(item))]
+    )
+    out = list(named)
+    ids_before = [identity(item) for item in before]
+    for item in items:
+        if repr(identity(item)) in rank:
+            continue
+        where = ids_before.index(identity(item)) if identity(item) in ids_before else len(ids_before)
+        earlier = ids_before[:where]
+        position = max((i + 1 for i, present in enumerate(out) if identity(present) in earlier), default=0)
+        out.insert(position, item)
+    return out
+
+
+def _without_directives(value: Any) -> Any:
+    if type(value) is dict:
+        return {
+            key: _without_directives(item)
+            for key, item in value.items()
+            if not key.startswith("$") and item is not None
+        }
+    if type(value) is list:
+        return [_without_directives(item) for item in value]
+    return value

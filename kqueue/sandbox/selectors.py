@@ -1,0 +1,162 @@
+"""Label and field selectors: the objects in specs, and the text in query strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kqueue.sandbox import failure, metadata
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.registry import Kind
+
+Labels = Mapping[str, str]
+Test = Callable[[Object], bool]
+
+_SET = re.compile(r"\s*(\S+?)\s+(in|notin)\s*\(([^)]*)\)\s*")
+_PAIR = re.compile(r"\s*([^\s=!<>]+)\s*(==|=|!=|<|>)\s*([^\s=!<>]*)\s*")
+_WORD = re.compile(r"\s*(!?)\s*([^\s=!<>()]+)\s*")
+_SPLIT = re.compile(r",(?![^(]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Labels) -> bool:
+        """Whether labels meet it.  Absent labels meet NotIn."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case _:
+                return value is not None and self._compares(value)
+
+    def _compares(self, value: str) -> bool:
+        try:
+            left, right = int(value), int(self.values[0])
+        except ValueError:
+            return False
+        return left > right if self.operator == "Gt" else left < right
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All requirements must hold; none selects everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def selects(self, labels: Labels | None) -> bool:
+        """Whether labels meet all requirements."""
+        present = labels or {}
+        return all(requirement.holds(present) for requirement in self.requirements)
+
+
+EVERYTHING = LabelSelector()
+
+
+def from_object(selector: Object | None) -> LabelSelector:
+    """The `matchLabels`/`matchExpressions` form; None or empty selects everything."""
+    found = [Requirement(key, "In", (value,)) for key, value in ((selector or {}).get("matchLabels") or {}).items()]
+    for each in (selector or {}).get("matchExpressions") or ():
+        found.append(Requirement(each.get("key", ""), each.get("operator", ""), tuple(each.get("values") or ())))
+    return LabelSelector(tuple(found))
+
+
+def object_causes(selector: Object | None, path: str) -> list[failure.Cause]:
+    """All mistakes in the object form."""
+    found = metadata.label_causes((selector or {}).get("matchLabels"), f"{path}.matchLabels")
+    for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
+        where = f"{path}.matchExpressions[{index}]"
+        operator, values = each.get("operator", ""), each.get("values") or ()
+        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+            found.append(failure.invalid(f"{where}.operator", operator, "not a valid selector operator"))
+        elif operator in ("In", "NotIn") and not values:
+            found.append(failure.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        elif operator in ("Exists", "DoesNotExist") and values:
+            found.append(
+                failure.forbidden_field(
+                    f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                )
+            )
+        if problem := metadata.qualified_name_problem(each.get("key", "")):
+            found.append(failure.invalid(f"{where}.key", each.get("key", ""), problem))
+    return found
+
+
+def parse_labels(text: str) -> LabelSelector:
+    """The text form: `a=b,c!=d,e in (f,g),!h,i`.
+
+    Raises:
+        InvalidError: 400, naming the part that is not understood.
+    """
+    if not text.strip():
+        return EVERYTHING
+    return LabelSelector(tuple(_requirement(part) for part in _SPLIT.split(text)))
+
+
+def _requirement(part: str) -> Requirement:
+    found = None
+    if match := _SET.fullmatch(part):
+        values = tuple(value.strip() for value in match[3].split(","))
+        found = Requirement(match[1], "In" if match[2] == "in" else "NotIn", values)
+    elif match := _PAIR.fullmatch(part):
+        operator = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}[match[2]]
+        found = Requirement(match[1], operator, (match[3],))
+    elif match := _WORD.fullmatch(part):
+        found = Requirement(match[2], "DoesNotExist" if match[1] else "Exists")
+    if found is None:
+        raise failure.bad_request(f"unable to parse requirement: {part!r} is not a label selector")
+    problem = metadata.qualified_name_problem(found.key)
+    if problem is None and found.operator in ("In", "NotIn"):
+        problem = next((p for value in found.values if (p := metadata.label_value_problem(value))), None)
+    if problem is not None:
+        raise failure.bad_request(f"unable to parse requirement: {part!r}: {problem}")
+    return found
+
+
+def parse_fields(text: str, kind: Kind) -> Test | None:
+    """The text form of a field selector (`a=b,c!=d`); None when it asks nothing.
+
+    Raises:
+        InvalidError: 400 for a field that cannot be selected by, or text that is no selector.
+    """
+    if not text.strip():
+        return None
+    tests: list[tuple[tuple[str, ...], str, bool]] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([\w.\-/]+?)\s*(==|=|!=)(.*)", part)
+        if match is None:
+            raise failure.bad_request(f"invalid selector: {part!r}; can't understand {part!r}")
+        tests.append((_keys(match[1], kind), match[3].replace("\\,", ",").strip(), match[2] != "!="))
+    return lambda obj: all((_field(obj, keys) == value) is wanted for keys, value, wanted in tests)
+
+
+def _keys(field: str, kind: Kind) -> tuple[str, ...]:
+    if field == "metadata.name" or (field == "metadata.namespace" and kind.namespaced):
+        return tuple(field.split("."))
+    keys = kind.selectable.get(field)
+    if keys is None:
+        raise failure.bad_request(f'field label not supported: "{field}"')
+    return keys
+
+
+def _field(obj: Object, keys: tuple[str, ...]) -> str:
+    value: object = obj
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return {"unschedulable": "false", "hostNetwork": "false", "succeeded": "0"}.get(keys[-1], "")
+    return str(value)

@@ -1,0 +1,249 @@
+"""Objects of one kind, and the log of what happened to them.
+
+Every change is kept once, encoded once, and linked to the next.  A watcher is a cursor: a reference to the last change
+it has seen.  Nothing is queued per watcher, so a hundred watchers cost what one costs until they write to their wires.
+All changes of state are plain functions on one event loop, so each is atomic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from kqueue.sandbox import failure
+from kqueue.sandbox.api import EventType, Object
+
+LOG_LENGTH = 20_000
+"""Changes of one kind that are kept for watchers who come back.  A 15,000 node cluster restarts within it."""
+
+T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
+
+
+def copied(value: T) -> T:
+    """A deep copy of a JSON value."""
+    copy: T = _copied(value)
+    return copy
+
+
+def _copied(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _copied(item) if type(item) in _NESTED else item for key, item in value.items()}
+    if type(value) is list:
+        return [_copied(item) if type(item) in _NESTED else item for item in value]
+    return value
+
+
+_NESTED = (dict, list)
+
+
+class Versions:
+    """The one counter that gives resource versions to all stores."""
+
+    __slots__ = ("current",)
+
+    def __init__(self) -> None:
+        self.current = 1
+
+    def next(self) -> int:
+        """A version that no change has had."""
+        self.current += 1
+        return self.current
+
+
+class Record:
+    """One stored object at one version, with its encoded bytes.  Never changes."""
+
+    __slots__ = ("_encoded", "name", "namespace", "obj", "version")
+
+    def __init__(self, obj: Object, version: int) -> None:
+        metadata = obj["metadata"]
+        self.obj = obj
+        self.namespace: str = metadata.get("namespace", "")
+        self.name: str = metadata["name"]
+        self.version = version
+        self._encoded: bytes | None = None
+
+    @property
+    def encoded(self) -> bytes:
+        """The object as JSON, made at first use."""
+        if self._encoded is None:
+            self._encoded = _encode(self.obj)
+        return self._encoded
+
+
+class Change:
+    """One entry of the log, linked to the one after it.
+
+    `record` is the object after the change, or, when it was deleted, its last state under the version of the deletion;
+    `old` is the object before it, None when it was added.
+    """
+
+    __slots__ = ("_line", "next", "number", "old", "record", "type", "version")
+
+    def __init__(self, type_: EventType, number: int, version: int, record: Record | None, old: Record | None) -> None:
+        self.type, self.number, self.version, self.record, self.old = type_, number, version, record, old
+        self.next: Change | None = None
+        self._line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The watch event as one line, made at first use and shared by all watchers."""
+        if self._line is None:
+            self._line = event_line(self.type, self.record.encoded if self.record else b"null")
+        return self._line
+
+
+def event_line(type_: str, encoded: bytes) -> bytes:
+    """One watch event on the wire."""
+    return b'{"type":"%b","object":%b}\n' % (type_.encode(), encoded)
+
+
+class Store:
+    """All objects of one kind by namespace and name (namespace "" for kinds that have none)."""
+
+    def __init__(self, versions: Versions, *, log_length: int = LOG_LENGTH) -> None:
+        self._versions = versions
+        self._spaces: dict[str, dict[str, Record]] = {}
+        self._unsorted: set[str] = set()
+        self._log: deque[Change] = deque()
+        self._log_length = log_length
+        self._forgotten = 0  # version of the newest change that the log no longer holds
+        self._waiting: list[asyncio.Future[None]] = []
+        self.tail = Change("BOOKMARK", 0, versions.current, None, None)
+        """The last change; a cursor for whoever wants only what comes now."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._spaces.values()))
+
+    def get(self, namespace: str, name: str) -> Record | None:
+        """The present object, or None."""
+        space = self._spaces.get(namespace)
+        return space.get(name) if space is not None else None
+
+    def records(self, namespace: str | None = None) -> Iterator[Record]:
+        """Present objects, of one namespace or of all (None), by namespace and then name."""
+        spaces = sorted(self._spaces) if namespace is None else [namespace]
+        for space in spaces:
+            yield from self._sorted(space).values()
+
+    def _sorted(self, namespace: str) -> dict[str, Record]:
+        space = self._spaces.get(namespace, {})
+        if namespace in self._unsorted:
+            self._unsorted.discard(namespace)
+            space = self._spaces[namespace] = dict(sorted(space.items()))
+        return space
+
+    def put(self, obj: Object) -> Record:
+        """Store `obj` under a new version, which is written into it."""
+        version = self._stamp(obj)
+        record = Record(obj, version)
+        space = self._spaces.setdefault(record.namespace, {})
+        old = space.get(record.name)
+        if old is None and space:
+            self._unsorted.add(record.namespace)
+        space[record.name] = record
+        self._append("ADDED" if old is None else "MODIFIED", version, record, old)
+        return record
+
+    def remove(self, last: Object) -> Record:
+        """Take the object of `last`'s name away; `last` is what watchers are told, under a new version."""
+        version = self._stamp(last)
+        record = Record(last, version)
+        space = self._spaces[record.namespace]
+        old = space.pop(record.name)
+        if not space:
+            del self._spaces[record.namespace]
+            self._unsorted.discard(record.namespace)
+        self._append("DELETED", version, record, old)
+        return record
+
+    def _stamp(self, obj: Object) -> int:
+        version = self._versions.next()
+        obj["metadata"]["resourceVersion"] = str(version)
+        return version
+
+    def _append(self, type_: EventType, version: int, record: Record, old: Record | None) -> None:
+        change = Change(type_, self.tail.number + 1, version, record, old)
+        self.tail.next = change
+        self.tail = change
+        self._log.append(change)
+        if len(self._log) > self._log_length:
+            self._forgotten = self._log.popleft().version
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all who wait in `changed` look again."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def changed(self) -> asyncio.Future[None]:
+        """Done at the next change, or when somebody calls `wake`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def forget_waiting(self, future: asyncio.Future[None]) -> None:
+        """Drop a future of `changed` that is no longer of interest."""
+        if future in self._waiting:
+            self._waiting.remove(future)
+
+    def behind(self, cursor: Change) -> int:
+        """How many changes came after `cursor`."""
+        return self.tail.number - cursor.number
+
+    @property
+    def log_length(self) -> int:
+        """How far behind a cursor may fall."""
+        return self._log_length
+
+    def cursor_at(self, version: int) -> Change:
+        """The cursor from which all changes after `version` follow.
+
+        Raises:
+            GoneError: changes after `version` are no longer kept, or `version` lies in the future (it comes from
+                another life of this server).
+        """
+        self._check_kept(version)
+        index = bisect_right(self._log, version, key=lambda change: change.version)
+        if index == len(self._log):
+            return self.tail
+        first = self._log[index]
+        before = Change("BOOKMARK", first.number - 1, version, None, None)
+        before.next = first
+        return before
+
+    def at(self, version: int, namespace: str | None = None) -> list[Record]:
+        """The objects as they stood at `version`, in the order of `records`.
+
+        Raises:
+            GoneError: as in `cursor_at`.
+        """
+        self._check_kept(version)
+        past: dict[tuple[str, str], Record | None] = {}
+        for change in reversed(self._log):
+            if change.version <= version:
+                break
+            assert change.record is not None
+            past[change.record.namespace, change.record.name] = change.old
+        present = self.records(namespace)
+        if not past:
+            return list(present)
+        kept = [r for r in present if (r.namespace, r.name) not in past]
+        revived = [r for r in past.values() if r is not None and namespace in (None, r.namespace)]
+        return sorted(kept + revived, key=lambda r: (r.namespace, r.name))
+
+    def _check_kept(self, version: int) -> None:
+        if version < self._forgotten:
+            raise failure.expired(f"too old resource version: {version} ({self._forgotten})")
+        if version > self._versions.current:
+            raise failure.expired(
+                f"resource version {version} is not of this server, which is at {self._versions.current}"
+            )

@@ -1,0 +1,197 @@
+"""What some kinds do beyond being stored: bindings, evictions, tokens, namespaces, and the objects of a new cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kqueue.sandbox import core_rules, decoding, failure, metadata, selectors
+from kqueue.sandbox.api import NAMESPACES, PODS, Object, Resource
+from kqueue.sandbox.pod_rules import FINISHED, PRIORITY_CLASSES
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.shape import builtin
+from kqueue.sandbox.store import copied
+from kqueue.sandbox.strategy import Surroundings
+
+if TYPE_CHECKING:
+    from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+
+PROTECTED_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+TOKEN_SECONDS = 3600
+
+
+def born_namespace(name: str, around: Surroundings) -> Object:
+    """One of the namespaces that a new cluster has."""
+    namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": _meta(name, around)}
+    core_rules.begin_namespace(namespace, around)
+    return namespace
+
+
+def born_objects(around: Surroundings) -> list[tuple[Resource, Object]]:
+    """What else a new cluster has."""
+    return [
+        (
+            PRIORITY_CLASSES,
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {**_meta(name, around), "generation": 1},
+                "value": value,
+                "preemptionPolicy": "PreemptLowerPriority",
+                "description": "Used for pods that must not be moved from their node or cluster.",
+            },
+        )
+        for name, value in SYSTEM_CLASSES.items()
+    ]
+
+
+def _meta(name: str, around: Surroundings) -> Object:
+    return {"name": name, "uid": metadata.new_uid(around.chance), "creationTimestamp": around.now_text()}
+
+
+def check_deletable(kind: Kind, obj: Object) -> None:
+    """Raises ForbiddenError for what a cluster cannot be without."""
+    name = obj["metadata"]["name"]
+    if kind.resource == NAMESPACES and name in PROTECTED_NAMESPACES:
+        raise failure.forbidden(NAMESPACES, name, "this namespace may not be deleted")
+    if kind.resource == PRIORITY_CLASSES and name in SYSTEM_CLASSES:
+        raise failure.forbidden(PRIORITY_CLASSES, name, "this is a system priority class and cannot be deleted")
+
+
+def on_marked(kind: Kind, obj: Object) -> None:
+    """What the mark for deletion changes besides metadata."""
+    if kind.resource == NAMESPACES:
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+
+
+async def create(
+    api: ClusterApi, kind: Kind, name: str, namespace: str | None, subresource: str, body: Object, options: WriteOptions
+) -> Object:
+    """POST to a subresource.  Raises NotFoundError for one that is not there."""
+    if subresource not in kind.subresources:
+        raise failure.unknown_path()
+    match subresource:
+        case "binding":
+            return await _bind(api, kind, name, namespace or "", body, options)
+        case "eviction":
+            return await _evict(api, kind, name, namespace or "", body, options)
+        case "token":
+            api.record(kind, name, namespace)
+            return _token(api, body)
+        case _:
+            raise failure.wrong_method(
+                f"the sandbox has no {subresource} for {kind.resource.plural}: nothing runs in its pods"
+            )
+
+
+async def _bind(
+    api: ClusterApi, kind: Kind, name: str, namespace: str, binding: Object, options: WriteOptions
+) -> Object:
+    _decoded("core.Binding", binding)
+    node = (binding.get("target") or {}).get("name")
+    if not node:
+        problem = failure.required("target.name")
+        raise failure.invalid_object("", "Binding", name, [problem])
+
+    def bound(old: Object) -> Object:
+        if old["metadata"].get("deletionTimestamp"):
+            raise failure.conflict(PODS, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        if present := old["spec"].get("nodeName"):
+            raise failure.conflict(PODS, name, f'pod {name} is already assigned to node "{present}"')
+        if old["spec"].get("schedulingGates"):
+            raise failure.conflict(PODS, name, f"pod {name} has non-empty .spec.schedulingGates")
+        new = copied(old)
+        new["spec"]["nodeName"] = node
+        for key in ("labels", "annotations"):
+            if added := (binding.get("metadata") or {}).get(key):
+                new["metadata"][key] = {**(new["metadata"].get(key) or {}), **added}
+        _mark_scheduled(new, api.now_text())
+        return new
+
+    await api.rewrite(kind, name, namespace, bound, "binding", options)
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _mark_scheduled(pod: Object, now: str) -> None:
+    status = pod.setdefault("status", {})
+    others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
+    condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    if "generation" in pod["metadata"]:
+        condition["observedGeneration"] = pod["metadata"]["generation"] + 1
+    status["conditions"] = [*others, condition]
+
+
+async def _evict(
+    api: ClusterApi, kind: Kind, name: str, namespace: str, eviction: Object, options: WriteOptions
+) -> Object:
+    _decoded("policy.Eviction", eviction)
+    pod = api.record(kind, name, namespace).obj
+    wanted = eviction.get("deleteOptions") or {}
+    options.dry_run = options.dry_run or wanted.get("dryRun") == ["All"]
+    blocking = None if _is_idle(pod) else _blocking_budget(api, pod)
+    if blocking is not None:
+        error = failure.BudgetError(
+            "Cannot evict pod as it would violate the pod's disruption budget.", status=429, reason="TooManyRequests",
+            retry_after=10,
+        )  # fmt: skip
+        text = f"The disruption budget {blocking} does not allow it"
+        error.details = failure.Details(causes=(failure.Cause("DisruptionBudget", "", text),))
+        raise error
+    await api.delete_owned(
+        kind, name, namespace, propagation=wanted.get("propagationPolicy") or "Background",
+        grace_period_seconds=wanted.get("gracePeriodSeconds"), options=options,
+    )  # fmt: skip
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _is_idle(pod: Object) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return phase == "Pending" or phase in FINISHED or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _blocking_budget(api: ClusterApi, pod: Object) -> str | None:
+    """The name of a disruption budget that needs this pod where it is."""
+    namespace = pod["metadata"]["namespace"]
+    for budget in api.every(BUDGETS, namespace):
+        selector = selectors.from_object(budget["spec"].get("selector"))
+        if not selector.selects(pod["metadata"].get("labels")):
+            continue
+        pods = [p for p in api.every(PODS, namespace) if selector.selects(p["metadata"].get("labels"))]
+        healthy = sum(map(_is_ready, pods))
+        if _is_ready(pod) and healthy - 1 < _healthy_wanted(budget["spec"], len(pods)):
+            return str(budget["metadata"]["name"])
+    return None
+
+
+def _healthy_wanted(spec: Object, pods: int) -> int:
+    if "minAvailable" in spec:
+        return _share(spec["minAvailable"], pods)
+    return pods - _share(spec.get("maxUnavailable", 0), pods)
+
+
+def _share(amount: int | str, whole: int) -> int:
+    """A number, or a percentage of `whole` rounded up."""
+    if isinstance(amount, str) and amount.endswith("%"):
+        return -(-int(amount[:-1]) * whole // 100)
+    return int(amount)
+
+
+def _token(api: ClusterApi, body: Object) -> Object:
+    _decoded("authentication.TokenRequest", body)
+    return {
+        **body,
+        "status": {"token": f"sandbox-{metadata.new_uid(api.chance)}", "expirationTimestamp": api.now_text()},
+    }
+
+
+def _decoded(message: str, body: Object) -> None:
+    try:
+        decoding.walk(builtin(message), body, (), [])
+    except decoding.WrongTypeError as error:
+        raise failure.bad_request(str(error)) from error

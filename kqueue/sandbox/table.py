@@ -1,0 +1,123 @@
+"""Rows and columns of `kubectl get`: what the server sends when a client asks for a Table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kqueue.sandbox.api import Object
+
+TABLE_API_VERSION = "meta.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a cell may depend on besides its object."""
+
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its head, and how to read a cell from an object."""
+
+    name: str
+    cell: Callable[[Object, Moment], Any]
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+    """Above 0 is shown by `-o wide` only."""
+    description: str = ""
+
+
+def _name(obj: Object, _: Moment) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def age_text(since: str | None, now: datetime) -> str:
+    """How long ago, in the short form that `kubectl` prints: `45s`, `3m20s`, `5h`, `12d`."""
+    if not since:
+        return "<unknown>"
+    try:
+        begun = datetime.fromisoformat(since)
+    except ValueError:
+        return "<invalid>"
+    return duration_text(int((now - begun).total_seconds()))
+
+
+def duration_text(seconds: int) -> str:
+    """A span in at most two units; the second one only while it matters."""
+    if seconds < 0:
+        return "0s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
+    return f"{big}{big_unit}{small}{small_unit}" if small else f"{big}{big_unit}"
+
+
+def age(obj: Object, moment: Moment) -> str:
+    """The cell of every AGE column."""
+    return age_text(obj["metadata"].get("creationTimestamp"), moment.now)
+
+
+NAME = Column("Name", _name, format="name", description="Name must be unique within a namespace.")
+AGE = Column("Age", age, description="Time since the object was created.")
+NAME_AND_AGE = (NAME, AGE)
+
+
+def definitions(columns: tuple[Column, ...]) -> list[Object]:
+    """The heads."""
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": column.format,
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in columns
+    ]
+
+
+def row(columns: tuple[Column, ...], obj: Object, moment: Moment, include: str) -> Object:
+    """One row; `include` is `Metadata`, `Object` or `None`: what of the object rides along."""
+    out: Object = {"cells": [column.cell(obj, moment) for column in columns]}
+    if include == "Object":
+        out["object"] = obj
+    elif include != "None":
+        out["object"] = {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": TABLE_API_VERSION,
+            "metadata": obj["metadata"],
+        }
+    return out
+
+
+def table(columns: tuple[Column, ...], rows: list[Object], *, metadata: Object, heads: bool = True) -> Object:
+    """A whole Table."""
+    return {
+        "kind": "Table",
+        "apiVersion": TABLE_API_VERSION,
+        "metadata": metadata,
+        "columnDefinitions": definitions(columns) if heads else None,
+        "rows": rows,
+    }

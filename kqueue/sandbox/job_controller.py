@@ -25,7 +25,7 @@ from kqueue.api.names import (
 )
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, NotFoundError
-from kqueue.sandbox.api import JOBS, PODS, Api, Object
+from kqueue.sandbox.api import EVENTS, JOBS, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.job_status import (
     TRACKING_FINALIZER,
@@ -65,6 +65,7 @@ from kqueue.sandbox.mirror import Mirror
 
 _T = TypeVar("_T")
 _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS = 10.0, 600.0  # as Kubernetes
+_LONGEST_NOTE = 1024  # of an event, as Kubernetes
 _MOST_AT_ONCE = 64  # pods written in one go
 _SMALL = 50  # a Job with more pods than this gathers their news for a while, as Kubernetes does for a second
 _LONGEST_GATHERING_SECONDS = 1.0
@@ -105,6 +106,7 @@ class JobController:
         self._api, self._clock = api, clock
         self._jobs, self._pods = jobs, pods
         self._backoff: dict[str, _Backoff] = {}  # by UID of the Job
+        self._complaints: dict[str, str] = {}  # by UID of the Job: why its pods could not be written, as last told
         self.loop = ControllerLoop("job", self._reconcile, clock=clock)
         self.strays = ControllerLoop("pods without job", self._free_stray, clock=clock)
         pods.add_index("job", job_uid)
@@ -124,6 +126,7 @@ class JobController:
             self.loop.add(key_of(new))
         if old is not None and (new is None or uid_of(new) != uid_of(old)):
             self._backoff.pop(uid_of(old), None)
+            self._complaints.pop(uid_of(old), None)
             for key in self._pods.by("job", uid_of(old)):
                 self.strays.add(key)
 
@@ -208,11 +211,39 @@ class JobController:
         await self._write_status(job, spec, counts, outcome)
         await self._each(counts.countable, self._untrack)
         if failure is not None:
+            await self._complain(job, str(failure))
             raise failure
         waits = [] if left is None or late else [left.total_seconds()]
         if outcome is None and not spec.suspended and backoff.left(self._clock.monotonic()) > 0:
             waits.append(backoff.left(self._clock.monotonic()))
         return min(waits, default=None)
+
+    async def _complain(self, job: Object, why: str) -> None:
+        """Put an event on the Job that says why its pods are missing; once per text."""
+        uid, metadata = uid_of(job), job["metadata"]
+        if self._complaints.get(uid) == why:
+            return
+        self._complaints[uid] = why
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "eventTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": "job-controller",
+            "reportingInstance": "sandbox",
+            "action": "Create",
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "note": f"Error creating: {why}"[:_LONGEST_NOTE],
+            "regarding": {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": uid,
+            },
+        }
+        await self._api.create(EVENTS, event, namespace=metadata["namespace"])
 
     async def _adjust(self, job: Object, spec: JobSpec, counts: Tally, pods: Sequence[Object]) -> None:
         """Make or remove pods until as many are active as should be."""

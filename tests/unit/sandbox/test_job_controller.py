@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kqueue.errors import ForbiddenError
-from kqueue.sandbox.api import JOBS, PODS, Object, Resource
+from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object, Resource
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.simulation import SimulationOptions
@@ -275,6 +275,8 @@ async def test_refused_pods_are_tried_again_with_growing_pauses(monkeypatch: pyt
         assert len(world.pods()) == 8
         assert world.status("j").get("failed") is None
         assert world.api.attempts == 3 + 8
+        (event,) = world.api.list(EVENTS)
+        assert (event["reason"], event["note"]) == ("FailedCreate", "Error creating: the webhook says no")
 
 
 async def test_a_restarted_controller_counts_every_pod_once() -> None:

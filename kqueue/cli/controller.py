@@ -40,6 +40,11 @@ def register(app: typer.Typer) -> None:
         ] = None,
         health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
         metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
+        webhook_port: Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")] = None,
+        webhook_url: Annotated[
+            str,
+            typer.Option(help="Where the API server reaches --with-webhooks, as https://HOST:{port}; else a service."),
+        ] = "",
         feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
         log_format: Annotated[LogFormat, typer.Option(help="json for machines, console for people.")] = LogFormat.JSON,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -64,6 +69,8 @@ def register(app: typer.Typer) -> None:
             parts=frozenset(chosen) | ({"webhooks"} if with_webhooks else set()),
             health_address=health_address,
             metrics_address=metrics_address,
+            webhook_port=webhook_port,
+            webhook_url=webhook_url,
         )
         run(run_controller(configuration, flags))
 

@@ -15,6 +15,7 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.admission import switches_of
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
@@ -31,7 +32,6 @@ from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
-from kqueue.jobs.switches import Switches
 from kqueue.observe import Checks, EventLimits, EventRecorder, LoopProbe, Metrics, Regarding
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
@@ -177,7 +177,7 @@ class Operator:
         """Set when every watch has brought its initial state."""
         self.ready = asyncio.Event()
         """Set when this process leads and works."""
-        self._switches = _switches(config)
+        self._switches = switches_of(config)
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = self._make_watches()
         self.cache = Cache()
@@ -626,12 +626,3 @@ def _conditions(obj: Any) -> Any:
 
 def _resource_of(kind: JobKind) -> ResourceType:
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
-
-
-def _switches(config: Configuration) -> Switches:
-    return Switches(
-        topology=config.enabled("TopologyAwareScheduling"),
-        partial_admission=config.enabled("PartialAdmission"),
-        admission_gated_by=config.enabled("AdmissionGatedBy"),
-        queue_labels=config.enabled("AssignQueueLabelsForPods"),
-    )

@@ -13,12 +13,14 @@ from pathlib import Path
 import structlog
 
 from kqueue import __version__
+from kqueue.cli.admission import register, serving
 from kqueue.cli.operator import Operator
 from kqueue.clock import Clock, SystemClock
 from kqueue.config import Configuration, Timings
 from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
 from kqueue.runtime.loop import tune_collector
+from webhooks.server import ReviewRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -32,6 +34,10 @@ class Flags:
     parts: frozenset[str] = frozenset()
     health_address: str | None = None
     metrics_address: str | None = None
+    webhook_host: str | None = None
+    webhook_port: int | None = None
+    webhook_url: str = ""
+    """Where the API server reaches the webhooks of this process; empty: through the service of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +94,52 @@ async def running(
             probes=Endpoint(setting="health.healthProbeBindAddress", bind_address=probes),
             metrics=Endpoint(setting="metrics.bindAddress", bind_address=flags.metrics_address or options.bind_address),
         )
-        work = asyncio.create_task(wired.run(), name="operator")
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(health.stop)
+            if "webhooks" in flags.parts:
+                await stack.enter_async_context(_webhooks(client, configuration, flags, clock, metrics))
+            work = asyncio.create_task(wired.run(), name="operator")
+            stack.push_async_callback(_ended, work)
             yield Running(wired, work)
+
+
+async def _ended(work: asyncio.Task[None]) -> None:
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+
+
+@asynccontextmanager
+async def _webhooks(
+    client: Client, configuration: Configuration, flags: Flags, clock: Clock, metrics: Metrics
+) -> AsyncIterator[None]:
+    """The webhooks in this process, registered at the API server."""
+    host = configuration.webhook.host if flags.webhook_host is None else flags.webhook_host
+    port = configuration.webhook.port if flags.webhook_port is None else flags.webhook_port
+    folder = configuration.webhook.cert_dir
+    own = (folder / "tls.crt").exists()
+    async with serving(
+        configuration,
+        clock=clock,
+        host=host,
+        port=port,
+        certificates=folder if own else None,
+        on_review=_reviewed(metrics),
+    ) as (server, tls):
+        url = flags.webhook_url.replace("{port}", str(server.port))
+        await register(client, configuration, ca_bundle=tls.bundle.ca, url=url)
+        following = asyncio.create_task(tls.watch())
+        try:
+            yield
         finally:
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-            await health.stop()
+            await _ended(following)
+
+
+def _reviewed(metrics: Metrics) -> Callable[[ReviewRecord], None]:
+    def on_review(record: ReviewRecord) -> None:
+        metrics.webhook(path=record.path, operation=record.operation, result=record.result, seconds=record.seconds)
+
+    return on_review
 
 
 async def _connect(
@@ -135,10 +179,7 @@ def _counted(metrics: Metrics, also: Callable[[RequestRecord], None] | None) -> 
 async def run_controller(configuration: Configuration, flags: Flags) -> None:
     """Run until SIGTERM or SIGINT, then stop in order: no new decisions, writes finished, lease given back."""
     tune_collector()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = _stop_signal()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
     async with running(configuration, flags) as process:
@@ -148,3 +189,32 @@ async def run_controller(configuration: Configuration, flags: Flags) -> None:
         await asyncio.wait({asked, process.task}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
         _log.info("controller stops")
+
+
+async def run_webhooks(configuration: Configuration, *, certificates: Path, host: str, port: int) -> None:
+    """Answer admission reviews until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: the certificates or the address cannot be used.
+    """
+    stop = _stop_signal()
+    clock = SystemClock()
+
+    def on_review(record: ReviewRecord) -> None:
+        _log.debug("review answered", path=record.path, operation=record.operation, result=record.result)
+
+    async with serving(
+        configuration, clock=clock, host=host, port=port, certificates=certificates, on_review=on_review
+    ) as (_server, tls):
+        following = asyncio.create_task(tls.watch())
+        await stop.wait()
+        await _ended(following)
+
+
+def _stop_signal() -> asyncio.Event:
+    """Set when the process is asked to end."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 from kqueue.cli.process import Flags, running
 from kqueue.config import Timings, load
 from kqueue.runtime.client import RequestRecord
+from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import Road, condition, controller, has, make_road, shown
+from tests.integration.road import Road, condition, controller, has, job, make_road, shown
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
 
@@ -48,6 +50,38 @@ async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why
     for fact in ("9 pods", RACK_LABEL, "room for 8", "asked 72", "free 64"):
         assert fact in waiting["message"]
     assert (await plane.cluster.get(f"{road.jobs}/too-large"))["spec"]["suspend"] is True
+
+
+async def test_the_webhook_suspends_what_asks_for_a_queue_and_nothing_else(plane: ControlPlane) -> None:
+    """With the webhooks in the same process a plain Job with a queue label is held, placed and run; a stranger's Job
+    runs at once; a contradictory one is refused with the path of the mistake.
+    """
+    road = await make_road(plane.cluster)
+    with_webhooks = dataclasses.replace(
+        flags(plane),
+        parts=PARTS | {"webhooks"},
+        webhook_host="127.0.0.1",
+        webhook_port=0,
+        webhook_url="https://127.0.0.1:{port}",
+    )
+    queued, stranger, contradictory = (job(name, road.namespace) for name in ("queued", "stranger", "both"))
+    for obj in (queued, stranger, contradictory):
+        del obj["spec"]["suspend"]
+    stranger["metadata"]["labels"] = {}
+    annotations = contradictory["spec"]["template"]["metadata"]["annotations"]
+    annotations["kueue.x-k8s.io/podset-preferred-topology"] = RACK_LABEL
+    async with running(configuration(), with_webhooks) as process:
+        await process.operator.ready.wait()
+        held = await plane.cluster.request("POST", road.jobs, queued)
+        free = await plane.cluster.request("POST", road.jobs, stranger)
+        with pytest.raises(RequestError) as refused:
+            await plane.cluster.request("POST", road.jobs, contradictory)
+        await road.until_complete("queued", "stranger")
+        racks = await road.racks_of("queued")
+
+    assert (held["spec"]["suspend"], free["spec"].get("suspend", False)) == (True, False)
+    assert len(racks) == 1
+    assert "spec.template.metadata.annotations" in str(refused.value)
 
 
 async def test_one_admission_costs_the_writes_it_needs_and_no_other(plane: ControlPlane) -> None:

@@ -1,0 +1,85 @@
+"""Reviews in and out, and patches made by hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kqueue.errors import FieldError
+from kqueue.jobs.patch import apply_merge_patch
+from webhooks.json_patch import operations
+from webhooks.review import Answer, NotAReviewError, read, write
+
+JSON = dict[str, Any]
+
+
+def review(**request: Any) -> bytes:
+    body = {"uid": "u1", "operation": "CREATE", "object": {"kind": "Job", "metadata": {"name": "j"}}} | request
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": body}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [
+        pytest.param(b"", "not JSON", id="an-empty-body"),
+        pytest.param(b"\xff\xfe{", "not JSON", id="bytes-that-are-no-text"),
+        pytest.param(b"[]", "the body is a list", id="a-list"),
+        pytest.param(b'{"kind": "Pod", "apiVersion": "v1"}', "kind is 'Pod'", id="another-kind"),
+        pytest.param(
+            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"}', "apiVersion", id="an-old-version"
+        ),
+        pytest.param(
+            b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}', "request is missing", id="no-request"
+        ),
+        pytest.param(review(uid=""), "request.uid", id="no-uid"),
+        pytest.param(review(object="text"), "request.object is a text", id="an-object-that-is-none"),
+    ],
+)
+def test_what_is_no_review_is_refused_with_the_field(body: bytes, fact: str) -> None:
+    """One sentence that names what is wrong."""
+    with pytest.raises(NotAReviewError, match=fact.replace("'", ".")):
+        read(body)
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    """A refusal carries every mistake with its path, for people and as causes for programs."""
+    problems = [FieldError("spec.a", "is wrong", 1), FieldError("spec.b", "is missing")]
+    answer = json.loads(write(read(review()), Answer(problems=problems)))["response"]
+
+    assert answer["allowed"] is False
+    assert answer["uid"] == "u1"
+    assert "spec.a: is wrong (found 1); spec.b: is missing" in answer["status"]["message"]
+    assert [cause["field"] for cause in answer["status"]["details"]["causes"]] == ["spec.a", "spec.b"]
+
+
+def test_a_patch_is_carried_as_operations() -> None:
+    """A merge patch goes out as a JSON patch that does the same."""
+    request = read(review(object={"metadata": {"labels": {"a/b": "1"}}}))
+    answer = json.loads(write(request, Answer(patch={"spec": {"suspend": True}, "metadata": {"labels": {"a/b": "2"}}})))
+    patch = json.loads(base64.b64decode(answer["response"]["patch"]))
+
+    assert answer["response"]["patchType"] == "JSONPatch"
+    assert {"op": "replace", "path": "/metadata/labels/a~1b", "value": "2"} in patch
+    assert {"op": "add", "path": "/spec", "value": {"suspend": True}} in patch
+
+
+KEYS = st.text(alphabet="ab/~.", min_size=1, max_size=3)
+LEAVES = st.one_of(
+    st.integers(0, 3), st.booleans(), st.text(alphabet="xy", max_size=2), st.lists(st.integers(), max_size=2)
+)
+OBJECTS = st.recursive(LEAVES, lambda inner: st.dictionaries(KEYS, inner, max_size=3), max_leaves=8)
+PATCHES = st.recursive(st.one_of(LEAVES, st.none()), lambda x: st.dictionaries(KEYS, x, max_size=3), max_leaves=8)
+
+
+@given(st.dictionaries(KEYS, OBJECTS, max_size=4), st.dictionaries(KEYS, PATCHES, max_size=4))
+def test_the_operations_do_what_the_merge_patch_says(obj: JSON, patch: JSON) -> None:
+    """Applied by another library, they give what the API server makes of the merge patch."""
+    wanted = apply_merge_patch(obj, patch)
+
+    assert jsonpatch.apply_patch(obj, list(operations(obj, patch))) == wanted

@@ -1,0 +1,76 @@
+"""Which path answers for which kind, and with what.
+
+Paths follow the ecosystem: `/mutate-<group with dashes>-<version>-<kind>`; the core group is empty (`/mutate--v1-pod`).
+A path whose integration is off answers "allowed", so that one webhook configuration serves every set of integrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs.kind import JobKind, Surroundings
+from kqueue.jobs.registry import BY_FRAMEWORK
+from kqueue.jobs.switches import Switches
+from webhooks import quota, workloads
+from webhooks.review import ALLOWED, Answer, Request
+
+Handler = Callable[[Request], Answer]
+
+FRAMEWORK_PATHS: Mapping[str, str] = {
+    "batch/job": "batch-v1-job",
+    "pod": "-v1-pod",
+    "jobset.x-k8s.io/jobset": "jobset-x-k8s-io-v1alpha2-jobset",
+    "deployment": "apps-v1-deployment",
+    "statefulset": "apps-v1-statefulset",
+    "leaderworkerset.x-k8s.io/leaderworkerset": "leaderworkerset-x-k8s-io-v1-leaderworkerset",
+}
+"""Path of each job kind's webhooks, after `/mutate-` and `/validate-`."""
+
+_OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
+
+
+def routes(frameworks: Iterable[str], switches: Switches) -> dict[str, Handler]:
+    """Path to handler, for all kinds that there are; those that are off allow everything."""
+    enabled = set(frameworks)
+    found: dict[str, Handler] = {}
+    for framework, rest in FRAMEWORK_PATHS.items():
+        kind = BY_FRAMEWORK.get(framework) if framework in enabled else None
+        found[f"/mutate-{rest}"] = _mutate_job(kind, switches) if kind is not None else _allow
+        found[f"/validate-{rest}"] = _validate_job(kind, switches) if kind is not None else _allow
+    return found | _own_kinds(switches)
+
+
+def _own_kinds(switches: Switches) -> dict[str, Handler]:
+    def checked(problems: Callable[..., list[FieldError]]) -> Handler:
+        return lambda request: Answer(problems=problems(request.obj, request.old))
+
+    return {
+        f"/mutate-{_OURS}-workload": lambda r: Answer(patch=workloads.defaults(r.obj, switches)),
+        f"/validate-{_OURS}-workload": lambda r: Answer(problems=workloads.problems(r.obj, r.old, switches)),
+        f"/mutate-{_OURS}-clusterqueue": lambda r: Answer(patch=quota.finalizer(r.obj)),
+        f"/validate-{_OURS}-clusterqueue": checked(quota.cluster_queue_problems),
+        f"/mutate-{_OURS}-resourceflavor": lambda r: Answer(patch=quota.finalizer(r.obj)),
+        f"/validate-{_OURS}-resourceflavor": checked(quota.flavor_problems),
+        f"/validate-{_OURS}-cohort": checked(quota.cohort_problems),
+    }
+
+
+def _allow(_request: Request) -> Answer:
+    return ALLOWED
+
+
+def _mutate_job(kind: JobKind, switches: Switches) -> Handler:
+    around = Surroundings(switches=switches)
+    return lambda request: Answer(patch=kind.defaults(request.obj, around))
+
+
+def _validate_job(kind: JobKind, switches: Switches) -> Handler:
+    around = Surroundings(switches=switches)
+
+    def answer(request: Request) -> Answer:
+        problems = kind.problems(request.obj, request.old, around)
+        return Answer(problems=problems, warnings=kind.warnings(request.obj, around))
+
+    return answer

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from tools import controlplane
 
+REQUIRE = controlplane.REQUIRE
 REMEDY = f"run `make controlplane`, or set {controlplane.OVERRIDE} to a folder with the binaries"
 
 
 def required() -> bool:
     """Whether tests that need the binaries must fail, not skip, where there are none."""
-    return os.environ.get(controlplane.REQUIRE) == "1"
+    return os.environ.get(REQUIRE) == "1"
 
 
 def folder() -> Path:
@@ -22,11 +23,11 @@ def folder() -> Path:
 
 
 def why_missing() -> str | None:
-    """None when all binaries are there; else one sentence that says what is left out and how to have it."""
+    """None when all binaries are there; else one sentence that says which are not and how to have them."""
     lacking = [command.name for command in controlplane.missing(folder())]
     if not lacking:
         return None
-    return f"THE REAL CONTROL PLANE IS LEFT OUT: {folder()} holds no {', '.join(lacking)}; {REMEDY}"
+    return f"{folder()} holds no {', '.join(lacking)}; {REMEDY}"
 
 
 def kubectl() -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +25,17 @@ NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
 NAMESPACES = "/api/v1/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POD_MAKERS = (
+    "/apis/batch/v1/cronjobs",
+    "/apis/batch/v1/jobs",
+    *(f"/apis/apps/v1/{kind}" for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")),
+)
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 WEBHOOKS = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
 )
 WAIT_SECONDS = 60
+SHOWN_CHARACTERS = 4_000
 POLL_SECONDS = 0.05
 
 
@@ -105,7 +112,7 @@ class Cluster:
                         last = str(error)
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise TimeoutError(f"not within {seconds} s: {what}; last seen at {path}: {last}") from None
+            raise TimeoutError(f"not within {seconds} s: {what}; last seen at {path}: {shown(last)}") from None
 
     async def kubectl(self, *args: str, stdin: str | None = None) -> str:
         """What the real kubectl prints.
@@ -205,16 +212,16 @@ class Cluster:
         return name
 
     async def reset(self) -> None:
-        """Take away what a test left: webhooks, our objects, pods, nodes, priority classes, its namespaces.
+        """Take away what a test left: webhooks, our objects, pods and what makes them, nodes, priority classes.
 
-        Finalizers are struck out, because whoever would have removed them has ended with the test.  Returns when no
-        pod and no node is left; the namespaces finish on their own.
+        Finalizers are struck out, because whoever would have removed them has ended with the test.  Returns when none
+        is left.  Namespaces from `create_namespace` are deleted too, and finish on their own (a real one takes five
+        seconds); a namespace of a fixed name stays, so that the next test can use it at once.
         """
         for webhooks in WEBHOOKS:
             await self.request("DELETE", webhooks)
-        for namespace in self._namespaces:
-            jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs?propagationPolicy=Background"
-            await self.request("DELETE", jobs)
+        for makers in POD_MAKERS:
+            await self._erase(makers, query="?propagationPolicy=Background")
         for collection in await self._our_collections():
             await self._erase(collection)
         await self._erase(PODS, query="?gracePeriodSeconds=0")
@@ -307,3 +314,14 @@ def object_path(collection: str, obj: Object) -> str:
     group, _, plural = collection.rpartition("/")
     namespace, name = obj["metadata"].get("namespace"), obj["metadata"]["name"]
     return f"{group}/namespaces/{namespace}/{plural}/{name}" if namespace else f"{collection}/{name}"
+
+
+def shown(found: Object | str) -> str:
+    """What an error message says of what was there: nobody reads managed fields, nor the hundredth object."""
+    if isinstance(found, str):
+        return found
+    items = found.get("items", [found])
+    for each in items:
+        each.get("metadata", {}).pop("managedFields", None)
+    text = json.dumps(items, separators=(",", ":"))
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]} ... ({len(items)} objects)"

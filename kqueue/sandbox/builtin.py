@@ -70,6 +70,7 @@ def _kind(
         columns=shown,
         strategy=strategy,
         selectable=selectable or {},
+        returns_deleted=plural in ("pods", "services", "serviceaccounts", "persistentvolumeclaims", "resourcequotas"),
         orphans_by_default=orphans,
     )
 

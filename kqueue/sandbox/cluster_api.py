@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from kqueue.clock import Clock, SystemClock
-from kqueue.errors import ConflictError
+from kqueue.errors import ConflictError, NotFoundError
 from kqueue.sandbox import applying, crd, decoding, failure, metadata, patching, subresources
 from kqueue.sandbox.admission import Admission, Call, Operation
 from kqueue.sandbox.api import APPLY_PATCH, MERGE_PATCH, NAMESPACES, STRATEGIC_PATCH, EventType, Object, Resource
@@ -147,9 +147,17 @@ class ClusterApi:
         """Call `listener` after every stored change, at once and in order.  It must not write in the call."""
         self._listeners.append(listener)
 
+    def is_served(self, kind: Kind, store: Store) -> bool:
+        """Whether `store` is still where the objects of `kind` are."""
+        return self._stores.get(kind.storage) is store
+
     def stop(self) -> None:
         """End all watches.  Objects stay readable."""
         self.stopped = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Let all watchers look whether they should go on."""
         for store in self._stores.values():
             store.wake()
 
@@ -192,7 +200,7 @@ class ClusterApi:
                 cursor = cursor.next
                 assert cursor.record is not None
                 yield cursor.type, kind.shown(cursor.record.obj)
-            if self.stopped or self._stores.get(kind.storage) is not store:
+            if self.stopped or not self.is_served(kind, store):
                 return
             future = store.changed()
             try:
@@ -267,15 +275,23 @@ class ClusterApi:
         Raises:
             ConflictError, NotFoundError, InvalidError, ForbiddenError.
         """
-        options = options or WriteOptions()
-        kind = self.kind(resource)
-        sent = self._decode(kind, copied(obj), options)
-        name = str(sent["metadata"].get("name", ""))
-        space = metadata.settle_namespace(kind, sent["metadata"], namespace)
+        found = copied(obj)
+        name = str((found.get("metadata") or {}).get("name", ""))
+        return await self.update_owned(
+            self.kind(resource), found, name, namespace, subresource or "", options or WriteOptions()
+        )
+
+    async def update_owned(
+        self, kind: Kind, obj: Object, name: str, namespace: str | None, subresource: str, options: WriteOptions
+    ) -> Object:
+        """`update` of the object `name` with one that nobody else holds."""
+        sent = self._decode(kind, obj, options)
+        metadata.settle_name(sent["metadata"], name)
+        space = metadata.settle_namespace(kind, sent["metadata"], namespace or None)
         if not kind.unconditional_update and not sent["metadata"].get("resourceVersion"):
             problem = failure.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise failure.invalid_object(kind.resource.group, kind.kind, name, [problem])
-        return await self.rewrite(kind, name, space, lambda _: copied(sent), subresource or "", options)
+        return await self.rewrite(kind, name, space, lambda _: copied(sent), subresource, options)
 
     async def patch(
         self,
@@ -429,6 +445,13 @@ class ClusterApi:
                     continue
             return self._delete_now(kind, old, propagation, grace_period_seconds, options)
         raise failure.conflict(kind.resource, name)
+
+    async def delete_each(self, kind: Kind, record: Record, **how: Any) -> Deleted | None:
+        """`delete_owned` of one of many; None when it is gone already."""
+        try:
+            return await self.delete_owned(kind, record.name, record.namespace, **how)
+        except NotFoundError:
+            return None
 
     def _delete_now(
         self, kind: Kind, old: Object, propagation: Propagation | None, grace: int | None, options: WriteOptions

@@ -1,8 +1,8 @@
 """The small part of CEL that match conditions of admission webhooks need.
 
 What is understood: `&&`, `||`, `!`, parentheses, `==`, `!=`, `in`, `has(...)`, text, integers, true, false, null,
-lists of these, and paths such as `object.metadata.labels['a/b']` or `request.userInfo.username`, from the roots `object`,
-`oldObject` and `request`; `text.startsWith('a')`, `.endsWith`, `.contains`.  Anything else is refused when the webhook
+lists of these; paths such as `object.metadata.labels['a/b']` or `request.userInfo.username`, from the roots `object`,
+`oldObject` and `request`; `path.startsWith('a')`, `.endsWith`, `.contains`.  Anything else is refused when the webhook
 is registered, with a sentence that says so; the real server runs all of CEL.
 """
 

@@ -39,6 +39,8 @@ class Kind:
     """For custom kinds their compiled schema (`crd.CustomSchema`); None for built-in ones."""
     unconditional_update: bool = True
     """Whether an update may come without a resourceVersion."""
+    returns_deleted: bool = False
+    """Whether a deletion answers with the object even when it is gone at once."""
     orphans_by_default: bool = False
     """Whether a deletion that does not say otherwise leaves dependents behind."""
     inward: Callable[[Object], Object] | None = None

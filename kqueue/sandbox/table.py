@@ -104,12 +104,23 @@ def row(columns: tuple[Column, ...], obj: Object, moment: Moment, include: str) 
     if include == "Object":
         out["object"] = obj
     elif include != "None":
-        out["object"] = {
-            "kind": "PartialObjectMetadata",
-            "apiVersion": TABLE_API_VERSION,
-            "metadata": obj["metadata"],
-        }
+        out["object"] = partial(obj)
     return out
+
+
+def partial(obj: Object) -> Object:
+    """An object's metadata alone."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": TABLE_API_VERSION, "metadata": obj["metadata"]}
+
+
+def partial_list(items: list[Object], metadata: Object) -> Object:
+    """A list of metadata."""
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": TABLE_API_VERSION,
+        "metadata": metadata,
+        "items": items,
+    }
 
 
 def table(columns: tuple[Column, ...], rows: list[Object], *, metadata: Object, heads: bool = True) -> Object:

@@ -1,0 +1,89 @@
+"""Bodies of requests: JSON, YAML and protobuf in, JSON out, hostile ones refused with a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from kqueue.sandbox import failure, protobuf
+
+LARGEST = 3 * 1024 * 1024
+"""Bytes of a request's body, as in the real server."""
+JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+YAMLS = ("application/yaml", "application/x-yaml", "application/apply-patch+yaml")
+_decode_json = msgspec.json.Decoder().decode
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """YAML without timestamps: in Kubernetes they are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+}
+
+
+async def read(request: web.BaseRequest) -> bytes:
+    """The whole body.  Raises InvalidError (413) as soon as it is known to be too long."""
+    if (request.content_length or 0) > LARGEST:
+        raise failure.too_large(LARGEST)
+    if not request.body_exists:
+        return b""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.content.iter_any():
+        size += len(part)
+        if size > LARGEST:
+            raise failure.too_large(LARGEST)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decode(body: bytes, content_type: str) -> Any:
+    """The value in a body.
+
+    Raises:
+        InvalidError: 415 for a type that is not read, 400 for a body that is not of its type.
+    """
+    if content_type in (JSON, "", "*/*") or content_type.endswith("+json"):
+        return from_json(body)
+    if content_type in YAMLS:
+        return from_yaml(body)
+    if content_type == PROTOBUF:
+        return protobuf.decode(body)
+    raise failure.unsupported_media(
+        "the body of the request was in an unknown format - accepted media types include: "
+        f"{JSON}, {YAMLS[0]}, {PROTOBUF}"
+    )
+
+
+def from_json(body: bytes) -> Any:
+    """Raises InvalidError (400)."""
+    try:
+        return _decode_json(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise failure.bad_request(f"the body is not JSON: {error}") from error
+
+
+def from_yaml(body: bytes) -> Any:
+    """Raises InvalidError (400); aliases are refused, because a few of them can mean terabytes."""
+    if body[:1] == b"{":
+        try:
+            return _decode_json(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # YAML in braces, perhaps
+    try:
+        text = body.decode()
+        if ("*" in text or "&" in text) and any(
+            isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=_Base)
+        ):
+            raise failure.bad_request("the body is YAML with aliases, which are not read here: write the values out")
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 -- a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise failure.bad_request(f"the body is not YAML: {error}") from error

@@ -1,0 +1,172 @@
+"""What the server says about itself: version, groups, kinds; in the per-group form and in the aggregated one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.registry import VERBS, Kind, Registry
+from kqueue.sandbox.reviews import REVIEWS
+
+VERSION: Object = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.3+kqueue-sandbox",
+    "gitCommit": "",
+    "gitTreeState": "clean",
+    "buildDate": "2026-01-01T00:00:00Z",
+    "goVersion": "none",
+    "compiler": "cpython",
+    "platform": "any/any",
+}
+STATUS_VERBS = ["get", "patch", "update"]
+SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+"""Subresources whose bodies are of another kind."""
+CREATED_ONLY = ("binding", "eviction", "token")
+
+
+def core_versions() -> Object:
+    """`/api`."""
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def _groups(registry: Registry) -> dict[str, list[str]]:
+    groups = registry.groups()
+    for group, version, _, _ in REVIEWS:
+        groups.setdefault(group, [version])
+    groups.pop("", None)
+    return groups
+
+
+def group_list(registry: Registry) -> Object:
+    """`/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*each) for each in _groups(registry).items()]}
+
+
+def group(registry: Registry, name: str) -> Object | None:
+    """`/apis/G`; None for an unknown group."""
+    versions = _groups(registry).get(name)
+    return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    served = [{"groupVersion": f"{name}/{version}", "version": version} for version in by_maturity(versions)]
+    return {"name": name, "versions": served, "preferredVersion": served[0]}
+
+
+def by_maturity(versions: list[str]) -> list[str]:
+    """Stable versions first, then beta, then alpha; newer ones first."""
+
+    def rank(version: str) -> tuple[int, list[int]]:
+        stage = 2 if "alpha" in version else 1 if "beta" in version else 0
+        digits = "".join(c if c.isdigit() else " " for c in version).split()
+        return stage, [-int(each) for each in digits]
+
+    return sorted(versions, key=rank)
+
+
+def resource_list(registry: Registry, group_name: str, version: str) -> Object | None:
+    """`/apis/G/V` or `/api/v1`; None when nothing is served there."""
+    resources: list[Object] = []
+    for kind in registry.served(group_name, version):
+        resources += _resources(kind)
+    resources += [
+        {
+            "name": plural,
+            "singularName": "",
+            "namespaced": plural == "localsubjectaccessreviews",
+            "kind": kind,
+            "verbs": ["create"],
+        }
+        for group_, version_, plural, kind in REVIEWS
+        if (group_, version_) == (group_name, version)
+    ]
+    if not resources:
+        return None
+    api_version = f"{group_name}/{version}" if group_name else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
+
+
+def _resources(kind: Kind) -> list[Object]:
+    plural = kind.resource.plural
+    main: Object = {
+        "name": plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": list(VERBS),
+    }
+    if kind.short_names:
+        main["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        main["categories"] = list(kind.categories)
+    return [main, *(_subresource(kind, name) for name in _subresources(kind))]
+
+
+def _subresources(kind: Kind) -> list[str]:
+    return [*(("status",) if kind.status else ()), *kind.subresources]
+
+
+def _subresource(kind: Kind, name: str) -> Object:
+    out: Object = {
+        "name": f"{kind.resource.plural}/{name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": ["create"] if name in CREATED_ONLY else STATUS_VERBS if name == "status" else ["get"],
+    }
+    if name in SUBRESOURCE_KINDS:
+        out["group"], out["version"], out["kind"] = SUBRESOURCE_KINDS[name]
+    return out
+
+
+def aggregated(registry: Registry, *, core: bool) -> Object:
+    """All kinds of the core group, or of all other groups, in one document."""
+    groups = {"": ["v1"]} if core else _groups(registry)
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
+                "versions": [_aggregated_version(registry, name, version) for version in by_maturity(versions)],
+            }
+            for name, versions in groups.items()
+        ],
+    }
+
+
+def _aggregated_version(registry: Registry, group_name: str, version: str) -> Object:
+    flat = (resource_list(registry, group_name, version) or {"resources": []})["resources"]
+    found: dict[str, Object] = {}
+    for each in flat:
+        plural, _, sub = each["name"].partition("/")
+        kind = {
+            "group": each.get("group", group_name),
+            "version": each.get("version", version),
+            "kind": each["kind"],
+        }
+        if sub:
+            found[plural].setdefault("subresources", []).append(
+                {"subresource": sub, "responseKind": kind, "verbs": each["verbs"]}
+            )
+            continue
+        entry: dict[str, Any] = {
+            "resource": plural,
+            "responseKind": kind,
+            "scope": "Namespaced" if each["namespaced"] else "Cluster",
+            "singularResource": each["singularName"],
+            "verbs": each["verbs"],
+        }
+        entry |= {key: each[key] for key in ("shortNames", "categories") if key in each}
+        found[plural] = entry
+    return {"version": version, "resources": list(found.values()), "freshness": "Current"}

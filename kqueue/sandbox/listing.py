@@ -1,0 +1,107 @@
+"""Lists: selected, in pages that all show the same moment, joined from bytes that are kept."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kqueue.sandbox import failure
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.cluster_api import ClusterApi
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.route import Selection, number
+from kqueue.sandbox.store import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some records, the version of the whole list, and how to go on ("" at the end)."""
+
+    records: list[Record]
+    version: int
+    token: str
+    remaining: int | None
+
+    def metadata(self) -> Object:
+        """The list's metadata."""
+        out: Object = {"resourceVersion": str(self.version)}
+        if self.token:
+            out["continue"] = self.token
+        if self.remaining:
+            out["remainingItemCount"] = self.remaining
+        return out
+
+
+def page(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str]) -> Page:
+    """The page that a query asks for.
+
+    Raises:
+        GoneError: the continue token, or the exact version asked for, is from before what is kept.
+        InvalidError: 400 for parameters that make no sense.
+        ServerError: 504 for a version that is not reached yet.
+    """
+    limit = number(query, "limit") or 0
+    token = query.get("continue", "")
+    start: tuple[str, str] = ("", "")
+    if token:
+        version, start = _from_token(token)
+        records = _at(api, kind, version, chosen)
+    else:
+        version, records = _fresh(api, kind, chosen, query)
+    if start != ("", ""):
+        records = [record for record in records if (record.namespace, record.name) > start]
+    if not chosen.is_all:
+        records = [record for record in records if chosen.selects(kind.shown(record.obj))]
+    if not limit or len(records) <= limit:
+        return Page(records, version, "", None)
+    last = records[limit - 1]
+    remaining = len(records) - limit if chosen.is_all else None
+    return Page(records[:limit], version, _to_token(version, last), remaining)
+
+
+def _fresh(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str]) -> tuple[int, list[Record]]:
+    wanted = number(query, "resourceVersion")
+    match = query.get("resourceVersionMatch", "")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise failure.bad_request(f'resourceVersionMatch: Unsupported value: "{match}"')
+    if match and wanted is None:
+        raise failure.bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if wanted is not None and wanted > api.versions.current:
+        raise failure.too_new(wanted, api.versions.current)
+    if match == "Exact" and wanted:
+        return wanted, _at(api, kind, wanted, chosen)
+    return api.versions.current, list(api.store(kind).records(chosen.namespace))
+
+
+def _at(api: ClusterApi, kind: Kind, version: int, chosen: Selection) -> list[Record]:
+    return api.store(kind).at(version, chosen.namespace)
+
+
+def _to_token(version: int, last: Record) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode([version, last.namespace, last.name])).decode().rstrip("=")
+
+
+def _from_token(token: str) -> tuple[int, tuple[str, str]]:
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        version, namespace, name = msgspec.json.decode(
+            base64.urlsafe_b64decode(padded), type=tuple[int, str, str], strict=True
+        )
+    except (binascii.Error, msgspec.MsgspecError, ValueError) as error:
+        raise failure.bad_request("continue key is not valid: it was not given out by this server") from error
+    return version, (namespace, name)
+
+
+def encoded(kind: Kind, record: Record) -> bytes:
+    """A record as JSON in the kind's version; kept bytes when that is the stored one."""
+    return record.encoded if kind.outward is None else msgspec.json.encode(kind.outward(record.obj))
+
+
+def joined(kind: Kind, found: Page) -> bytes:
+    """A page as one JSON document."""
+    head = msgspec.json.encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": found.metadata()})
+    return head[:-1] + b',"items":[' + b",".join(encoded(kind, record) for record in found.records) + b"]}"

@@ -1,0 +1,154 @@
+"""The OpenAPI documents that `kubectl explain` and field validation ask for.
+
+They name the fields of built-in kinds, without words about them; custom kinds carry the words of their definition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.decoding import METADATA, shape_of
+from kqueue.sandbox.registry import Kind, Registry
+from kqueue.sandbox.shape import Shape, builtin
+
+REF = "#/components/schemas/"
+PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
+PACKAGES = {
+    "meta": "io.k8s.apimachinery.pkg.apis.meta.v1",
+    "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1",
+}
+_SCALARS: dict[str, Object] = {
+    "string": {"type": "string"},
+    "bytes": {"type": "string", "format": "byte"},
+    "bool": {"type": "boolean"},
+    "integer": {"type": "integer", "format": "int64"},
+    "number": {"type": "number", "format": "double"},
+    "time": {"type": "string", "format": "date-time"},
+    "micro_time": {"type": "string", "format": "date-time"},
+    "quantity": {"type": "string", "description": "An amount such as 2, 500m or 4Gi."},
+    "int_or_string": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    "any": {"type": "object"},
+}
+_METADATA_NOTE = "Standard object's metadata."
+_API_VERSION_NOTE = "The version of this object's schema."
+_KIND_NOTE = "The kind of this object."
+
+
+def index(registry: Registry) -> Object:
+    """`/openapi/v3`: where the document of each group and version is."""
+    paths: Object = {}
+    for group, versions in registry.groups().items():
+        for version in versions:
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}"}
+    return {"paths": paths}
+
+
+def document(registry: Registry, group: str, version: str) -> Object | None:
+    """The document of one group and version; None when nothing is served there."""
+    kinds = registry.served(group, version)
+    if not kinds:
+        return None
+    schemas: dict[str, Object] = {}
+    paths: Object = {}
+    for kind in kinds:
+        _add_kind(kind, schemas)
+        paths |= _paths(kind)
+    info = {"title": "kqueue sandbox", "version": "v1.36.3"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def _full_name(message: str) -> str:
+    package, _, name = message.partition(".")
+    return f"{PACKAGES.get(package, f'io.k8s.api.{package}.v1')}.{name}"
+
+
+def _kind_name(kind: Kind) -> str:
+    if kind.custom is None:
+        return _full_name(shape_of(kind).message)
+    reverse = ".".join(reversed(kind.resource.group.split(".")))
+    return f"{reverse}.{kind.resource.version}.{kind.kind}"
+
+
+def _identity(kind: Kind) -> Object:
+    return {"group": kind.resource.group, "version": kind.resource.version, "kind": kind.kind}
+
+
+def _add_kind(kind: Kind, schemas: dict[str, Object]) -> None:
+    _add_message(METADATA, builtin(METADATA), schemas)
+    schema: Object
+    if kind.custom is None:
+        shape = shape_of(kind)
+        _add_message(shape.message, shape, schemas)
+        schema = schemas[_full_name(shape.message)]
+    else:
+        schema = dict(kind.custom.schema)
+        schema["properties"] = {
+            **(schema.get("properties") or {}),
+            "apiVersion": {"type": "string", "description": _API_VERSION_NOTE},
+            "kind": {"type": "string", "description": _KIND_NOTE},
+            "metadata": {"allOf": [{"$ref": REF + _full_name(METADATA)}], "description": _METADATA_NOTE},
+        }
+        schemas[_kind_name(kind)] = schema
+    schema["x-kubernetes-group-version-kind"] = [_identity(kind)]
+
+
+def _add_message(message: str, shape: Shape, schemas: dict[str, Object]) -> None:
+    name = _full_name(message)
+    if name in schemas:
+        return
+    schema: Object = {"type": "object", "properties": {}}
+    schemas[name] = schema
+    schema["properties"] = {key: _schema(field, schemas) for key, field in (shape.fields or {}).items()}
+
+
+def _schema(shape: Shape, schemas: dict[str, Object]) -> Object:
+    if shape.type == "object":
+        _add_message(shape.message, shape, schemas)
+        return {"allOf": [{"$ref": REF + _full_name(shape.message)}], "default": {}}
+    if shape.type == "map":
+        assert shape.element is not None
+        return {"type": "object", "additionalProperties": _schema(shape.element, schemas)}
+    if shape.type == "list":
+        assert shape.element is not None
+        out: dict[str, Any] = {"type": "array", "items": _schema(shape.element, schemas)}
+        if shape.keys:
+            out |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(shape.keys)}
+        elif shape.is_set:
+            out["x-kubernetes-list-type"] = "set"
+        if shape.merge_key:
+            out["x-kubernetes-patch-merge-key"] = shape.merge_key
+        if shape.merge:
+            out["x-kubernetes-patch-strategy"] = "merge,retainKeys" if shape.retain else "merge"
+        return out
+    return dict(_SCALARS[shape.type])
+
+
+def _paths(kind: Kind) -> Object:
+    resource = kind.resource
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    if kind.namespaced:
+        root += "/namespaces/{namespace}"
+    identity, reference = _identity(kind), {"$ref": REF + _kind_name(kind)}
+    content = {"application/json": {"schema": reference}}
+    answer = {
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-group-version-kind": identity,
+    }
+    validation = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    written = {**answer, "parameters": [validation]}
+    patched = {**written, "requestBody": {"content": {type_: {"schema": {"type": "object"}} for type_ in PATCH_TYPES}}}
+    body = {"requestBody": {"content": {"*/*": {"schema": reference}}}}
+    return {
+        f"{root}/{resource.plural}": {
+            "get": {**answer, "x-kubernetes-action": "list"},
+            "post": {**written, **body, "x-kubernetes-action": "post"},
+        },
+        f"{root}/{resource.plural}/{{name}}": {
+            "get": {**answer, "x-kubernetes-action": "get"},
+            "put": {**written, **body, "x-kubernetes-action": "put"},
+            "patch": {**patched, "x-kubernetes-action": "patch"},
+            "delete": {**answer, "x-kubernetes-action": "delete"},
+        },
+    }

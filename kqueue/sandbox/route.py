@@ -1,0 +1,121 @@
+"""What a request is about: its path and query, taken apart once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from kqueue.sandbox import failure, selectors
+from kqueue.sandbox.api import Resource
+from kqueue.sandbox.cluster_api import WriteOptions
+from kqueue.sandbox.decoding import Validation
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.selectors import LabelSelector, Test
+
+VALIDATIONS = ("Ignore", "Warn", "Strict")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The resource part of a path: `/apis/batch/v1/namespaces/a/jobs/b/status`.
+
+    `namespace` and `name` are "" when the path has none.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def parse(path: str) -> Route | None:
+    """The route of a resource path; None when it is something else."""
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    if len(rest) > 3 or not all(rest):
+        return None
+    return Route(
+        Resource(group, version, rest[0]),
+        namespace,
+        rest[1] if len(rest) > 1 else "",
+        rest[2] if len(rest) > 2 else "",
+    )
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Whether a query parameter says yes."""
+    return query.get(name, "") in ("true", "1", "True")
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    """A whole number that is not negative, None when missing.  Raises InvalidError (400)."""
+    text = query.get(name)
+    if text is None or text == "":
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise failure.bad_request(f'{name}: "{text}" is not a whole number')
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind a list or watch is about."""
+
+    namespace: str | None
+    name: str
+    labels: LabelSelector
+    fields: Test | None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether selectors ask nothing."""
+        return not self.name and self.fields is None and not self.labels.requirements
+
+    def selects(self, obj: dict[str, object]) -> bool:
+        """Whether an object (as shown in the asked version) is meant; its namespace is looked at elsewhere."""
+        meta = cast("dict[str, object]", obj["metadata"])
+        if self.name and meta["name"] != self.name:
+            return False
+        if not self.labels.selects(cast("dict[str, str] | None", meta.get("labels"))):
+            return False
+        return self.fields is None or self.fields(obj)
+
+
+def selection(route: Route, kind: Kind, query: Mapping[str, str]) -> Selection:
+    """The selectors of a query.  Raises InvalidError (400)."""
+    return Selection(
+        route.namespace or None if kind.namespaced else None,
+        route.name,
+        selectors.parse_labels(query.get("labelSelector", "")),
+        selectors.parse_fields(query.get("fieldSelector", ""), kind),
+    )
+
+
+def write_options(query: Mapping[str, str], agent: str, user: str) -> WriteOptions:
+    """How a write is to be done.  Raises InvalidError (400)."""
+    dry_run = query.get("dryRun", "")
+    if dry_run not in ("", "All"):
+        raise failure.bad_request(f'dryRun: Unsupported value: "{dry_run}": supported values: "All"')
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in VALIDATIONS:
+        words = ", ".join(f'"{word}"' for word in VALIDATIONS)
+        raise failure.bad_request(f'fieldValidation: Unsupported value: "{validation}": supported values: {words}')
+    manager = query.get("fieldManager") or agent.partition("/")[0] or "unknown"
+    if len(manager) > 128:
+        raise failure.bad_request("fieldManager may not be longer than 128 characters")
+    return WriteOptions(
+        manager=manager,
+        dry_run=dry_run == "All",
+        force=flag(query, "force"),
+        validation=cast("Validation", validation),
+        user=user,
+    )

@@ -1,0 +1,194 @@
+"""Watches over HTTP: a cursor in the log, written out in whatever portions have come together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from kqueue.errors import ApiError
+from kqueue.sandbox import failure, listing
+from kqueue.sandbox.api import Object
+from kqueue.sandbox.cluster_api import ClusterApi
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.route import Selection, flag, number
+from kqueue.sandbox.store import Change, Record, Store, event_line
+
+BOOKMARK_SECONDS = 60.0
+LONGEST_SECONDS = 3600
+PORTION = 500
+"""Objects of the initial state that are written at once, before others get a turn."""
+END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
+
+Render = Callable[[Kind, Record], bytes]
+"""How an object looks inside an event: plain JSON, or a Table's row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest:
+    """What a watch asks for, checked."""
+
+    kind: Kind
+    chosen: Selection
+    version: int | None
+    """Changes after this one; None: the present objects first, or nothing, as `initial` says."""
+    initial: bool
+    """Begin with all present objects as ADDED."""
+    marks_initial_end: bool
+    bookmarks: bool
+    seconds: float
+    render: Render
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ready lines can be sent as they are kept."""
+        return (
+            self.chosen.is_all
+            and self.chosen.namespace is None
+            and self.kind.outward is None
+            and self.render is listing.encoded
+        )
+
+
+def request(kind: Kind, chosen: Selection, query: Mapping[str, str], render: Render) -> WatchRequest:
+    """The watch that a query asks for.  Raises InvalidError (400 or 422)."""
+    version = number(query, "resourceVersion")
+    seconds = number(query, "timeoutSeconds")
+    initial = query.get("sendInitialEvents")
+    if initial is not None and query.get("resourceVersionMatch") != "NotOlderThan":
+        cause = failure.forbidden_field(
+            "resourceVersionMatch", 'sendInitialEvents requires setting resourceVersionMatch to "NotOlderThan"'
+        )
+        raise failure.invalid_object("meta.k8s.io", "ListOptions", "", [cause])
+    streams_list = initial is not None and flag(query, "sendInitialEvents")
+    begins = streams_list or (initial is None and not version)
+    return WatchRequest(
+        kind=kind,
+        chosen=chosen,
+        version=None if begins or not version else version,
+        initial=begins,
+        marks_initial_end=streams_list,
+        bookmarks=flag(query, "allowWatchBookmarks"),
+        seconds=float(min(seconds or LONGEST_SECONDS, LONGEST_SECONDS)),
+        render=render,
+    )
+
+
+async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], bool]) -> AsyncGenerator[bytes]:
+    """Lines to write, as many at once as there are; ends at the time limit, or when the kind or the server goes."""
+    store = api.store(wanted.kind)
+    try:
+        cursor = store.tail if wanted.version is None else store.cursor_at(wanted.version)
+    except ApiError as error:
+        yield _error_line(error)
+        return
+    if wanted.initial:
+        async for portion in _initial(api, store, wanted):
+            yield portion
+    clock, begun = api.clock, api.clock.monotonic()
+    alarm: asyncio.Task[None] | None = None
+    last_mark = begun
+    try:
+        while not stopping() and api.is_served(wanted.kind, store):
+            lines, cursor = _since(wanted, cursor)
+            if lines:
+                yield b"".join(lines)
+            if store.behind(cursor) > store.log_length:
+                yield _error_line(failure.expired("the watch fell too far behind: list again"))
+                return
+            now = clock.monotonic()
+            if now - begun >= wanted.seconds:
+                if wanted.bookmarks:
+                    yield bookmark(wanted.kind, api.versions.current)
+                return
+            if wanted.bookmarks and now - last_mark >= BOOKMARK_SECONDS:
+                last_mark = now
+                yield bookmark(wanted.kind, api.versions.current)
+            if cursor.next is not None:
+                continue
+            if alarm is None or alarm.done():
+                due = min(begun + wanted.seconds, last_mark + BOOKMARK_SECONDS) - now
+                alarm = asyncio.create_task(clock.sleep(due))
+                alarm.add_done_callback(lambda _: store.wake())
+            await _next(store)
+    finally:
+        if alarm is not None:
+            alarm.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await alarm
+
+
+async def _next(store: Store) -> None:
+    future = store.changed()
+    try:
+        await future
+    finally:
+        store.forget_waiting(future)
+
+
+async def _initial(api: ClusterApi, store: Store, wanted: WatchRequest) -> AsyncGenerator[bytes]:
+    version = api.versions.current
+    records = list(store.records(wanted.chosen.namespace))
+    for first in range(0, len(records), PORTION):
+        lines = [
+            event_line("ADDED", wanted.render(wanted.kind, record))
+            for record in records[first : first + PORTION]
+            if wanted.chosen.is_all or wanted.chosen.selects(wanted.kind.shown(record.obj))
+        ]
+        if lines:
+            yield b"".join(lines)
+    if wanted.marks_initial_end:
+        yield bookmark(wanted.kind, version, initial_end=True)
+
+
+def _since(wanted: WatchRequest, cursor: Change) -> tuple[list[bytes], Change]:
+    """Lines for the changes after `cursor`, a portion at most, and the cursor after them."""
+    lines: list[bytes] = []
+    plain = wanted.is_plain
+    for _ in range(PORTION):
+        if cursor.next is None:
+            break
+        cursor = cursor.next
+        if plain:
+            lines.append(cursor.line)
+        elif line := _line(wanted, cursor):
+            lines.append(line)
+    return lines, cursor
+
+
+def _line(wanted: WatchRequest, change: Change) -> bytes | None:
+    """The event that a watcher with selectors sees; None when the change is not about its objects.
+
+    An object that comes into the selection was ADDED, one that leaves it DELETED.
+    """
+    record, kind = change.record, wanted.kind
+    assert record is not None
+    if wanted.chosen.namespace is not None and record.namespace != wanted.chosen.namespace:
+        return None
+    is_in = change.type != "DELETED" and wanted.chosen.selects(kind.shown(record.obj))
+    was_in = change.old is not None and wanted.chosen.selects(kind.shown(change.old.obj))
+    if is_in:
+        return event_line("MODIFIED" if was_in else "ADDED", wanted.render(kind, record))
+    if not was_in:
+        return None
+    if change.type == "DELETED":
+        return event_line("DELETED", wanted.render(kind, record))
+    assert change.old is not None
+    last = {**change.old.obj, "metadata": {**change.old.obj["metadata"], "resourceVersion": str(change.version)}}
+    return event_line("DELETED", wanted.render(kind, Record(last, change.version)))
+
+
+def bookmark(kind: Kind, version: int, *, initial_end: bool = False) -> bytes:
+    """An event that says: you have seen everything up to `version`."""
+    metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
+    if initial_end:
+        metadata["annotations"] = {END_OF_INITIAL_EVENTS: "true"}
+    obj = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    return event_line("BOOKMARK", msgspec.json.encode(obj))
+
+
+def _error_line(error: ApiError) -> bytes:
+    return event_line("ERROR", msgspec.json.encode(failure.status_object(error)))

@@ -1,0 +1,211 @@
+"""One cycle: who is admitted, where, who waits and why."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from kqueue.core.cycle import Admit, Outcome, Wait, plan
+from kqueue.core.explain import WaitReason
+from kqueue.core.quota import FlavorResource, available
+from kqueue.core.topology import Taint
+from kqueue.core.workload import Flavor, Head
+from tests.builders import GPU, make_head, make_snapshot, make_view
+
+COLUMN = FlavorResource("gpu", GPU)
+
+
+def racks(decision: Admit) -> set[str]:
+    """The racks of an admitted workload, from its host names."""
+    assert decision.admission.pod_sets[0].topology is not None
+    return {domain.values[-1].rpartition("-")[0] for domain in decision.admission.pod_sets[0].topology.domains}
+
+
+def test_a_gang_gets_one_rack_and_is_charged() -> None:
+    """Four whole nodes in one rack; the snapshot then has four nodes' quota less."""
+    snapshot = make_snapshot({"team": {"gpu": 64}})
+    (decision,) = plan(snapshot, [make_head("gang")])
+
+    assert isinstance(decision, Admit)
+    assert len(racks(decision)) == 1
+    assert available(snapshot.nodes["team"], COLUMN) == 32
+
+
+def test_two_heads_of_one_cycle_do_not_get_the_same_rack() -> None:
+    """The second is placed again in what the first has left."""
+    snapshot = make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}})
+    first, second = plan(snapshot, [make_head("one", queue="a"), make_head("two", queue="b")])
+
+    assert isinstance(first, Admit)
+    assert isinstance(second, Admit)
+    assert racks(first) != racks(second)
+
+
+def test_the_one_that_comes_too_late_in_a_cycle_says_so() -> None:
+    """There is one rack: the older head gets it, the other is skipped and names what is short."""
+    snapshot = make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}}, topologies={"gpu": make_view((1, 1, 4))})
+    decisions = list(plan(snapshot, [make_head("young", queue="a"), make_head("old", queue="b", age=9)]))
+
+    assert [type(d) for d in decisions] == [Admit, Wait]
+    assert decisions[0].head.uid == "old"
+    assert isinstance(decisions[1], Wait)
+    assert decisions[1].outcome is Outcome.SKIPPED
+    assert "same cycle" in decisions[1].message
+
+
+def test_a_gang_that_can_never_fit_says_the_level_and_the_numbers() -> None:
+    """Five whole nodes in a rack of four: TopologyPlacementFailed, with asked and free."""
+    (decision,) = plan(make_snapshot({"team": {"gpu": 640}}), [make_head("large", pods=5)])
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is WaitReason.TOPOLOGY_PLACEMENT_FAILED
+    for fact in ("5 pods", "level rack", "room for 4", "asked 40", "free 32", "empty cluster"):
+        assert fact in decision.message
+
+
+def test_a_gang_that_waits_for_others_is_told_apart_from_one_that_never_fits() -> None:
+    """The racks are taken: it waits for quota or room, and the message does not say never."""
+    snapshot = make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}})
+    taken = list(plan(snapshot, [make_head("one", queue="a"), make_head("two", queue="b")]))
+    (decision,) = plan(snapshot, [make_head("late", queue="a")])
+
+    assert all(isinstance(d, Admit) for d in taken)
+    assert isinstance(decision, Wait)
+    assert (decision.outcome, decision.reason) == (Outcome.NO_CANDIDATES, WaitReason.WAITING_FOR_QUOTA)
+    assert "empty cluster" not in decision.message
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome", "reason", "fact"),
+    [
+        pytest.param(
+            5, Outcome.NO_CANDIDATES, WaitReason.WAITING_FOR_QUOTA, "16 nvidia.com/gpu more needed", id="others-hold-it"
+        ),
+        pytest.param(
+            9, Outcome.NO_FIT, WaitReason.EXCEEDS_MAX_QUOTA, "can never get more than 64", id="more-than-there-ever-is"
+        ),
+    ],
+)
+def test_quota_that_is_short_is_named(asked: int, outcome: Outcome, reason: WaitReason, fact: str) -> None:
+    """What is free and what is missing, or that it never will be."""
+    snapshot = make_snapshot({"team": {"gpu": 64}}, topologies={"gpu": make_view((1, 8, 4))})
+    first = list(
+        plan(
+            snapshot,
+            [
+                make_head("first", pods=4),
+            ],
+        )
+    )
+    second = list(
+        plan(
+            snapshot,
+            [
+                make_head("second", pods=1),
+            ],
+        )
+    )
+    (decision,) = plan(snapshot, [make_head("late", pods=asked, required=None, preferred="rack")])
+
+    assert isinstance(first[0], Admit)
+    assert isinstance(second[0], Admit)
+    assert isinstance(decision, Wait)
+    assert (decision.outcome, decision.reason) == (outcome, reason)
+    assert fact in decision.message
+
+
+def test_a_queue_borrows_what_its_cohort_does_not_use() -> None:
+    """Without own quota, from the cohort; and the one that does not borrow goes first."""
+    snapshot = make_snapshot({"rich": {"gpu": 64}, "poor": {"gpu": 0}}, cohort="company")
+    heads = [make_head("borrower", queue="poor", priority=100, age=99), make_head("owner", queue="rich")]
+    decisions = list(plan(snapshot, heads))
+
+    assert [d.head.uid for d in decisions] == ["owner", "borrower"]
+    assert all(isinstance(d, Admit) for d in decisions)
+
+
+@pytest.mark.parametrize(
+    ("heads", "order"),
+    [
+        pytest.param(
+            [make_head("low", queue="a"), make_head("high", queue="b", priority=1)], ["high", "low"], id="priority"
+        ),
+        pytest.param([make_head("new", queue="a"), make_head("old", queue="b", age=1)], ["old", "new"], id="age"),
+        pytest.param([make_head("y", queue="a"), make_head("x", queue="b")], ["x", "y"], id="uid-last"),
+    ],
+)
+def test_entries_are_processed_in_order(heads: list[Head], order: list[str]) -> None:
+    """Higher priority first, then older, then the smaller uid."""
+    snapshot = make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}})
+
+    assert [d.head.uid for d in plan(snapshot, heads)] == order
+
+
+def test_what_a_head_waits_for_is_not_taken_by_a_lesser_one() -> None:
+    """A high-priority gang that waits for a rack keeps its quota free from a small job of another queue."""
+    snapshot = make_snapshot({"a": {"gpu": 40}, "b": {"gpu": 0}}, cohort="company")
+    list(plan(snapshot, [make_head("running", queue="a", pods=1)]))
+    waiting, lesser = plan(
+        snapshot,
+        [make_head("waiting", queue="a", pods=5, required="block", priority=9), make_head("small", queue="b", pods=1)],
+    )
+
+    assert isinstance(waiting, Wait)
+    assert waiting.outcome is Outcome.NO_CANDIDATES
+    assert isinstance(lesser, Wait)
+
+
+def test_the_next_flavor_is_tried_when_the_first_does_not_tolerate() -> None:
+    """A tainted flavor is passed over, and the message of a refusal names the taint."""
+    tainted = Flavor(name="spot", taints=(Taint("spot", "true", "NoSchedule"),))
+    plain = Flavor(name="gpu")
+    both = make_snapshot({"team": {"spot": 64, "gpu": 64}}, flavors=(tainted, plain), topologies={})
+    (decision,) = plan(both, [make_head("job", required=None)])
+    alone = make_snapshot({"team": {"spot": 64}}, flavors=(tainted,), topologies={})
+    (refused,) = plan(alone, [make_head("job", required=None)])
+
+    assert isinstance(decision, Admit)
+    assert decision.admission.pod_sets[0].flavors == {GPU: "gpu"}
+    assert isinstance(refused, Wait)
+    assert refused.reason is WaitReason.NO_MATCHING_FLAVOR
+    assert "spot=true:NoSchedule" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("head", "fact"),
+    [
+        pytest.param(make_head("x", required="aisle"), "no level aisle; it has block, rack", id="unknown-level"),
+        pytest.param(
+            make_head("x", requests={"example.com/fpga": 1}), "example.com/fpga is not covered", id="uncovered-resource"
+        ),
+        pytest.param(make_head("x", queue="nowhere"), "ClusterQueue nowhere does not exist", id="missing-queue"),
+    ],
+)
+def test_mistakes_are_named(head, fact: str) -> None:
+    """A request that no capacity could satisfy says which part of it is wrong."""
+    (decision,) = plan(make_snapshot({"team": {"gpu": 64}}), [head])
+
+    assert isinstance(decision, Wait)
+    assert fact in decision.message
+
+
+def test_one_broken_workload_does_not_stop_the_others() -> None:
+    """A head that makes planning raise is answered as broken; the other one is admitted."""
+    sound = make_head("sound", queue="a")
+    broken = dataclasses.replace(make_head("broken", queue="b"), pod_sets=(None,))  # type: ignore[arg-type]
+    decisions = {d.head.uid: d for d in plan(make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}}), [broken, sound])}
+
+    assert isinstance(decisions["sound"], Admit)
+    assert isinstance(decisions["broken"], Wait)
+    assert decisions["broken"].outcome is Outcome.BROKEN
+    assert isinstance(decisions["broken"].error, AttributeError)
+
+
+def test_a_pod_set_that_asks_for_no_place_is_not_put_on_topology_nodes() -> None:
+    """A flavor with a topology serves only requests for a place (asked, or implied by a queue that has no other)."""
+    (decision,) = plan(make_snapshot({"team": {"gpu": 64}}), [make_head("plain", required=None)])
+
+    assert isinstance(decision, Wait)
+    assert decision.reason is WaitReason.NO_MATCHING_FLAVOR
+    assert "places pods by topology" in decision.message

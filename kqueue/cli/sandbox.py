@@ -64,7 +64,6 @@ def register(app: typer.Typer) -> None:
         from kqueue.sandbox.kubelet import KubeletOptions
         from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
 
-        configure_logs("console", log_level)
         if not 0 < speed < float("inf"):
             raise ConfigError(f"--speed: {speed} must be above 0")
         left_out = frozenset(filter(None, (part.strip() for part in without.split(","))))
@@ -79,6 +78,7 @@ def register(app: typer.Typer) -> None:
             parts=PARTS - left_out,
             kubelet=KubeletOptions(run_seconds=run_seconds or None, speed=speed),
         )
+        configure_logs("console", log_level)
         run(_serve(options, kubeconfig, output))
 
 

@@ -176,7 +176,7 @@ def fields(body: str, package: str) -> list[str]:
         elif match := _FIELD.match(line):
             shape = {"repeated": "[]", "optional": ""}.get(match[1], "{}")
             kind = type_name(match["value"] or match["type"], package)
-            name = match["name"]
+            name = match["name"][0].lower() + match["name"][1:]  # two definitions say Webhooks; their JSON does not
             inline = name in INLINE or (name == INLINE_LOCAL_REFERENCE)
             found.append(f"{name}={match['number']}/{shape}{kind}{marks.flags()}{':inline' if inline else ''}")
             marks = Marks()

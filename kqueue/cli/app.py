@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -55,8 +54,7 @@ def build(options: _Options | None = None) -> typer.Typer:
         chosen.debug = debug
 
     for name in _COMMANDS:
-        if find_spec(f"kqueue.cli.{name}") is not None:
-            import_module(f"kqueue.cli.{name}").register(app)
+        import_module(f"kqueue.cli.{name}").register(app)
     return app
 
 

@@ -97,8 +97,18 @@ SPECIAL = {
     "authorization.ExtraValue": "R",
     "authentication.ExtraValue": "R",
 }
-INLINE = {"volumeSource", "persistentVolumeSource", "handler", "ephemeralContainerCommon", "rule"}
-INLINE_LOCAL_REFERENCE = "localObjectReference"
+INLINE = {
+    "volumeSource",
+    "persistentVolumeSource",
+    "handler",
+    "ephemeralContainerCommon",
+    "rule",
+    "ingressRuleValue",
+    "localObjectReference",
+}
+"""Messages whose fields JSON writes into the object around them."""
+JSON_NAMES = {"Webhooks": "webhooks", "aPIGroup": "apiGroup"}
+"""Fields whose JSON name is another one."""
 
 _MESSAGE = re.compile(r"((?:^//[^\n]*\n)*)^message (\w+) \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 ATOMIC = "// +structType=atomic"
@@ -176,8 +186,8 @@ def fields(body: str, package: str) -> list[str]:
         elif match := _FIELD.match(line):
             shape = {"repeated": "[]", "optional": ""}.get(match[1], "{}")
             kind = type_name(match["value"] or match["type"], package)
-            name = match["name"][0].lower() + match["name"][1:]  # two definitions say Webhooks; their JSON does not
-            inline = name in INLINE or (name == INLINE_LOCAL_REFERENCE)
+            name = JSON_NAMES.get(match["name"], match["name"])
+            inline = name in INLINE and "." in kind  # RuntimeClass has a plain field named handler
             found.append(f"{name}={match['number']}/{shape}{kind}{marks.flags()}{':inline' if inline else ''}")
             marks = Marks()
     return found

@@ -28,6 +28,10 @@ Propagation = Literal["Background", "Foreground", "Orphan"]
 
 ATTEMPTS = 8
 """How often a write without a version starts again when others write in between; names that generateName tries."""
+ORPHANED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
@@ -377,6 +381,7 @@ class ClusterApi:
             record = self.record(kind, name, namespace)
             old = kind.shown(record.obj)
             new = make(old)
+            metadata.settle_name(new["metadata"], name)
             locked = self._check_lock(kind, new, old)
             new = self._settled(kind, new, old, subresource)
             if not applied:
@@ -459,6 +464,7 @@ class ClusterApi:
         seconds = self._grace(kind, old, grace)
         if propagation is None and kind.orphans_by_default:
             propagation = "Orphan"
+            options.warnings.append(ORPHANED)
         new = _marked(kind, old, propagation, seconds, self.clock.now() + timedelta(seconds=seconds))
         if _may_go(kind, new):
             if options.dry_run:
@@ -562,9 +568,10 @@ class ClusterApi:
         if subresource == "finalize":
             return {**old, "metadata": {**kept}, "spec": new.get("spec") or {}}
         if subresource == "binding":
-            return _counted(kind, new, old)
+            return new  # it names a node, and asks for nothing new
         if kind.status:
             _keep(new, old, "status")
+        kind.strategy.admit_update(new)
         kind.strategy.prepare_update(new, old)
         return _counted(kind, new, old)
 

@@ -27,9 +27,7 @@ def default(definition: Object) -> None:
 
 
 def prepare_create(definition: Object, around: Surroundings) -> None:
-    """Served at once: names accepted, established; held while there are objects of the kind."""
-    meta = definition["metadata"]
-    meta["finalizers"] = [*(f for f in meta.get("finalizers") or () if f != CLEANUP), CLEANUP]
+    """Served at once: names accepted, established."""
     now = around.now_text()
     definition["status"] = {
         "acceptedNames": definition["spec"]["names"],

@@ -181,11 +181,12 @@ def _wrong_type(wanted: str, value: Any, path: Path) -> Cause:
 
 
 def _string_causes(schema: Schema, value: str, where: str) -> Iterator[Cause]:
-    if (least := schema.get("minLength")) is not None and len(value) < least:
-        yield failure.invalid(where, value, f"{where} in body should be at least {least} chars long")
+    """The first mistake in a text; its length comes before its form."""
     if (most := schema.get("maxLength")) is not None and len(value) > most:
         yield Cause("FieldValueTooLong", where, f"Too long: may not be more than {most} bytes")
-    if (pattern := schema.get("pattern")) is not None and not _pattern(pattern).search(value):
+    elif (least := schema.get("minLength")) is not None and len(value) < least:
+        yield failure.invalid(where, value, f"{where} in body should be at least {least} chars long")
+    elif (pattern := schema.get("pattern")) is not None and not _pattern(pattern).search(value):
         yield failure.invalid(where, value, f"{where} in body should match '{pattern}'")
     if schema.get("format") == "date-time":
         try:

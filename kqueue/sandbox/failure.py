@@ -6,6 +6,7 @@ which object, which field, which rule.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from kqueue.errors import (
 )
 from kqueue.sandbox.api import Object, Resource
 
+LONGEST_SHOWN = 300
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -70,14 +72,13 @@ def duplicate(field: str, value: Any) -> Cause:
 
 
 def shown(value: Any) -> str:
-    """A value inside a message: text in quotes, a collection by its kind, anything else as JSON."""
+    """A value inside a message: text in quotes, anything else as JSON, cut when it is long."""
     match value:
         case str():
             return f'"{value}"'
-        case dict():
-            return '"object"'
-        case list():
-            return '"array"'
+        case dict() | list():
+            text = json.dumps(value, separators=(",", ":"))
+            return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
         case bool():
             return "true" if value else "false"
         case None:

@@ -27,7 +27,7 @@ def default(job: Object) -> None:
     """Fill what the user left out of a Job."""
     spec = job.setdefault("spec", {})
     default_spec(spec)
-    labels = (spec["template"]["metadata"] or {}).get("labels")
+    labels = spec["template"]["metadata"].get("labels")
     if labels and not job["metadata"].get("labels"):
         job["metadata"]["labels"] = dict(labels)
 
@@ -52,12 +52,15 @@ def prepare_create(job: Object, _: Surroundings) -> None:
     if spec["manualSelector"]:
         return
     labels = spec["template"]["metadata"].setdefault("labels", {})
+    borrowed = not meta.get("labels") or meta["labels"] == labels
     labels.setdefault(LEGACY_NAME_LABEL, meta["name"])
     labels.setdefault(NAME_LABEL, meta["name"])
     labels[LEGACY_UID_LABEL] = meta["uid"]
     labels[UID_LABEL] = meta["uid"]
     selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
     selector.setdefault(UID_LABEL, meta["uid"])
+    if borrowed:  # a Job without labels of its own has those of its template
+        meta["labels"] = dict(labels)
 
 
 def causes(job: Object) -> list[Cause]:
@@ -72,6 +75,8 @@ def causes(job: Object) -> list[Cause]:
         found.append(
             failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
         )
+    if not spec["manualSelector"]:
+        found += _generated_causes(job, labels, wanted)
     if spec["completionMode"] == "Indexed" and len(job["metadata"]["name"]) > 63 - len("-0"):
         longest = f"{job['metadata']['name']}-{max(0, (spec.get('completions') or 1) - 1)}"
         if len(longest) > 63:
@@ -82,6 +87,21 @@ def causes(job: Object) -> list[Cause]:
                     f"will not able to create pod with invalid DNS label: {longest}",
                 )
             )
+    return found
+
+
+def _generated_causes(job: Object, labels: Object, wanted: Object) -> list[Cause]:
+    """What must be left as the server made it."""
+    uid, name = job["metadata"]["uid"], job["metadata"]["name"]
+    found = []
+    if wanted != {UID_LABEL: uid}:
+        found.append(failure.invalid("spec.selector", job["spec"].get("selector"), "`selector` not auto-generated"))
+    for key, value in ((LEGACY_UID_LABEL, uid), (UID_LABEL, uid), (LEGACY_NAME_LABEL, name), (NAME_LABEL, name)):
+        path = f"spec.template.metadata.labels[{key}]"
+        if key not in labels:
+            found.append(failure.required(path, f"must be '{value}'"))
+        elif labels[key] != value:
+            found.append(failure.invalid(path, labels[key], f"must be '{value}'"))
     return found
 
 
@@ -98,7 +118,8 @@ def spec_causes(spec: Object, path: str) -> list[Cause]:
         found += _indexed_causes(spec, path)
     policy = spec["template"]["spec"]["restartPolicy"]
     if policy not in ("OnFailure", "Never"):
-        found.append(failure.unsupported(f"{path}.template.spec.restartPolicy", policy, ["OnFailure", "Never"]))
+        text = f'valid values: "OnFailure", "Never" (found "{policy}")'
+        found.append(failure.required(f"{path}.template.spec.restartPolicy", text))
     if "podFailurePolicy" in spec and policy != "Never":
         found.append(
             failure.invalid(
@@ -134,8 +155,8 @@ def update_causes(new: Object, old: Object) -> list[Cause]:
     ]
     if spec.get("completions") != before.get("completions") and not _elastic(spec, before):
         found.append(failure.invalid("spec.completions", spec.get("completions"), "field is immutable"))
-    if spec["template"] != before["template"] and not _template_step_allowed(new, old):
-        found.append(failure.invalid("spec.template", spec["template"], "field is immutable"))
+    if spec["template"] != before["template"]:
+        found += _template_step(new, old)
     return found
 
 
@@ -149,12 +170,14 @@ def _elastic(spec: Object, before: Object) -> bool:
     )
 
 
-def _template_step_allowed(new: Object, old: Object) -> bool:
-    """A suspended Job that has not started may be aimed: selectors, tolerations, gates, labels, annotations."""
+def _template_step(new: Object, old: Object) -> list[Cause]:
+    """A suspended Job that has not started may be aimed and sized: selectors, tolerations, gates, labels, annotations,
+    and the resources of its containers.
+    """
     suspended = bool(old["spec"].get("suspend"))
     started = (old.get("status") or {}).get("startTime") is not None
     if not suspended or started:
-        return False
+        return [failure.invalid("spec.template", new["spec"]["template"], "field is immutable")]
     wanted, allowed = new["spec"]["template"], copied(old["spec"]["template"])
     for key in SCHEDULING_FIELDS:
         _take(key, wanted["spec"], allowed["spec"])
@@ -167,7 +190,13 @@ def _template_step_allowed(new: Object, old: Object) -> bool:
     allowed["spec"].pop("affinity", None)
     if merged or affinity is not None:
         allowed["spec"]["affinity"] = merged
-    return bool(wanted == allowed)
+    for ours, kept in zip(
+        pod_rules.containers_of(wanted["spec"]), pod_rules.containers_of(allowed["spec"]), strict=False
+    ):
+        _take("resources", ours, kept)
+    if wanted == allowed:
+        return []
+    return [failure.invalid("spec.template.spec", wanted["spec"], "field is immutable")]
 
 
 def _take(key: str, source: Object, target: Object) -> None:

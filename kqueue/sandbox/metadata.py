@@ -224,10 +224,9 @@ def causes(kind: Kind, metadata: Object) -> list[Cause]:
 def _owner_causes(owners: list[Object]) -> list[Cause]:
     found = []
     controllers = 0
-    for index, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{index}]"
+    for owner in owners:
         found += [
-            failure.invalid(f"{path}.{key}", owner.get(key, ""), f"{key} must not be empty")
+            failure.invalid(f"metadata.ownerReferences.{key}", owner.get(key, ""), f"{key} must not be empty")
             for key in ("apiVersion", "kind", "name", "uid")
             if not owner.get(key)
         ]

@@ -103,13 +103,15 @@ def strategic(old: Any, wanted: Object, shape: Shape) -> Any:
         elif type(value) is dict:
             out[key] = strategic(out.get(key), value, field)
         elif type(value) is list and field.merge:
-            out[key] = _merged_list(out.get(key) or [], value, field)
+            before = out.get(key) or []
+            order = wanted.get(ORDER + key, value)
+            out[key] = _ordered(_merged_list(before, value, field), order, field.merge_key, before)
         else:
             out[key] = _without_directives(value)
-    for key, value in wanted.items():
-        if key.startswith(ORDER) and out.get(key.removeprefix(ORDER)):
-            name = key.removeprefix(ORDER)
-            out[name] = _ordered(out[name], value, (shape.child(name) or ANY).merge_key, (old or {}).get(name) or [])
+    for key, order in wanted.items():
+        name = key.removeprefix(ORDER)
+        if key.startswith(ORDER) and name not in wanted and out.get(name):
+            out[name] = _ordered(out[name], order, (shape.child(name) or ANY).merge_key, out[name])
     return out
 
 
@@ -136,25 +138,23 @@ def _merged_list(old: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
 
 
 def _ordered(items: list[Any], order: list[Any], key: str, before: list[Any]) -> list[Any]:
-    """Items named by `order` in that order; each other one stays behind the item it followed before."""
+    """Items named by `order` in that order, the others in the order of `before`, merged so that two that were both
+    there before keep their order; new ones come first.
+    """
 
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and type(item) is dict else item
+    def identity(item: Any) -> str:
+        return repr(item.get(key) if key and type(item) is dict else item)
 
-    rank = {repr(identity(item)): position for position, item in enumerate(order)}
-    named = sorted(
-        (item for item in items if repr(identity(item)) in rank), key=lambda item: rank[repr(identity(item))]
-    )
-    out = list(named)
-    ids_before = [identity(item) for item in before]
-    for item in items:
-        if repr(identity(item)) in rank:
-            continue
-        where = ids_before.index(identity(item)) if identity(item) in ids_before else len(ids_before)
-        earlier = ids_before[:where]
-        position = max((i + 1 for i, present in enumerate(out) if identity(present) in earlier), default=0)
-        out.insert(position, item)
-    return out
+    rank = {identity(item): position for position, item in enumerate(order)}
+    place = {identity(item): position for position, item in enumerate(before)}
+    named = sorted((item for item in items if identity(item) in rank), key=lambda item: rank[identity(item)])
+    others = [item for item in items if identity(item) not in rank]
+    out: list[Any] = []
+    while named and others:
+        mine, theirs = place.get(identity(named[0])), place.get(identity(others[0]))
+        earlier = mine is not None and theirs is not None and theirs < mine
+        out.append((others if earlier else named).pop(0))
+    return out + named + others
 
 
 def _without_directives(value: Any) -> Any:

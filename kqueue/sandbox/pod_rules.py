@@ -121,6 +121,12 @@ def admit(pod: Object, around: Surroundings) -> None:
     _admit_priority(pod, around)
     _admit_runtime_class(pod, around)
     _admit_limits(pod, around)
+    tolerate_failing_nodes(pod)
+
+
+def tolerate_failing_nodes(pod: Object) -> None:
+    """A pod stays for a while on a node that is not ready or cannot be reached."""
+    spec = pod["spec"]
     tolerations = spec.setdefault("tolerations", [])
     for reason in ("not-ready", "unreachable"):
         key = f"node.kubernetes.io/{reason}"
@@ -437,14 +443,14 @@ def _without_seconds(toleration: Object) -> Object:
 def _gate_step(spec: Object, before: Object, allowed: Object) -> list[Cause]:
     _take("schedulingGates", spec, allowed)
     kept = {gate["name"] for gate in before.get("schedulingGates") or ()}
-    added = sorted({gate.get("name", "") for gate in spec.get("schedulingGates") or ()} - kept)
-    if added:
-        return [
-            failure.forbidden_field(
-                "spec.schedulingGates", f"only deletion is allowed, but found new scheduling gates {added}"
-            )
-        ]
-    return []
+    return [
+        failure.forbidden_field(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate['name']}'",
+        )
+        for index, gate in enumerate(spec.get("schedulingGates") or ())
+        if gate["name"] not in kept
+    ]
 
 
 def _aim_step(spec: Object, before: Object, allowed: Object) -> list[Cause]:
@@ -508,6 +514,7 @@ def grace_period(pod: Object) -> int:
 POD = Strategy(
     default=default,
     admit=admit,
+    admit_update=tolerate_failing_nodes,
     prepare_create=prepare_create,
     validate=causes,
     validate_update=update_causes,

@@ -52,6 +52,8 @@ class Strategy:
     """Fill what the user left out; runs again after webhooks have changed the object."""
     admit: Callable[[Object, Surroundings], None] = nothing
     """What the server's own admission sets on new objects from others (a pod's priority); may raise ApiError."""
+    admit_update: Callable[[Object], None] = nothing
+    """What the server's own admission sets again whenever the main resource is written."""
     prepare_create: Callable[[Object, Surroundings], None] = nothing
     """Set what only the server may set: the first status, a job's selector."""
     prepare_update: Callable[[Object, Object], None] = nothing

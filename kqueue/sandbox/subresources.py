@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from kqueue.sandbox import core_rules, decoding, failure, metadata, selectors
 from kqueue.sandbox.api import NAMESPACES, PODS, Object, Resource
+from kqueue.sandbox.crd import CRDS
+from kqueue.sandbox.crd_rules import CLEANUP
 from kqueue.sandbox.pod_rules import FINISHED, PRIORITY_CLASSES
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.shape import builtin
@@ -63,6 +65,8 @@ def on_marked(kind: Kind, obj: Object) -> None:
     """What the mark for deletion changes besides metadata."""
     if kind.resource == NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    if kind.resource == CRDS:
+        obj["metadata"]["finalizers"] = [*(obj["metadata"].get("finalizers") or ()), CLEANUP]
 
 
 async def create(
@@ -117,8 +121,6 @@ def _mark_scheduled(pod: Object, now: str) -> None:
     status = pod.setdefault("status", {})
     others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
     condition = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    if "generation" in pod["metadata"]:
-        condition["observedGeneration"] = pod["metadata"]["generation"] + 1
     status["conditions"] = [*others, condition]
 
 

@@ -66,13 +66,8 @@ def causes(configuration: Object) -> list[Cause]:
 def _webhook_causes(webhook: Object, path: str) -> list[Cause]:
     found = _client_causes(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
     if "v1" not in (webhook.get("admissionReviewVersions") or ()):
-        found.append(
-            failure.invalid(
-                f"{path}.admissionReviewVersions",
-                webhook.get("admissionReviewVersions"),
-                "must include at least one of v1",
-            )
-        )
+        text = "must include at least one of v1"
+        found.append(failure.required(f"{path}.admissionReviewVersions", text))
     if webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
         found.append(
             failure.unsupported(f"{path}.sideEffects", webhook.get("sideEffects", ""), ["None", "NoneOnDryRun"])
@@ -129,9 +124,9 @@ def _rule_causes(rule: Object, path: str) -> list[Cause]:
         for key in ("operations", "apiGroups", "apiVersions", "resources")
         if not rule.get(key)
     ]
-    for operation in rule.get("operations") or ():
+    for index, operation in enumerate(rule.get("operations") or ()):
         if operation not in OPERATIONS:
-            found.append(failure.unsupported(f"{path}.operations", operation, OPERATIONS))
+            found.append(failure.unsupported(f"{path}.operations[{index}]", operation, OPERATIONS))
     if rule["scope"] not in ("*", "Cluster", "Namespaced"):
         found.append(failure.unsupported(f"{path}.scope", rule["scope"], ["*", "Cluster", "Namespaced"]))
     return found

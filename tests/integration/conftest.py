@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.controlplane import binaries
+from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 
 CRDS = Path(__file__).resolve().parents[2] / "config" / "crd"
-LEFT_OUT = "THE REAL CONTROL PLANE IS LEFT OUT"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on the real control plane run one after the other; without binaries they are left out, loudly."""
-    missing = binaries.why_missing()
-    for item in items:
-        if item.get_closest_marker("controlplane") is None:
-            continue
-        item.add_marker(pytest.mark.xdist_group("controlplane"))
-        if missing is not None and not binaries.required():
-            item.add_marker(pytest.mark.skip(reason=f"{LEFT_OUT}: {missing}"))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Without binaries a test that needs them is skipped, or fails where they are required.
 
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was left out and why, in one loud line."""
-    missing = binaries.why_missing()
-    if missing is not None and not binaries.required():
-        terminalreporter.write_line(f"!!!! {LEFT_OUT}: {missing}", red=True, bold=True)
+    All are skipped from this one place, so pytest's summary folds them into one loud line.
+    """
+    if item.get_closest_marker("controlplane") is None or (missing := binaries.why_missing()) is None:
+        return
+    if binaries.required():
+        pytest.fail(f"{missing} ({binaries.REQUIRE} is set)", pytrace=False)
+    pytest.skip(f"!!!! THE REAL CONTROL PLANE IS LEFT OUT: {missing}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,9 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def real_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs; one for the whole session."""
-    missing = binaries.why_missing()
-    assert missing is None, f"{missing} ({binaries.REQUIRE} is set)"
+    """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs; one per worker."""
     started = ControlPlane.start(tmp_path_factory.mktemp("controlplane"), parts=ALL_PARTS, crds=CRDS)
     with asyncio.Runner() as runner:
         plane = runner.run(started.__aenter__())
@@ -58,8 +53,55 @@ def real_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
             runner.run(started.__aexit__(None, None, None))
 
 
+class SandboxCluster(Cluster):
+    """The sandbox has no kubelet for nodes that others make: their readiness is written by hand."""
+
+    async def add_nodes(self, shape: Sequence[int], **settings: Any) -> list[str]:
+        """Make nodes in a tree of domains, ready at once."""
+        made = await super().add_nodes(shape, **settings, wait=False)
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}}
+        for name in made:
+            path = f"/api/v1/nodes/{name}/status"
+            await self.request("PATCH", path, ready, content_type="application/merge-patch+json")
+        return made
+
+
+class SandboxPlane:
+    """The sandbox, shaped like the real control plane as far as the road needs it."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.cluster = SandboxCluster(kubeconfig)
+
+    async def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        """What kubectl prints."""
+        return await self.cluster.kubectl(*args, stdin=stdin)
+
+
 @pytest.fixture
 async def plane(real_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     """The real control plane, emptied of what the test leaves behind."""
     yield real_plane
     await real_plane.cluster.reset()
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sandbox"),
+        pytest.param("real", marks=[pytest.mark.controlplane, pytest.mark.xdist_group("controlplane")]),
+    ]
+)
+async def either_plane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ControlPlane | SandboxPlane]:
+    """The same test on the sandbox and on the real control plane."""
+    if request.param == "real":
+        real: ControlPlane = request.getfixturevalue("real_plane")
+        yield real
+        await real.cluster.reset()
+        return
+    sandbox = Sandbox(SandboxOptions())
+    await sandbox.start()
+    sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    try:
+        yield SandboxPlane(tmp_path / "kubeconfig")
+    finally:
+        await sandbox.stop()

@@ -12,17 +12,20 @@ import pytest
 from kqueue.cli.process import Flags, running
 from kqueue.config import Timings, load
 from kqueue.runtime.client import RequestRecord
+from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import Road, condition, controller, has, job, make_road, shown
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
+pytestmark = pytest.mark.slow
+
+Plane = ControlPlane | SandboxPlane
 
 PARTS = frozenset({"core", "scheduler", "jobs", "topology"})
 
 
-def flags(plane: ControlPlane) -> Flags:
+def flags(plane: Plane) -> Flags:
     return Flags(kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0")
 
 
@@ -33,8 +36,9 @@ def configuration():
     )
 
 
-async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(plane: ControlPlane) -> None:
+async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(either_plane: Plane) -> None:
     """20 Jobs with required racks on 64 nodes run in one rack each; one of 9 pods waits and names the numbers."""
+    plane = either_plane
     road = await make_road(plane.cluster)
     names = [f"gang-{i}" for i in range(20)]
     async with running(configuration(), flags(plane)):
@@ -52,10 +56,11 @@ async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why
     assert (await plane.cluster.get(f"{road.jobs}/too-large"))["spec"]["suspend"] is True
 
 
-async def test_the_webhook_suspends_what_asks_for_a_queue_and_nothing_else(plane: ControlPlane) -> None:
+async def test_the_webhook_suspends_what_asks_for_a_queue_and_nothing_else(either_plane: Plane) -> None:
     """With the webhooks in the same process a plain Job with a queue label is held, placed and run; a stranger's Job
     runs at once; a contradictory one is refused with the path of the mistake.
     """
+    plane = either_plane
     road = await make_road(plane.cluster)
     with_webhooks = dataclasses.replace(
         flags(plane),
@@ -84,8 +89,9 @@ async def test_the_webhook_suspends_what_asks_for_a_queue_and_nothing_else(plane
     assert "spec.template.metadata.annotations" in str(refused.value)
 
 
-async def test_one_admission_costs_the_writes_it_needs_and_no_other(plane: ControlPlane) -> None:
+async def test_one_admission_costs_the_writes_it_needs_and_no_other(either_plane: Plane) -> None:
     """1 Workload create, 1 Workload status patch, 1 Job patch, P pod patches until all pods run."""
+    plane = either_plane
     road = await make_road(plane.cluster)
     writes: Counter[tuple[str, str, str]] = Counter()
 
@@ -115,8 +121,9 @@ async def test_one_admission_costs_the_writes_it_needs_and_no_other(plane: Contr
     assert ready in (1, 2)  # the second one is PodsReady, when the Job's status was faster than our look
 
 
-async def test_a_finished_gang_makes_room_for_the_one_that_waits(plane: ControlPlane) -> None:
+async def test_a_finished_gang_makes_room_for_the_one_that_waits(either_plane: Plane) -> None:
     """A gang that does not fit beside another starts when that has finished."""
+    plane = either_plane
     road = await make_road(plane.cluster, shape=(1, 1, 8))
     async with running(configuration(), flags(plane)):
         await road.submit("first", pods=6, run_seconds=3)
@@ -129,8 +136,9 @@ async def test_a_finished_gang_makes_room_for_the_one_that_waits(plane: ControlP
 
 
 @pytest.mark.parametrize("policy", ["HoldAndDrain"])
-async def test_a_drained_queue_stops_its_gangs_and_brings_them_back(plane: ControlPlane, policy: str) -> None:
+async def test_a_drained_queue_stops_its_gangs_and_brings_them_back(either_plane: Plane, policy: str) -> None:
     """HoldAndDrain suspends the Job, restores its template and frees the quota; without it the Job starts again."""
+    plane = either_plane
     road = await make_road(plane.cluster)
     queue = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team"
     async with running(configuration(), flags(plane)):
@@ -148,8 +156,9 @@ async def test_a_drained_queue_stops_its_gangs_and_brings_them_back(plane: Contr
     assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
 
 
-async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stopped(plane: ControlPlane) -> None:
+async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stopped(either_plane: Plane) -> None:
     """Suspending a running Job deactivates its Workload; making that active again starts the Job once more."""
+    plane = either_plane
     road = await make_road(plane.cluster)
     async with running(configuration(), flags(plane)):
         before = (await road.submit("gang", pods=4, run_seconds=600))["spec"]["template"]
@@ -165,8 +174,9 @@ async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stoppe
     assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
 
 
-async def test_a_deleted_job_gives_everything_back(plane: ControlPlane) -> None:
+async def test_a_deleted_job_gives_everything_back(either_plane: Plane) -> None:
     """The Workload of a deleted Job goes, and its domains are free for the next."""
+    plane = either_plane
     road = await make_road(plane.cluster, shape=(1, 1, 4))
     async with running(configuration(), flags(plane)):
         await road.submit("first", pods=4, run_seconds=600)
@@ -191,9 +201,10 @@ STEPS = [
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_controller_killed_anywhere_goes_on_where_it_was(
-    plane: ControlPlane, step: str, tmp_path: Path
+    either_plane: Plane, step: str, tmp_path: Path
 ) -> None:
     """SIGKILL at each step, a new process, and every gang ends in one rack, admitted once and never on shared nodes."""
+    plane = either_plane
     road = await make_road(plane.cluster, shape=(1, 2, 4))
     names = [f"gang-{i}" for i in range(4)]
     logs = tmp_path / "controller.log"
@@ -226,7 +237,7 @@ async def _until_step(road: Road, step: str) -> None:
     await road.cluster.until(path, reached, what=step)
 
 
-async def _patch(plane: ControlPlane, path: str, patch: dict[str, object]) -> None:
+async def _patch(plane: Plane, path: str, patch: dict[str, object]) -> None:
     await plane.cluster.request("PATCH", path, patch, content_type="application/merge-patch+json")
 
 
@@ -238,8 +249,9 @@ def _written_by_users(template: dict[str, object]) -> dict[str, object]:
     return {"metadata": metadata, "labels": labels, "spec": template["spec"]}
 
 
-async def test_leaders_hand_over(plane: ControlPlane) -> None:
+async def test_leaders_hand_over(either_plane: Plane) -> None:
     """With leader election two processes run, one decides, and when it stops the other goes on."""
+    plane = either_plane
     road = await make_road(plane.cluster)
     await plane.cluster.request(
         "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-TAIL_BYTES = 4_000
+TAIL_LINES = 25
+TAIL_COLUMNS = 240
 
 # Runs in the child before the program: the kernel kills it when its parent dies, even by SIGKILL.  A small program of
 # its own and not a `preexec_fn`, which may deadlock where there are threads.  1 is PR_SET_PDEATHSIG, Linux only.
@@ -68,5 +69,5 @@ class Process:
 
     def tail(self) -> str:
         """The last words of its log."""
-        words = self.log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-        return f"--- {self.log}\n{words}"
+        lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join([f"--- {self.log}", *(line[:TAIL_COLUMNS] for line in lines)])

@@ -137,7 +137,7 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
         text += "; no ready, schedulable node has the flavor's labels and all levels of the topology"
     causes = _exclusions(misfit)
     if causes:
-        text += f"; of {misfit.leaves} leaves cannot hold one pod: {causes}"
+        text += f"; of {misfit.leaves} leaves these cannot hold one pod: {causes}"
     if b.never:
         text += "; it would not fit on an empty cluster either: ask for fewer pods, smaller pods or a wider level"
     return text

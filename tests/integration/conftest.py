@@ -85,18 +85,23 @@ async def plane(real_plane: ControlPlane) -> AsyncIterator[ControlPlane]:
     await real_plane.cluster.reset()
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("sandbox"),
-        pytest.param("real", marks=[pytest.mark.controlplane, pytest.mark.xdist_group("controlplane")]),
-    ]
-)
-async def either_plane(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ControlPlane | SandboxPlane]:
+@pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.controlplane)])
+def wanted_real_plane(request: pytest.FixtureRequest) -> ControlPlane | None:
+    """The real control plane, or None where the test is to run on the sandbox.
+
+    Not a coroutine: the real one starts on an event loop of its own, which cannot be inside the test's.
+    """
+    return request.getfixturevalue("real_plane") if request.param == "real" else None
+
+
+@pytest.fixture
+async def either_plane(
+    wanted_real_plane: ControlPlane | None, tmp_path: Path
+) -> AsyncIterator[ControlPlane | SandboxPlane]:
     """The same test on the sandbox and on the real control plane."""
-    if request.param == "real":
-        real: ControlPlane = request.getfixturevalue("real_plane")
-        yield real
-        await real.cluster.reset()
+    if wanted_real_plane is not None:
+        yield wanted_real_plane
+        await wanted_real_plane.cluster.reset()
         return
     sandbox = Sandbox(SandboxOptions())
     await sandbox.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,14 +37,19 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--with-webhooks", help="Serve the admission webhooks in this process too.")
         ] = False,
         leader_elect: Annotated[
-            bool | None, typer.Option("--leader-elect/--no-leader-elect", help="Overrides the file.")
+            bool | None,
+            typer.Option(
+                "--leader-elect/--no-leader-elect", help="Overrides the file; off outside a cluster without one."
+            ),
         ] = None,
         health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
         metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
         webhook_port: Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")] = None,
         webhook_url: Annotated[
             str,
-            typer.Option(help="Where the API server reaches --with-webhooks, as https://HOST:{port}; else a service."),
+            typer.Option(
+                help="Where the API server reaches the webhooks, https://HOST:{port}; else a Service, or loopback."
+            ),
         ] = "",
         feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
         log_format: Annotated[LogFormat, typer.Option(help="json for machines, console for people.")] = LogFormat.JSON,
@@ -62,6 +68,9 @@ def register(app: typer.Typer) -> None:
         if unknown or not chosen:
             raise ConfigError(f"--parts: {', '.join(unknown) or 'nothing'} is no part; use some of {', '.join(PARTS)}")
         configure_logs(log_format.value, log_level)
+        outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on somebody's desk: no Service, no peers
+        if leader_elect is None and outside and config is None:
+            leader_elect = False
         configuration = _overridden(load(config, feature_gates=feature_gates), leader_elect)
         flags = Flags(
             kubeconfig=kubeconfig,
@@ -69,8 +78,9 @@ def register(app: typer.Typer) -> None:
             parts=frozenset(chosen) | ({"webhooks"} if with_webhooks else set()),
             health_address=health_address,
             metrics_address=metrics_address,
+            webhook_host="127.0.0.1" if outside and not webhook_url else None,
             webhook_port=webhook_port,
-            webhook_url=webhook_url,
+            webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
         )
         run(run_controller(configuration, flags))
 

@@ -1,0 +1,155 @@
+"""Where pending workloads wait: no workload is lost, and who waits for what is as documented."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kqueue.state.queues import Pending, Queues, RequeueReason, Strategy
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def make_pending(
+    name: str, *, priority: int = 0, age: int = 0, version: str = "1", shape: str = "", **more: Any
+) -> Pending:
+    return Pending(
+        key=f"ns/{name}",
+        uid=name,
+        local_queue="ns/main",
+        priority=priority,
+        timestamp=NOW - timedelta(seconds=age),
+        shape=shape or name,
+        version=version,
+        **more,
+    )
+
+
+def make_queues(strategy: Strategy = Strategy.BEST_EFFORT_FIFO) -> Queues:
+    queues = Queues(lambda: NOW)
+    queues.set_cluster_queue("team", strategy)
+    queues.set_local_queue("ns/main", "team")
+    return queues
+
+
+def pop(queues: Queues) -> str | None:
+    heads = queues.pop_heads(lambda _queue: True)
+    return heads[0][1].uid if heads else None
+
+
+def test_heads_come_by_priority_then_age_then_uid() -> None:
+    """Higher priority first, then older, then the smaller uid."""
+    queues = make_queues()
+    for item in (make_pending("b"), make_pending("a"), make_pending("old", age=5), make_pending("high", priority=1)):
+        queues.push(item)
+    order = []
+    while (uid := pop(queues)) is not None:
+        order.append(uid)
+        queues.settle(f"ns/{uid}")
+
+    assert order == ["high", "old", "a", "b"]
+
+
+def test_a_best_effort_head_that_does_not_fit_is_passed() -> None:
+    """It is parked; the next one is tried; a flush brings it back."""
+    queues = make_queues()
+    queues.push(make_pending("large", age=9))
+    queues.push(make_pending("small"))
+    assert pop(queues) == "large"
+    queues.requeue("ns/large", RequeueReason.NO_FIT)
+    assert (pop(queues), queues.counts("team")) == ("small", (1, 1))
+    queues.settle("ns/small")
+    assert queues.flush(["team"]) == 1
+    assert pop(queues) == "large"
+
+
+def test_a_strict_head_blocks_its_queue() -> None:
+    """It goes back to the front at once, whatever waits behind it."""
+    queues = make_queues(Strategy.STRICT_FIFO)
+    queues.push(make_pending("large", age=9))
+    queues.push(make_pending("small"))
+    assert pop(queues) == "large"
+    queues.requeue("ns/large", RequeueReason.NO_FIT)
+    assert pop(queues) == "large"
+
+
+def test_the_flush_that_came_while_a_head_was_tried_counts() -> None:
+    """The worked example: a flush between pop and requeue sends the workload to the heap, not to the parking place."""
+    queues = make_queues()
+    queues.push(make_pending("a", age=1))
+    queues.push(make_pending("b"))
+    queues.flush(["team"])
+    assert pop(queues) == "a"
+    queues.requeue("ns/a", RequeueReason.NO_FIT)
+    assert queues.counts("team") == (1, 1)
+    assert pop(queues) == "b"
+    queues.flush(["team"])
+    queues.requeue("ns/b", RequeueReason.NO_FIT)
+    assert queues.counts("team") == (2, 0)
+
+
+def test_equals_of_one_that_does_not_fit_are_parked_with_it() -> None:
+    """Equal shapes are tried once; a later arrival of that shape waits too, until the next flush."""
+    queues = make_queues()
+    for name in ("a", "b"):
+        queues.push(make_pending(name, shape="same"))
+    assert pop(queues) == "a"
+    queues.requeue("ns/a", RequeueReason.NO_FIT, condition_reason="WaitingForQuota")
+    queues.push(make_pending("late", shape="same"))
+    assert pop(queues) is None
+    assert queues.bulk_reason("ns/b") == "WaitingForQuota"
+    assert queues.flush(["team"]) == 3
+
+
+def test_back_off_holds_until_its_time() -> None:
+    """A workload with a future time is not offered, not even after a flush."""
+    queues = make_queues()
+    queues.push(make_pending("later", not_before=NOW + timedelta(minutes=1)))
+    queues.flush(["team"])
+    assert pop(queues) is None
+    queues.push(make_pending("later", version="2"))
+    assert pop(queues) == "later"
+
+
+def test_the_order_in_which_objects_are_created_does_not_matter() -> None:
+    """A workload that came before its queues is offered once they are there."""
+    queues = Queues(lambda: NOW)
+    queues.push(make_pending("early"))
+    queues.set_local_queue("ns/main", "team")
+    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    assert pop(queues) == "early"
+
+
+@given(st.integers(0, 2**32), st.integers(1, 80))
+def test_no_workload_is_ever_in_no_bucket_or_in_two(seed: int, steps: int) -> None:
+    """After any history every known workload is active, parked or in flight, exactly once."""
+    chance = random.Random(seed)
+    queues = make_queues(chance.choice(list(Strategy)))
+    known: set[str] = set()
+    flying: set[str] = set()
+    for step in range(steps):
+        name = f"w{chance.randrange(6)}"
+        match chance.randrange(6):
+            case 0 | 1:
+                queues.push(make_pending(name, priority=chance.randrange(3), version=str(step), shape=f"s{name[-1]}"))
+                known.add(name)
+            case 2:
+                flying |= {item.uid for _, item in queues.pop_heads(lambda _queue: True)}
+            case 3 if flying:
+                uid = flying.pop()
+                queues.requeue(f"ns/{uid}", chance.choice(list(RequeueReason)))
+            case 4:
+                queues.flush(["team"])
+            case 5:
+                queues.delete(f"ns/{name}")
+                known.discard(name)
+                flying.discard(name)
+            case _:
+                pass
+        assert sum(queues.counts("team")) == len(known)
+        places = [queues.position(f"ns/{name}") for name in known]
+        assert sorted(place[0] for place in places if place) == list(range(1, len(known) + 1))

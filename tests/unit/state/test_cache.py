@@ -1,0 +1,219 @@
+"""What is believed: assumed, confirmed, forgotten, and equal to a rebuild after any history."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.core.quota import FlavorResource, available
+from kqueue.state import from_api
+from kqueue.state.cache import AssumedTwiceError, Cache, Holding
+
+HOST = "kubernetes.io/hostname"
+CPU = FlavorResource("gpu", "cpu")
+
+
+def read(kind: type[Any], **obj: Any) -> Any:
+    return msgspec.convert(obj, kind)
+
+
+def make_workload(name: str, *, host: str | None = None, cpus: int = 4, finished: bool = False) -> wire.Workload:
+    """Pending without a `host`, else admitted there."""
+    template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
+    status: dict[str, Any] = {"conditions": []}
+    if host is not None:
+        assigned = {
+            "levels": [HOST],
+            "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": cpus}}],
+        }
+        entry = {
+            "name": "main",
+            "flavors": {"cpu": "gpu"},
+            "resourceUsage": {"cpu": str(cpus)},
+            "count": cpus,
+            "topologyAssignment": assigned,
+        }
+        status["admission"] = {"clusterQueue": "team", "podSetAssignments": [entry]}
+        status["conditions"] = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+    if finished:
+        status["conditions"].append({"type": "Finished", "status": "True"})
+    return read(
+        wire.Workload,
+        metadata={"name": name, "namespace": "ns", "uid": name},
+        spec={"queueName": "main", "podSets": [{"name": "main", "count": cpus, "template": template}]},
+        status=status,
+    )
+
+
+def make_queue(**spec: Any) -> wire.ClusterQueue:
+    quotas = [{"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "10"}]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
+    return read(wire.ClusterQueue, metadata={"name": "team"}, spec={"resourceGroups": groups, **spec})
+
+
+FLAVOR = read(wire.ResourceFlavor, metadata={"name": "gpu"}, spec={"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"})
+TOPOLOGY = read(wire.Topology, metadata={"name": "dc"}, spec={"levels": [{"nodeLabel": HOST}]})
+
+
+def make_cache() -> Cache:
+    cache = Cache()
+    for name in ("h1", "h2"):
+        node = read(
+            wire_core.Node,
+            metadata={"name": name, "labels": {HOST: name, "pool": "gpu"}},
+            status={"allocatable": {"cpu": "8", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
+        )
+        cache.on_node(name, from_api.node_facts(node))
+    cache.on_topology("dc", TOPOLOGY)
+    cache.on_flavor("gpu", FLAVOR)
+    cache.on_cluster_queue("team", make_queue())
+    return cache
+
+
+def free(cache: Cache) -> tuple[int, int]:
+    """Quota that is left, and cpu on host h1, both in milli."""
+    node = cache.node_of("team")
+    assert node is not None
+    return available(node, CPU), cache.ledger.free_by_node()["h1"]["cpu"]
+
+
+def holding(workload: wire.Workload) -> Holding:
+    """What a decision to admit this workload assumes."""
+    admission = from_api.admission(workload)
+    assert admission is not None
+    return Holding(
+        key=from_api.workload_key(workload),
+        uid=workload.metadata.uid,
+        local_queue="ns/main",
+        admission=admission,
+        requests=from_api.requests_per_pod(workload),
+        admitted=False,
+        assumed=True,
+    )
+
+
+def test_what_is_assumed_is_charged_once_and_confirmed_by_the_echo() -> None:
+    """Quota and host are taken at once; the watch's echo changes nothing; the end gives both back."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    with cache.assumed(holding(admitted)):
+        pass
+    assert free(cache) == (6000, 4000)
+    cache.on_workload("ns/a", admitted)
+    assert free(cache) == (6000, 4000)
+    assert cache.on_workload("ns/a", make_workload("a", host="h1", finished=True))
+    assert free(cache) == (10000, 8000)
+
+
+def test_a_write_that_fails_gives_the_charge_back() -> None:
+    """Whatever ends the block, cancellation included."""
+    cache = make_cache()
+    with pytest.raises(KeyboardInterrupt), cache.assumed(holding(make_workload("a", host="h1"))):
+        raise KeyboardInterrupt
+    assert free(cache) == (10000, 8000)
+
+
+def test_an_event_from_before_the_write_does_not_undo_it() -> None:
+    """A pending version of an assumed workload leaves the charge; the same after the echo takes it back."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    with cache.assumed(holding(admitted)):
+        pass
+    assert not cache.on_workload("ns/a", make_workload("a"))
+    assert free(cache) == (6000, 4000)
+    cache.on_workload("ns/a", admitted)
+    assert cache.on_workload("ns/a", make_workload("a"))
+    assert free(cache) == (10000, 8000)
+
+
+def test_nothing_is_assumed_twice() -> None:
+    """The second time is a bug, and says who holds it."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    with (
+        cache.assumed(holding(admitted)),
+        pytest.raises(AssumedTwiceError, match="team"),
+        cache.assumed(holding(admitted)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("gone", ["topology", "flavor", "queue"])
+def test_usage_is_right_after_something_was_deleted_and_created_again(gone: str) -> None:
+    """A Topology, a flavor or a ClusterQueue comes back while a workload runs."""
+    cache = make_cache()
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    change = {
+        "topology": lambda obj: cache.on_topology("dc", obj),
+        "flavor": lambda obj: cache.on_flavor("gpu", obj),
+        "queue": lambda obj: cache.on_cluster_queue("team", obj),
+    }[gone]
+    back = {"topology": TOPOLOGY, "flavor": FLAVOR, "queue": make_queue()}[gone]
+    change(None)
+    change(back)
+
+    assert free(cache) == (6000, 4000)
+    assert cache.inactive("team") is None
+    assert cache.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("queue", "reason", "fact"),
+    [
+        pytest.param(make_queue(stopPolicy="Hold"), "Stopped", "stopPolicy is Hold", id="stopped"),
+        pytest.param(
+            make_queue(admissionChecksStrategy={"admissionChecks": [{"name": "gone"}]}),
+            "AdmissionCheckNotFound",
+            "AdmissionCheck gone",
+            id="check-missing",
+        ),
+    ],
+)
+def test_an_inactive_queue_says_why(queue: wire.ClusterQueue, reason: str, fact: str) -> None:
+    """The reason of its condition, and a sentence that names the thing."""
+    cache = make_cache()
+    cache.on_cluster_queue("team", queue)
+    why = cache.inactive("team")
+
+    assert why is not None
+    assert (why.reason, fact in why.message) == (reason, True)
+
+
+def test_a_missing_flavor_and_topology_are_named() -> None:
+    """FlavorNotFound first, then TopologyNotFound."""
+    cache = make_cache()
+    cache.on_topology("dc", None)
+    missing_topology = cache.inactive("team")
+    cache.on_flavor("gpu", None)
+    missing_flavor = cache.inactive("team")
+
+    assert missing_topology is not None
+    assert missing_flavor is not None
+    assert (missing_topology.reason, missing_flavor.reason) == ("TopologyNotFound", "FlavorNotFound")
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_any_history_ends_where_a_rebuild_would(seed: int, steps: int) -> None:
+    """Admissions, ends, deletions and configuration changes in any order leave no drift."""
+    chance = random.Random(seed)
+    cache = make_cache()
+    for _ in range(steps):
+        name = f"w{chance.randrange(4)}"
+        match chance.randrange(7):
+            case 0 | 1:
+                cache.on_workload(f"ns/{name}", make_workload(name, host=chance.choice(["h1", "h2"])))
+            case 2:
+                cache.on_workload(f"ns/{name}", make_workload(name))
+            case 3:
+                cache.on_workload(f"ns/{name}", None)
+            case 4:
+                cache.on_topology("dc", chance.choice([None, TOPOLOGY]))
+            case 5:
+                cache.on_flavor("gpu", chance.choice([None, FLAVOR]))
+            case _:
+                cache.on_cluster_queue("team", chance.choice([None, make_queue()]))
+        assert cache.audit() == []

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import (
     JSON,
@@ -22,6 +21,7 @@ from kqueue.jobs.fields import (
     whole,
 )
 from kqueue.jobs.kind import GroupVersionKind, JobKind, PodSetInfo
+from kqueue.jobs.meaning import canonical
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.template import merged, without_duplicate_environment
 
@@ -263,27 +263,6 @@ def _shape(pod_set: Mapping[str, Any], *, tolerations: bool, slim: bool) -> tupl
     return (
         1 if count is None else count,
         whole(pod_set, "minCount"),
-        *(_canonical(part) for part in containers),
-        _canonical(sequence(spec, "tolerations")) if tolerations else None,
+        *(canonical(part) for part in containers),
+        canonical(sequence(spec, "tolerations")) if tolerations else None,
     )
-
-
-def _canonical(value: object, key: str = "") -> object:
-    """`value` without its empty parts, quantities as integers."""
-    if isinstance(value, Mapping):
-        if key in ("requests", "limits"):
-            return {resource: _amount(amount, resource) for resource, amount in value.items()} or None
-        parts = {k: _canonical(v, k) for k, v in value.items()}
-        return {k: v for k, v in parts.items() if v is not None} or None
-    if isinstance(value, list | tuple):
-        return [_canonical(item) for item in value] or None
-    if key == "divisor":
-        return _amount(value, names.PODS_RESOURCE) or None
-    return None if value == "" else value
-
-
-def _amount(written: object, resource: str) -> object:
-    try:
-        return parse_quantity(written, resource)  # type: ignore[arg-type]  # other types are refused there
-    except ValueError:
-        return written

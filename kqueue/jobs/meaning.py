@@ -1,0 +1,41 @@
+"""Equality by meaning, as Kubernetes compares: absent is empty, and quantities count by their value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kqueue.api import names
+from kqueue.core.quantity import parse_quantity
+
+_AMOUNTS = frozenset({"requests", "limits", "overhead", "resourceUsage"})
+"""Fields that map a resource to a quantity."""
+
+
+def same(one: object, other: object) -> bool:
+    """True when both say the same."""
+    return canonical(one) == canonical(other)
+
+
+def canonical(value: object, field: str = "") -> object:
+    """`value` in a form that `==` compares by meaning: without empty parts, with quantities as integers.
+
+    `field` is the name under which it stands; it tells quantities from other text.  None stands for "empty".
+    """
+    if isinstance(value, Mapping):
+        if field in _AMOUNTS:
+            return {resource: amount(written, str(resource)) for resource, written in value.items()} or None
+        parts = {key: canonical(part, str(key)) for key, part in value.items()}
+        return {key: part for key, part in parts.items() if part is not None} or None
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value] or None
+    if field == "divisor":
+        return amount(value, names.PODS_RESOURCE) or None
+    return None if value == "" else value
+
+
+def amount(written: object, resource: str) -> object:
+    """A quantity as an integer; what is no quantity stays as it is."""
+    try:
+        return parse_quantity(written, resource)  # type: ignore[arg-type]  # other types are refused there
+    except ValueError:
+        return written

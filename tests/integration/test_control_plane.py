@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.cluster import (
     BLOCK_LABEL,
@@ -96,11 +97,12 @@ async def test_it_is_the_version_that_is_pinned(plane: ControlPlane) -> None:
     assert (told["serverVersion"]["major"], told["serverVersion"]["minor"]) == ("1", "36")
 
 
-@real
-async def test_nodes_stand_in_the_tree_that_was_asked_for(plane: ControlPlane) -> None:
+async def test_nodes_stand_in_the_tree_that_was_asked_for(either_plane: ControlPlane | SandboxPlane) -> None:
     """Blocks, racks and hosts carry their labels, offer what was asked for, and are ready."""
-    names = await plane.cluster.add_nodes((2, 3, 4), allocatable={"cpu": "8", "pods": "10"}, labels={"pool": "gpu"})
-    nodes = {node["metadata"]["name"]: node for node in (await plane.cluster.get(NODES))["items"]}
+    names = await either_plane.cluster.add_nodes(
+        (2, 3, 4), allocatable={"cpu": "8", "pods": "10"}, labels={"pool": "gpu"}
+    )
+    nodes = {node["metadata"]["name"]: node for node in (await either_plane.cluster.get(NODES))["items"]}
     last = nodes["node-1-2-3"]
 
     assert len(names) == 24
@@ -118,13 +120,12 @@ async def test_nodes_stand_in_the_tree_that_was_asked_for(plane: ControlPlane) -
     assert all(has_condition(node, "Ready") for node in nodes.values())
 
 
-@real
-async def test_a_job_runs_to_its_end(plane: ControlPlane) -> None:
+async def test_a_job_runs_to_its_end(either_plane: ControlPlane | SandboxPlane) -> None:
     """Its pods are bound to simulated nodes, run for their time, succeed, and the Job is Complete."""
-    await plane.cluster.add_nodes((1, 1, 2))
-    path, pods = await submit(plane.cluster, job("short", annotations={"sandbox.kqueue.dev/run-seconds": "1"}))
-    done = await plane.cluster.until(path, lambda found: has_condition(found, "Complete"), what="a Complete job")
-    ended = (await plane.cluster.get(pods))["items"]
+    await either_plane.cluster.add_nodes((1, 1, 2))
+    path, pods = await submit(either_plane.cluster, job("short", annotations={"sandbox.kqueue.dev/run-seconds": "1"}))
+    done = await either_plane.cluster.until(path, lambda found: has_condition(found, "Complete"), what="a Complete job")
+    ended = (await either_plane.cluster.get(pods))["items"]
 
     assert done["status"]["succeeded"] == 2
     assert phases({"items": ended}) == ["Succeeded"] * 2
@@ -135,26 +136,24 @@ async def test_a_job_runs_to_its_end(plane: ControlPlane) -> None:
         assert has_condition(pod, "PodScheduled"), shown(pod)
 
 
-@real
-async def test_a_pod_fails_on_request(plane: ControlPlane) -> None:
+async def test_a_pod_fails_on_request(either_plane: ControlPlane | SandboxPlane) -> None:
     """With the annotation, it ends as Failed when its time is over, and so does the Job."""
-    await plane.cluster.add_nodes((1, 1, 1))
+    await either_plane.cluster.add_nodes((1, 1, 1))
     annotations = {"sandbox.kqueue.dev/run-seconds": "1", "sandbox.kqueue.dev/fail": "true"}
-    path, pods = await submit(plane.cluster, job("broken", pods=1, annotations=annotations))
-    await plane.cluster.until(path, lambda found: has_condition(found, "Failed"), what="a Failed job")
+    path, pods = await submit(either_plane.cluster, job("broken", pods=1, annotations=annotations))
+    await either_plane.cluster.until(path, lambda found: has_condition(found, "Failed"), what="a Failed job")
 
-    assert phases(await plane.cluster.get(pods)) == ["Failed"]
+    assert phases(await either_plane.cluster.get(pods)) == ["Failed"]
 
 
-@real
-async def test_a_pod_without_a_time_runs_until_it_is_deleted(plane: ControlPlane) -> None:
-    """A deleted Job's pods end and go, as under a kubelet."""
-    await plane.cluster.add_nodes((1, 1, 1))
-    path, pods = await submit(plane.cluster, job("endless", annotations={}))
-    await plane.cluster.until(pods, all_in("Running", count=2), what="running pods")
-    await plane.cluster.request("DELETE", f"{path}?propagationPolicy=Background")
+async def test_the_pods_of_a_deleted_job_end_and_go(either_plane: ControlPlane | SandboxPlane) -> None:
+    """Deleting a Job takes its running pods with it, as under a kubelet."""
+    await either_plane.cluster.add_nodes((1, 1, 1))
+    path, pods = await submit(either_plane.cluster, job("endless", annotations={}))
+    await either_plane.cluster.until(pods, all_in("Running", count=2), what="running pods")
+    await either_plane.cluster.request("DELETE", f"{path}?propagationPolicy=Background")
 
-    assert await plane.cluster.until(pods, lambda found: found["items"] == [], what="no pods")
+    assert await either_plane.cluster.until(pods, lambda found: found["items"] == [], what="no pods")
 
 
 @real

@@ -22,8 +22,8 @@ test: venv ## all tests: unit, simulation, integration (sandbox, and the real co
 	@$(BIN)/python tools/controlplane.py --if-possible
 	@$(PYTEST) -n $(JOBS) --dist loadgroup $(ARGS)
 
-test-fast: venv ## the inner loop: unit and simulation, no control plane
-	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
+test-fast: venv ## the inner loop: no control plane, nothing slow
+	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit $(wildcard tests/sim) $(ARGS)
 
 check: venv ## ruff, ruff format, mypy --strict, import-linter
 	@$(BIN)/ruff check .

@@ -18,7 +18,7 @@ lock: ## bring uv.lock up to date with pyproject.toml
 demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
 	@$(BIN)/kqueue demo $(ARGS)
 
-test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane where it can be had)
+test: venv ## all tests: unit, integration (sandbox, and the real control plane where it can be had)
 	@$(BIN)/python tools/controlplane.py --if-possible
 	@$(PYTEST) -n $(JOBS) --dist loadgroup $(ARGS)
 

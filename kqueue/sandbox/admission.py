@@ -165,7 +165,7 @@ class Admission:
                 server_hostname=name,
                 allow_redirects=False,
             ) as answer:
-                text = await answer.content.read(LARGEST_ANSWER)
+                text = await _read(answer)
                 if answer.status != 200:
                     raise CallError(f'Post "{hook.url}": the server answered {answer.status}: {text[:200]!r}')
         except TimeoutError as error:
@@ -203,6 +203,16 @@ class Admission:
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         path = service.get("path", "/")
         return f"https://{host}:{address[1]}{path}", f"{name}.{namespace}.svc"
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    """The whole answer.  Raises CallError when it is too long."""
+    parts = bytearray()
+    async for part in answer.content.iter_any():
+        parts += part
+        if len(parts) > LARGEST_ANSWER:
+            raise CallError(f"the answer is longer than {LARGEST_ANSWER} bytes")
+    return bytes(parts)
 
 
 def _hook(spec: Object) -> Hook:

@@ -374,7 +374,8 @@ class ClusterApi:
     ) -> Object:
         """Store what `make` makes of the present object (in the served version), which it must not change.
 
-        Without a resourceVersion in the result, the write starts again when somebody wrote while webhooks were asked.
+        The write starts again when somebody else wrote while webhooks were asked; what was sent with a resourceVersion
+        of its own is then a conflict.
         """
         store = self.store(kind)
         for _ in range(ATTEMPTS):
@@ -382,7 +383,7 @@ class ClusterApi:
             old = kind.shown(record.obj)
             new = make(old)
             metadata.settle_name(new["metadata"], name)
-            locked = self._check_lock(kind, new, old)
+            self._check_lock(kind, new, old)
             new = self._settled(kind, new, old, subresource)
             if not applied:
                 applying.track_update(kind, new, old, options.manager, subresource, self.now_text)
@@ -392,14 +393,11 @@ class ClusterApi:
             self._reject(kind, new, self._update_causes(kind, new, old, subresource))
             if call is not None:
                 await call.validate(new)
-            if store.get(namespace if kind.namespaced else "", name) is not record:
-                if locked:
-                    raise failure.conflict(kind.resource, name)
-                continue
-            return self._commit(kind, new, old, record, options)
+            if store.get(namespace if kind.namespaced else "", name) is record:
+                return self._commit(kind, new, old, options)
         raise failure.conflict(kind.resource, name)
 
-    def _commit(self, kind: Kind, new: Object, old: Object, record: Record, options: WriteOptions) -> Object:
+    def _commit(self, kind: Kind, new: Object, old: Object, options: WriteOptions) -> Object:
         if applying.same(new, old):
             return old
         if options.dry_run:
@@ -543,18 +541,15 @@ class ClusterApi:
             name = str(new["metadata"].get("name") or new["metadata"].get("generateName") or "")
             raise failure.invalid_object(kind.resource.group, kind.kind, name, causes)
 
-    def _check_lock(self, kind: Kind, new: Object, old: Object) -> bool:
-        """Whether the write is bound to a version.  Raises ConflictError when that is not the present one."""
+    def _check_lock(self, kind: Kind, new: Object, old: Object) -> None:
+        """Raises ConflictError when the write is bound to an object or a version that is not the present one."""
         sent, kept = new["metadata"], old["metadata"]
         if sent.get("uid") and sent["uid"] != kept["uid"]:
             why = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {kept['uid']}"
             raise failure.conflict(kind.resource, kept["name"], why)
         version = sent.get("resourceVersion")
-        if not version or version == "0":
-            return False
-        if version != kept["resourceVersion"]:
+        if version and version not in ("0", kept["resourceVersion"]):
             raise failure.conflict(kind.resource, kept["name"])
-        return True
 
     def _settled(self, kind: Kind, new: Object, old: Object, subresource: str) -> Object:
         """`new` with everything that this write must not change taken from `old`; generation counted."""

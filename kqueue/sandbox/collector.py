@@ -217,7 +217,6 @@ class Collector:
         def make(old: Object) -> Object:
             new = copied(old)
             change(new["metadata"])
-            new["metadata"].pop("resourceVersion")
             return new
 
         meta = obj["metadata"]

@@ -44,7 +44,7 @@ def decode(body: bytes) -> Object:
         if message is None:
             raise failure.unsupported_media(f"{kind} of {api_version} is not read as protobuf here: send it as JSON")
         obj = _message(message, raw, 0)
-    except (_BrokenError, UnicodeDecodeError, struct.error, OverflowError, msgspec.DecodeError) as error:
+    except (ValueError, OSError, struct.error, OverflowError, msgspec.MsgspecError) as error:
         raise failure.bad_request(f"the body is not Kubernetes protobuf: {error}") from error
     return {"apiVersion": api_version, "kind": kind, **obj}
 

@@ -1,9 +1,13 @@
-"""What the schema cannot say about ClusterQueues, Cohorts and ResourceFlavors."""
+"""What the schema cannot say about ClusterQueues, Cohorts and ResourceFlavors.
+
+An object that is being deleted is not checked: nothing may stand in the way of removing its finalizers.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from kqueue.api import names
@@ -11,10 +15,13 @@ from kqueue.core.quantity import parse_quantity
 from kqueue.errors import FieldError
 from kqueue.jobs import syntax
 from kqueue.jobs.fields import mapping, objects, sequence, text
+from kqueue.jobs.meaning import same
+from kqueue.jobs.switches import Switches
 
 MOST_FLAVORS = 256
 MOST_RESOURCES = 256
 MOST_ENTRIES = 512
+MOST_CONCURRENT_FLAVORS = 16
 
 Object = Mapping[str, Any]
 
@@ -27,73 +34,95 @@ def finalizer(obj: Object) -> dict[str, Any]:
     return {"metadata": {"finalizers": [*present, names.RESOURCE_IN_USE_FINALIZER]}}
 
 
-def cluster_queue_problems(obj: Object, old: Object | None) -> list[FieldError]:
-    """Every mistake in a ClusterQueue."""
+def being_deleted(obj: Object) -> bool:
+    """True once the object has a deletion time."""
+    return bool(mapping(obj, "metadata").get("deletionTimestamp"))
+
+
+def cluster_queue_problems(obj: Object, old: Object | None, switches: Switches) -> list[FieldError]:
+    """Every mistake in a ClusterQueue; `old` is None on create."""
+    if being_deleted(obj):
+        return []
     spec = mapping(obj, "spec")
-    cohort = bool(text(spec, "cohortName"))
-    found = [*_group_problems(spec, cohort=cohort, lending_below_nominal=True), *_selector_problems(spec)]
+    found = list(_group_problems(spec, parent="cohortName"))
+    found += _size_problems(spec)
+    found += _selector_problems(mapping(spec, "namespaceSelector"), "spec.namespaceSelector")
     found += _weight_problems(spec)
-    found += _check_problems(spec)
+    found += _check_problems(spec, mapping(old, "spec") if old is not None else None, switches)
+    found += _concurrency_problems(spec, switches)
     policy = "concurrentAdmissionPolicy"
-    if old is not None and mapping(old, "spec").get(policy) != spec.get(policy):
-        found.append(FieldError("spec.concurrentAdmissionPolicy", "cannot be changed; create another ClusterQueue"))
+    if old is not None and not same(mapping(old, "spec").get(policy), spec.get(policy)):
+        found.append(FieldError(f"spec.{policy}", "cannot change; create another ClusterQueue instead"))
     return found
 
 
-def cohort_problems(obj: Object, old: Object | None) -> list[FieldError]:
+def cohort_problems(obj: Object) -> list[FieldError]:
     """Every mistake in a Cohort."""
-    del old
+    if being_deleted(obj):
+        return []
     spec = mapping(obj, "spec")
-    found = list(_group_problems(spec, cohort=bool(text(spec, "parentName")), lending_below_nominal=False))
-    if text(spec, "parentName") and text(spec, "parentName") == text(obj, "metadata", "name"):
-        found.append(FieldError("spec.parentName", "is the cohort itself; name another one", text(spec, "parentName")))
-    return found + list(_weight_problems(spec))
+    return [*_group_problems(spec, parent="parentName"), *_weight_problems(spec)]
 
 
-def flavor_problems(obj: Object, old: Object | None) -> list[FieldError]:
+def cohort_warnings(obj: Object) -> list[str]:
+    """A Cohort that is its own parent is accepted, as every cycle is, and stops its whole tree."""
+    parent = text(obj, "spec", "parentName")
+    if parent and parent == text(obj, "metadata", "name"):
+        return [f"spec.parentName is the Cohort itself: nothing in Cohort {parent} is admitted until that is changed"]
+    return []
+
+
+def flavor_problems(obj: Object) -> list[FieldError]:
     """Every mistake in a ResourceFlavor."""
-    del old
-    labels = mapping(obj, "spec", "nodeLabels")
-    found = list(syntax.check_labels(labels, "spec.nodeLabels"))
+    if being_deleted(obj):
+        return []
+    found = list(syntax.check_labels(mapping(obj, "spec", "nodeLabels"), "spec.nodeLabels"))
+    seen: dict[tuple[str, str], str] = {}
     for i, taint in enumerate(objects(obj, "spec", "nodeTaints")):
         path = f"spec.nodeTaints[{i}]"
-        found += syntax.check(syntax.label_key, text(taint, "key"), f"{path}.key")
-        if text(taint, "value"):
-            found += syntax.check(syntax.label_value, text(taint, "value"), f"{path}.value")
+        key, effect = text(taint, "key"), text(taint, "effect")
+        found += syntax.check(syntax.label_key, key, f"{path}.key")
+        found += syntax.check(syntax.label_value, text(taint, "value"), f"{path}.value")
+        if (key, effect) in seen:
+            found.append(FieldError(path, f"has key and effect of {seen[key, effect]}; keep one of them", key))
+        seen.setdefault((key, effect), path)
+    found += toleration_problems(obj.get("spec"), "spec")
     return found
 
 
-def _group_problems(spec: Object, *, cohort: bool, lending_below_nominal: bool) -> Iterator[FieldError]:
-    resources: Counter[str] = Counter()
-    flavors: Counter[str] = Counter()
+def toleration_problems(owner: object, path: str) -> Iterator[FieldError]:
+    """Keys of tolerations that no taint can have."""
+    for i, toleration in enumerate(objects(owner, "tolerations")):
+        if text(toleration, "key"):
+            yield from syntax.check(syntax.label_key, text(toleration, "key"), f"{path}.tolerations[{i}].key")
+
+
+def _group_problems(spec: Object, *, parent: str) -> Iterator[FieldError]:
+    """Rules of resource groups; `parent` is the field that names whom to lend to and borrow from."""
+    places: dict[tuple[str, str], str] = {}
+
+    def once(what: str, name: str, path: str) -> Iterator[FieldError]:
+        if (what, name) in places:
+            yield FieldError(path, f"{what} stands at {places[what, name]} already; keep one of them", name)
+        places.setdefault((what, name), path)
+
     for g, group in enumerate(objects(spec, "resourceGroups")):
         path = f"spec.resourceGroups[{g}]"
-        covered = [str(r) for r in sequence(group, "coveredResources")]
-        resources.update(covered)
+        covered = [str(resource) for resource in sequence(group, "coveredResources")]
         for r, resource in enumerate(covered):
             yield from syntax.check(syntax.label_key, resource, f"{path}.coveredResources[{r}]")
-        entries = 0
+            yield from once("resource", resource, f"{path}.coveredResources[{r}]")
         for f, flavor in enumerate(objects(group, "flavors")):
-            flavors[text(flavor, "name")] += 1
+            yield from once("flavor", text(flavor, "name"), f"{path}.flavors[{f}].name")
             for r, quota in enumerate(objects(flavor, "resources")):
-                entries += 1
                 at = f"{path}.flavors[{f}].resources[{r}]"
                 if r < len(covered) and text(quota, "name") != covered[r]:
                     problem = f"must be {covered[r]}: flavors list resources in the order of coveredResources"
                     yield FieldError(f"{at}.name", problem, text(quota, "name"))
-                yield from _quota_problems(quota, at, cohort=cohort, lending_below_nominal=lending_below_nominal)
-        if entries > MOST_ENTRIES:
-            yield FieldError(path, f"has {entries} quotas; at most {MOST_ENTRIES} are allowed in one group")
-    for what, counted, most in (("resource", resources, MOST_RESOURCES), ("flavor", flavors, MOST_FLAVORS)):
-        for name, times in sorted(counted.items()):
-            if times > 1:
-                problem = f"{what} {name} stands in {times} places; keep one of them"
-                yield FieldError("spec.resourceGroups", problem, name)
-        if sum(counted.values()) > most:
-            yield FieldError("spec.resourceGroups", f"more than {most} {what}s in all; use fewer")
+                yield from _quota_problems(quota, at, parent=parent, has_parent=bool(text(spec, parent)))
 
 
-def _quota_problems(quota: Object, path: str, *, cohort: bool, lending_below_nominal: bool) -> Iterator[FieldError]:
+def _quota_problems(quota: Object, path: str, *, parent: str, has_parent: bool) -> Iterator[FieldError]:
     amounts: dict[str, int] = {}
     for field in ("nominalQuota", "borrowingLimit", "lendingLimit"):
         written = quota.get(field)
@@ -102,55 +131,125 @@ def _quota_problems(quota: Object, path: str, *, cohort: bool, lending_below_nom
         try:
             amounts[field] = parse_quantity(written, text(quota, "name"))
         except ValueError as e:
-            yield FieldError(f"{path}.{field}", str(e), written)
+            yield FieldError(f"{path}.{field}", str(e))
             continue
         if amounts[field] < 0:
             yield FieldError(f"{path}.{field}", "must not be negative; write 0 or more", written)
-        if field != "nominalQuota" and not cohort:
-            yield FieldError(f"{path}.{field}", "needs a cohort: there is nobody to lend to or borrow from", written)
+        if field != "nominalQuota" and not has_parent:
+            problem = f"needs spec.{parent}: without it there is nobody to lend to or borrow from"
+            yield FieldError(f"{path}.{field}", problem, written)
     lending, nominal = amounts.get("lendingLimit"), amounts.get("nominalQuota")
-    if lending_below_nominal and lending is not None and nominal is not None and lending > nominal:
+    if parent == "cohortName" and lending is not None and nominal is not None and lending > nominal:
         problem = "must not be above nominalQuota: only what is there can be lent"
         yield FieldError(f"{path}.lendingLimit", problem, quota["lendingLimit"])
 
 
-def _selector_problems(spec: Object) -> Iterator[FieldError]:
-    path = "spec.namespaceSelector"
-    yield from syntax.check_labels(mapping(spec, "namespaceSelector", "matchLabels"), f"{path}.matchLabels")
-    for i, rule in enumerate(objects(spec, "namespaceSelector", "matchExpressions")):
+def _size_problems(spec: Object) -> Iterator[FieldError]:
+    groups = objects(spec, "resourceGroups")
+    flavors = sum(len(objects(group, "flavors")) for group in groups)
+    resources = sum(len(sequence(group, "coveredResources")) for group in groups)
+    for what, number, most in (("flavors", flavors, MOST_FLAVORS), ("resources", resources, MOST_RESOURCES)):
+        if number > most:
+            yield FieldError("spec.resourceGroups", f"has {number} {what} in all; at most {most} are allowed")
+    for g, group in enumerate(groups):
+        entries = sum(len(objects(flavor, "resources")) for flavor in objects(group, "flavors"))
+        if entries > MOST_ENTRIES:
+            problem = f"has {entries} quotas; at most {MOST_ENTRIES} are allowed in one group"
+            yield FieldError(f"spec.resourceGroups[{g}]", problem)
+
+
+def _selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
+    yield from syntax.check_labels(mapping(selector, "matchLabels"), f"{path}.matchLabels")
+    for i, rule in enumerate(objects(selector, "matchExpressions")):
         at = f"{path}.matchExpressions[{i}]"
         yield from syntax.check(syntax.label_key, text(rule, "key"), f"{at}.key")
         operator, values = text(rule, "operator"), sequence(rule, "values")
+        for v, value in enumerate(values):
+            yield from syntax.check(syntax.label_value, str(value), f"{at}.values[{v}]")
         if operator in ("In", "NotIn"):
             if not values:
                 yield FieldError(f"{at}.values", f"must have at least one value with operator {operator}")
         elif operator in ("Exists", "DoesNotExist"):
             if values:
-                yield FieldError(f"{at}.values", f"must be empty with operator {operator}")
+                yield FieldError(f"{at}.values", f"must be left out with operator {operator}")
         else:
             yield FieldError(f"{at}.operator", "must be In, NotIn, Exists or DoesNotExist", operator)
 
 
 def _weight_problems(spec: Object) -> Iterator[FieldError]:
-    weight = mapping(spec, "fairSharing").get("weight")
+    """A weight of 1n or less would not survive the division that it is used in; 0 is a value of its own."""
+    weight, path = mapping(spec, "fairSharing").get("weight"), "spec.fairSharing.weight"
     if weight is None:
         return
     try:
         thousandths = parse_quantity(weight, "cpu")
-        whole = parse_quantity(weight, "")
     except ValueError as e:
-        yield FieldError("spec.fairSharing.weight", str(e), weight)
+        yield FieldError(path, str(e))
         return
-    if whole < 0 or thousandths < 0:
-        yield FieldError("spec.fairSharing.weight", "must not be negative; write 0 or more", weight)
-    elif str(weight) == "1n":
-        yield FieldError("spec.fairSharing.weight", "is too small; write 0, 2n or more", weight)
+    if thousandths < 0:
+        yield FieldError(path, "must not be negative; write 0 or more", weight)
+    elif thousandths == 1 and not _above_a_nano(str(weight)):
+        yield FieldError(path, "is too small; write 0, 2n or more", weight)
 
 
-def _check_problems(spec: Object) -> Iterator[FieldError]:
-    flavors = {text(f, "name") for group in objects(spec, "resourceGroups") for f in objects(group, "flavors")}
-    for i, check in enumerate(objects(spec, "admissionChecksStrategy", "admissionChecks")):
+def _above_a_nano(written: str) -> bool:
+    """Whether a well-formed quantity above 0 and up to 1m is above 1n; integers of thousandths cannot tell."""
+    number = written.rstrip("num")
+    least = {"n": "1", "u": "1e-3", "m": "1e-6"}.get(written[len(number) :], "1e-9")
+    try:
+        return Decimal(number) > Decimal(least)
+    except InvalidOperation:
+        return False  # an exponent beyond all bounds, and the number is not large
+
+
+def _flavor_names(spec: Object) -> set[str]:
+    return {text(f, "name") for group in objects(spec, "resourceGroups") for f in objects(group, "flavors")}
+
+
+def _check_problems(spec: Object, old: Object | None, switches: Switches) -> Iterator[FieldError]:
+    """A check's flavors must be the queue's.
+
+    What was wrong before and was not touched passes, so that an old queue can still be edited, unless the switch says
+    otherwise.
+    """
+    flavors = _flavor_names(spec)
+    known: dict[str, set[str]] = {}
+    if old is not None and not switches.strict_on_flavors and _flavor_names(old) == flavors:
+        known = {text(check, "name"): _on_flavors(check) for check in _checks(old)}
+    for i, check in enumerate(_checks(spec)):
+        if known.get(text(check, "name")) == _on_flavors(check):
+            continue
         for f, flavor in enumerate(sequence(check, "onFlavors")):
-            if flavor not in flavors:
+            if str(flavor) not in flavors:
                 path = f"spec.admissionChecksStrategy.admissionChecks[{i}].onFlavors[{f}]"
                 yield FieldError(path, "is not a flavor of this ClusterQueue; name one of its resourceGroups", flavor)
+
+
+def _checks(spec: Object) -> list[Object]:
+    return list(objects(spec, "admissionChecksStrategy", "admissionChecks"))
+
+
+def _on_flavors(check: Object) -> set[str]:
+    return {str(flavor) for flavor in sequence(check, "onFlavors")}
+
+
+def _concurrency_problems(spec: Object, switches: Switches) -> Iterator[FieldError]:
+    policy = mapping(spec, "concurrentAdmissionPolicy")
+    if not switches.concurrent_admission or not policy:
+        return
+    path = "spec.concurrentAdmissionPolicy"
+    groups = objects(spec, "resourceGroups")
+    if len(groups) != 1:
+        yield FieldError(path, f"needs exactly one resource group; there are {len(groups)}")
+    flavors = list(itertools.chain.from_iterable(objects(group, "flavors") for group in groups))
+    if len(flavors) > MOST_CONCURRENT_FLAVORS:
+        yield FieldError(path, f"allows at most {MOST_CONCURRENT_FLAVORS} flavors; there are {len(flavors)}")
+    if text(spec, "queueingStrategy") == names.STRATEGY_STRICT_FIFO:
+        yield FieldError(path, "cannot be used with queueingStrategy StrictFIFO; use BestEffortFIFO")
+    constraints = mapping(policy, "migration", "constraints")
+    if constraints and text(policy, "migration", "mode") != "TryPreferredFlavors":
+        yield FieldError(f"{path}.migration.constraints", "needs mode TryPreferredFlavors; remove them or change it")
+    last = text(constraints, "lastAcceptableFlavorName")
+    if last and last not in _flavor_names(spec):
+        problem = "is not a flavor of this ClusterQueue; name one of its resourceGroups"
+        yield FieldError(f"{path}.migration.constraints.lastAcceptableFlavorName", problem, last)

@@ -6,20 +6,23 @@ Source: admission.k8s.io/v1.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from kqueue.errors import FieldError, KqueueError
+from kqueue.jobs.fields import mapping, text
 from webhooks.json_patch import operations
 
 JSON = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
 MESSAGE_LENGTH = 8192
-"""Longest answer; beyond it a terminal is no help any more."""
+"""Longest answer in characters; beyond it a terminal is no help any more."""
+WARNING_LENGTH = 256
+"""Longest warning in characters; the API server cuts longer ones."""
 
 
 class NotAReviewError(KqueueError):
@@ -41,11 +44,20 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What we say.  `patch` is a merge patch of the object; `problems` refuse the request."""
+    """What we say.  `patch` is a merge patch of the object; `problems` refuse the request.
+
+    `fault` refuses it too, with one sentence about us instead of about the object.
+    """
 
     patch: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[FieldError] = ()
     warnings: Sequence[str] = ()
+    fault: str = ""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request may pass."""
+        return not self.problems and not self.fault
 
 
 ALLOWED = Answer()
@@ -57,66 +69,88 @@ def read(body: bytes) -> Request:
     Raises:
         NotAReviewError: the body is something else; says which field is wrong and what is expected there.
     """
-    try:
-        review = msgspec.json.decode(body)
-    except msgspec.DecodeError as e:
-        raise NotAReviewError(f"the body is not JSON ({e}); send an AdmissionReview of {API_VERSION}") from e
-    if not isinstance(review, dict):
-        raise NotAReviewError(f"the body is {_kind(review)}; send an AdmissionReview of {API_VERSION}")
+    review = _decoded(body)
     for name, wanted in (("kind", "AdmissionReview"), ("apiVersion", API_VERSION)):
         if review.get(name) != wanted:
-            raise NotAReviewError(f"{name} is {review.get(name)!r}; it must be {wanted!r}")
+            raise NotAReviewError(f"{name} is {_quoted(review.get(name))}; it must be {wanted!r}")
     request = review.get("request")
     if not isinstance(request, dict):
         raise NotAReviewError(f"request is {_kind(request)}; it must be an object with uid, operation and object")
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid:
         raise NotAReviewError("request.uid is missing; it must be the review's identifier")
-    obj, old = request.get("object"), request.get("oldObject")
-    for name, value in (("object", obj), ("oldObject", old)):
-        if value is not None and not isinstance(value, dict):
-            raise NotAReviewError(f"request.{name} is {_kind(value)}; it must be an object or null")
     return Request(
         uid=uid,
-        operation=str(request.get("operation", "")),
-        obj=obj or {},
-        old=old,
-        namespace=str(request.get("namespace", "")),
-        subresource=str(request.get("subResource", "")),
+        operation=text(request, "operation"),
+        obj=_object(request, "object") or {},
+        old=_object(request, "oldObject"),
+        namespace=text(request, "namespace"),
+        subresource=text(request, "subResource"),
         dry_run=request.get("dryRun") is True,
     )
 
 
 def write(request: Request, answer: Answer) -> bytes:
     """The AdmissionReview that carries the answer.  All problems are reported at once, each with its path."""
-    response: JSON = {"uid": request.uid, "allowed": not answer.problems}
-    if answer.problems:
-        response["status"] = _status(request, answer.problems)
+    response: JSON = {"uid": request.uid, "allowed": answer.allowed}
+    if not answer.allowed:
+        response["status"] = _fault(answer.fault) if answer.fault else _refusal(request, answer.problems)
     else:
         patch = list(operations(request.obj, answer.patch))
         if patch:
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
     if answer.warnings:
-        response["warnings"] = [warning[:256] for warning in answer.warnings]
+        response["warnings"] = [_cut(warning, WARNING_LENGTH) for warning in answer.warnings]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _status(request: Request, problems: Iterable[FieldError]) -> JSON:
-    kind = str(request.obj.get("kind", "object"))
-    metadata = request.obj.get("metadata") or {}
-    name = str(metadata.get("name") or metadata.get("generateName") or "")
-    text = "; ".join(str(problem) for problem in problems)
+def _decoded(body: bytes) -> JSON:
+    try:
+        review = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise NotAReviewError(f"the body is not JSON ({e}); send an AdmissionReview of {API_VERSION}") from e
+    if not isinstance(review, dict):
+        raise NotAReviewError(f"the body is {_kind(review)}; send an AdmissionReview of {API_VERSION}")
+    return review
+
+
+def _object(request: JSON, name: str) -> JSON | None:
+    value = request.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise NotAReviewError(f"request.{name} is {_kind(value)}; it must be an object or null")
+    return value
+
+
+def _refusal(request: Request, problems: Sequence[FieldError]) -> JSON:
+    """403, as the ecosystem answers: what the schema refuses is 422, what a webhook refuses is 403."""
+    kind = text(request.obj, "kind") or "object"
+    metadata = mapping(request.obj, "metadata")
+    name = text(metadata, "name") or text(metadata, "generateName")
+    said = "; ".join(str(problem) for problem in problems)
     causes = [{"reason": "FieldValueInvalid", "field": p.path, "message": p.problem} for p in problems]
     return {
         "code": 403,
         "reason": "Forbidden",
-        "message": f"{kind} {name} is not valid: {text}"[:MESSAGE_LENGTH],
+        "message": _cut(f"{kind} {name} is not valid: {said}", MESSAGE_LENGTH),
         "details": {"name": name, "kind": kind, "causes": causes},
     }
+
+
+def _fault(sentence: str) -> JSON:
+    return {"code": 500, "reason": "InternalError", "message": _cut(sentence, MESSAGE_LENGTH)}
+
+
+def _cut(said: str, limit: int) -> str:
+    return said if len(said) <= limit else f"{said[: limit - 4]} ..."
+
+
+def _quoted(value: object) -> str:
+    return _kind(value) if value is None or isinstance(value, dict | list) else _cut(repr(value), 64)
 
 
 def _kind(value: object) -> str:
     if value is None:
         return "missing"
-    return {"list": "a list", "str": "a text", "bool": "a boolean"}.get(type(value).__name__, "a number")
+    words = {"list": "a list", "dict": "an object", "str": "a text", "bool": "a boolean"}
+    return words.get(type(value).__name__, "a number")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kqueue.api import names
-from kqueue.errors import FieldError
 from kqueue.jobs.kind import JobKind, Surroundings
 from kqueue.jobs.registry import BY_FRAMEWORK
 from kqueue.jobs.switches import Switches
@@ -25,6 +24,18 @@ FRAMEWORK_PATHS: Mapping[str, str] = {
     "deployment": "apps-v1-deployment",
     "statefulset": "apps-v1-statefulset",
     "leaderworkerset.x-k8s.io/leaderworkerset": "leaderworkerset-x-k8s-io-v1-leaderworkerset",
+    "kubeflow.org/pytorchjob": "kubeflow-org-v1-pytorchjob",
+    "kubeflow.org/tfjob": "kubeflow-org-v1-tfjob",
+    "kubeflow.org/xgboostjob": "kubeflow-org-v1-xgboostjob",
+    "kubeflow.org/paddlejob": "kubeflow-org-v1-paddlejob",
+    "kubeflow.org/jaxjob": "kubeflow-org-v1-jaxjob",
+    "kubeflow.org/mpijob": "kubeflow-org-v2beta1-mpijob",
+    "trainer.kubeflow.org/trainjob": "trainer-kubeflow-org-v1alpha1-trainjob",
+    "ray.io/rayjob": "ray-io-v1-rayjob",
+    "ray.io/raycluster": "ray-io-v1-raycluster",
+    "ray.io/rayservice": "ray-io-v1-rayservice",
+    "workload.codeflare.dev/appwrapper": "workload-codeflare-dev-v1beta2-appwrapper",
+    "sparkoperator.k8s.io/sparkapplication": "sparkoperator-k8s-io-v1beta2-sparkapplication",
 }
 """Path of each job kind's webhooks, after `/mutate-` and `/validate-`."""
 
@@ -43,17 +54,20 @@ def routes(frameworks: Iterable[str], switches: Switches) -> dict[str, Handler]:
 
 
 def _own_kinds(switches: Switches) -> dict[str, Handler]:
-    def checked(problems: Callable[..., list[FieldError]]) -> Handler:
-        return lambda request: Answer(problems=problems(request.obj, request.old))
-
     return {
         f"/mutate-{_OURS}-workload": lambda r: Answer(patch=workloads.defaults(r.obj, switches)),
-        f"/validate-{_OURS}-workload": lambda r: Answer(problems=workloads.problems(r.obj, r.old, switches)),
+        f"/validate-{_OURS}-workload": lambda r: Answer(
+            problems=workloads.problems(r.obj, r.old, switches, subresource=r.subresource)
+        ),
         f"/mutate-{_OURS}-clusterqueue": lambda r: Answer(patch=quota.finalizer(r.obj)),
-        f"/validate-{_OURS}-clusterqueue": checked(quota.cluster_queue_problems),
+        f"/validate-{_OURS}-clusterqueue": lambda r: Answer(
+            problems=quota.cluster_queue_problems(r.obj, r.old, switches)
+        ),
         f"/mutate-{_OURS}-resourceflavor": lambda r: Answer(patch=quota.finalizer(r.obj)),
-        f"/validate-{_OURS}-resourceflavor": checked(quota.flavor_problems),
-        f"/validate-{_OURS}-cohort": checked(quota.cohort_problems),
+        f"/validate-{_OURS}-resourceflavor": lambda r: Answer(problems=quota.flavor_problems(r.obj)),
+        f"/validate-{_OURS}-cohort": lambda r: Answer(
+            problems=quota.cohort_problems(r.obj), warnings=quota.cohort_warnings(r.obj)
+        ),
     }
 
 

@@ -1,25 +1,33 @@
-"""The admission server: HTTPS in front of the routes.  Stateless; runs as a process of its own or inside another."""
+"""The admission server: HTTPS in front of the routes.  Stateless; runs as a process of its own or inside another.
+
+What goes wrong on our side (a bug in a handler) refuses that one request inside a well-formed review, whatever the
+failure policy says: letting a job through unchecked would let it run past its quota, and the person at the terminal
+gets a sentence instead of "failed calling webhook".  Only what is no review at all gets an HTTP error.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
 
-from kqueue.errors import ConfigError, FieldError
+from kqueue.clock import Clock, SystemClock
+from kqueue.errors import ConfigError
 from webhooks.review import Answer, NotAReviewError, Request, read, write
 from webhooks.routes import Handler
 
 _log = structlog.get_logger(__name__)
 
 MAX_BODY = 8 * 1024 * 1024
-"""An object of etcd's 1.5 MiB, twice (old and new), as JSON with room to spare."""
+"""A request to the API server has at most 3 MiB, and a review carries the object twice: old and new."""
+READ_SECONDS = 10.0
+"""How long a body may take to arrive; no webhook of ours is given longer to answer."""
+STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +51,14 @@ class WebhookServer:
         host: str = "127.0.0.1",
         port: int = 0,
         max_body: int = MAX_BODY,
+        read_seconds: float = READ_SECONDS,
         on_review: Callable[[ReviewRecord], None] = lambda _record: None,
+        clock: Clock | None = None,
     ) -> None:
         """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one."""
         self._routes, self._ssl, self._host, self._port = dict(routes), ssl_context, host, port
-        self._on_review = on_review
+        self._on_review, self._clock = on_review, clock or SystemClock()
+        self._max_body, self._read_seconds = max_body, read_seconds
         self._app = web.Application(client_max_size=max_body)
         self._app.router.add_get("/healthz", _fine)
         self._app.router.add_get("/readyz", _fine)
@@ -65,7 +76,7 @@ class WebhookServer:
         Raises:
             ConfigError: the address cannot be used.
         """
-        runner = web.AppRunner(self._app, access_log=None)
+        runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         site = web.TCPSite(runner, self._host or None, self._port, ssl_context=self._ssl)
         try:
@@ -85,7 +96,7 @@ class WebhookServer:
             self._runner = None
 
     async def _serve(self, http: web.Request) -> web.Response:
-        started = time.perf_counter()
+        started = self._clock.monotonic()
         handler = self._routes.get(http.path)
         if handler is None:
             text = f"no webhook at {http.path}; paths are /mutate-<group>-<version>-<kind> and /validate-..."
@@ -93,34 +104,40 @@ class WebhookServer:
         if http.method != "POST":
             return web.Response(status=405, text="send the AdmissionReview by POST", headers={"Allow": "POST"})
         try:
-            request = read(await http.read())
+            async with asyncio.timeout(self._read_seconds):
+                request = read(await http.read())
         except web.HTTPRequestEntityTooLarge:
-            text = f"the body is larger than {self._app._client_max_size} bytes"  # noqa: SLF001 - no public reader
+            text = f"the body is larger than {self._max_body} bytes; no AdmissionReview is"
             return self._refuse(http, 413, text, started)
+        except TimeoutError:
+            return self._refuse(http, 408, f"the body did not arrive within {self._read_seconds:g} s", started)
         except NotAReviewError as e:
             return self._refuse(http, 400, str(e), started)
-        answer, result = await self._answer(handler, request, http.path)
-        record = ReviewRecord(
-            path=http.path, operation=request.operation, result=result, seconds=time.perf_counter() - started
-        )
-        self._on_review(record)
-        return web.Response(body=write(request, answer), content_type="application/json")
-
-    async def _answer(self, handler: Handler, request: Request, path: str) -> tuple[Answer, str]:
-        """The handler's answer; a bug in it refuses this one request, in words, and stops nothing else."""
-        try:
-            answer = handler(request)
-        except Exception as e:  # noqa: BLE001 - the boundary that keeps one request from stopping the others
-            _log.exception("webhook failed on a bug", path=path)
-            problem = f"the check failed on a bug in kqueue ({type(e).__name__}: {e}); please report it"
-            return Answer(problems=[FieldError("(object)", problem)]), "error"
-        await asyncio.sleep(0)
-        return answer, "denied" if answer.problems else "allowed"
+        body, result = _answered(handler, request, http.path)
+        self._record(http.path, request.operation, result, started)
+        return web.Response(body=body, content_type="application/json")
 
     def _refuse(self, http: web.Request, status: int, text: str, started: float) -> web.Response:
-        record = ReviewRecord(path=http.path, operation="", result="bad-request", seconds=time.perf_counter() - started)
-        self._on_review(record)
-        return web.Response(status=status, text=text)
+        """An HTTP error; the connection is closed, as the rest of the body may still be on its way."""
+        self._record(http.path, "", "bad-request", started)
+        answer = web.Response(status=status, text=text)
+        answer.force_close()
+        return answer
+
+    def _record(self, path: str, operation: str, result: str, started: float) -> None:
+        seconds = self._clock.monotonic() - started
+        self._on_review(ReviewRecord(path=path, operation=operation, result=result, seconds=seconds))
+
+
+def _answered(handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
+    """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
+    try:
+        answer = handler(request)
+        return write(request, answer), "allowed" if answer.allowed else "denied"
+    except Exception as e:  # noqa: BLE001 - the boundary that keeps one request from stopping the others
+        _log.exception("webhook failed on a bug", path=path)
+        fault = f"the check failed on a bug in kqueue ({type(e).__name__}: {e}); please report it"
+        return write(request, Answer(fault=fault)), "error"
 
 
 async def _fine(_request: web.Request) -> web.Response:

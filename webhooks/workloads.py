@@ -1,18 +1,28 @@
-"""What the schema cannot say about Workloads."""
+"""What the schema cannot say about Workloads.
+
+Rules about the spec are skipped for writes to the status: these cannot change it, and nothing that was stored once may
+keep the controller from writing what it decided.  An object that is being deleted is not checked at all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from kqueue.api import names
+from kqueue.api.wire.core import PodTemplate
 from kqueue.core.quantity import parse_quantity
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
-from kqueue.jobs.fields import condition_status, mapping, objects, text, whole
+from kqueue.jobs.fields import annotations_of, condition_status, int_of, mapping, objects, text, whole
 from kqueue.jobs.switches import Switches
+from webhooks import workload_changes
+from webhooks.quota import being_deleted, toleration_problems
 
 Object = Mapping[str, Any]
+_BOOST = f"metadata.annotations[{names.PRIORITY_BOOST_ANNOTATION}]"
 
 
 def defaults(obj: Object, switches: Switches) -> dict[str, Any]:
@@ -25,29 +35,58 @@ def defaults(obj: Object, switches: Switches) -> dict[str, Any]:
     return {"spec": {"podSets": [{k: v for k, v in p.items() if k != "minCount"} for p in pod_sets]}}
 
 
-def problems(new: Object, old: Object | None, switches: Switches) -> list[FieldError]:
-    """Every mistake in a Workload; `old` is None on create."""
-    found = [*_pod_set_problems(new, switches), *_status_problems(new, old)]
-    found += rules.gate_problems(new) if switches.admission_gated_by else ()
+def problems(new: Object, old: Object | None, switches: Switches, *, subresource: str = "") -> list[FieldError]:
+    """Every mistake in a Workload; `old` is None on create, `subresource` is `status` for writes to the status."""
+    if being_deleted(new):
+        return []
+    found: list[FieldError] = []
+    if subresource != "status":
+        found += _pod_set_problems(new, switches)
+        found += _annotation_problems(new, switches)
+    found += _status_problems(new, old, switches)
     if old is not None:
-        found += _change_problems(new, old)
+        found += workload_changes.problems(new, old, switches)
     return found
+
+
+def _annotation_problems(obj: Object, switches: Switches) -> Iterator[FieldError]:
+    if switches.admission_gated_by:
+        yield from rules.gate_problems(obj)
+    boost = annotations_of(obj).get(names.PRIORITY_BOOST_ANNOTATION)
+    if switches.priority_boost and boost is not None and int_of(boost) is None:
+        yield FieldError(_BOOST, "must be a whole number of 32 bits; write 0 for no boost", boost)
 
 
 def _pod_set_problems(obj: Object, switches: Switches) -> Iterator[FieldError]:
     pod_sets = objects(obj, "spec", "podSets")
-    if sum(1 for p in pod_sets if p.get("minCount") is not None) > 1:
-        yield FieldError("spec.podSets", "only one pod set may have minCount; remove it from the others")
+    partial = [i for i, pod_set in enumerate(pod_sets) if pod_set.get("minCount") is not None]
+    elastic = rules.is_elastic(obj, switches)
+    for i in partial if elastic else partial[1:]:
+        problem = "an elastic workload cannot have it" if elastic else "only one pod set may have it"
+        yield FieldError(f"spec.podSets[{i}].minCount", f"{problem}; remove it", pod_sets[i]["minCount"])
     for i, pod_set in enumerate(pod_sets):
-        path = f"spec.podSets[{i}]"
-        template = mapping(pod_set, "template")
+        path, template = f"spec.podSets[{i}]", mapping(pod_set, "template")
         if switches.pod_set_metadata:
-            meta = mapping(template, "metadata")
-            yield from syntax.check_labels(mapping(meta, "labels"), f"{path}.template.metadata.labels")
-            yield from syntax.check_annotations(mapping(meta, "annotations"), f"{path}.template.metadata.annotations")
-        yield from _resource_problems(mapping(template, "spec"), f"{path}.template.spec", switches)
+            meta, at = mapping(template, "metadata"), f"{path}.template.metadata"
+            yield from syntax.check_labels(mapping(meta, "labels"), f"{at}.labels")
+            yield from syntax.check_annotations(mapping(meta, "annotations"), f"{at}.annotations")
+        yield from _template_problems(template, f"{path}.template", switches)
         if switches.slice_size:
             yield from _slice_problems(mapping(pod_set, "topologyRequest"), f"{path}.topologyRequest")
+
+
+def _template_problems(template: Object, path: str, switches: Switches) -> Iterator[FieldError]:
+    """Requests, and then whether the template can be read at all: the schema keeps whatever stands there."""
+    found = list(_resource_problems(mapping(template, "spec"), f"{path}.spec", switches))
+    yield from found
+    if mapping(template, "spec") and not isinstance(template["spec"].get("containers"), list):
+        yield FieldError(f"{path}.spec.containers", "must be a list of containers")
+    elif not found:
+        try:
+            msgspec.convert(template, PodTemplate)
+        except msgspec.ValidationError as e:
+            said, _, where = str(e).partition(" - at `$")
+            yield FieldError(f"{path}{where.rstrip('`')}", f"is not what a pod template has there: {said}")
 
 
 def _resource_problems(spec: Object, path: str, switches: Switches) -> Iterator[FieldError]:
@@ -60,43 +99,71 @@ def _resource_problems(spec: Object, path: str, switches: Switches) -> Iterator[
                 at = f"{where}.resources.{kind}[{resource}]"
                 if resource == names.PODS_RESOURCE:
                     yield FieldError(at, "is counted by kqueue itself; remove it", amount)
-                elif switches.non_negative and _negative(amount, resource):
-                    yield FieldError(at, "must not be negative; write 0 or more", amount)
+                else:
+                    yield from _amount_problems(amount, resource, at, switches)
 
 
-def _negative(amount: Any, resource: str) -> bool:
+def _amount_problems(amount: Any, resource: str, path: str, switches: Switches) -> Iterator[FieldError]:
     try:
-        return parse_quantity(amount, resource) < 0
-    except (ValueError, TypeError):
-        return False  # said by the reconciler, which has to live with what is stored anyway
+        negative = parse_quantity(amount, resource) < 0
+    except ValueError as e:
+        yield FieldError(path, str(e))
+        return
+    if negative and switches.non_negative:
+        yield FieldError(path, "must not be negative; write 0 or more", amount)
 
 
 def _slice_problems(request: Object, path: str) -> Iterator[FieldError]:
     level, size = text(request, "podSetSliceRequiredTopology"), whole(request, "podSetSliceSize")
-    if level and not size:
+    if level and size is None:
         yield FieldError(f"{path}.podSetSliceSize", "must be given together with podSetSliceRequiredTopology")
     if size is not None and not level:
         yield FieldError(f"{path}.podSetSliceRequiredTopology", "must be given together with podSetSliceSize")
+    if size is not None and size < 1:
+        yield FieldError(f"{path}.podSetSliceSize", "must be 1 or more", size)
+    for i, layer in enumerate(objects(request, "podsetSliceRequiredTopologyConstraints")):
+        if (whole(layer, "size") or 0) < 1:
+            at = f"{path}.podsetSliceRequiredTopologyConstraints[{i}].size"
+            yield FieldError(at, "must be 1 or more", layer.get("size"))
 
 
-def _status_problems(obj: Object, old: Object | None) -> Iterator[FieldError]:
-    counts = {text(p, "name") or names.DEFAULT_PODSET: whole(p, "count") for p in objects(obj, "spec", "podSets")}
+# ---- Status ----------------------------------------------------------------------------------------------------------
+
+
+def _status_problems(obj: Object, old: Object | None, switches: Switches) -> Iterator[FieldError]:
+    counts = workload_changes.counts_of(obj)
+    yield from _admission_problems(obj, old, counts)
+    for i, condition in enumerate(objects(obj, "status", "conditions")):
+        yield from syntax.check(syntax.label_key, text(condition, "type"), f"status.conditions[{i}].type")
+    yield from _reclaimable_problems(obj, old, counts, switches)
+    for c, check in enumerate(objects(obj, "status", "admissionChecks")):
+        for u, update in enumerate(objects(check, "podSetUpdates")):
+            yield from _update_problems(update, f"status.admissionChecks[{c}].podSetUpdates[{u}]", counts)
+
+
+def _admission_problems(obj: Object, old: Object | None, counts: Mapping[str, int]) -> Iterator[FieldError]:
+    """Whoever has quota has an admission, and its numbers belong to the pod sets."""
+    if condition_status(obj, names.CONDITION_QUOTA_RESERVED) != "True":
+        return
     admission = mapping(obj, "status", "admission")
-    if condition_status(obj, names.CONDITION_QUOTA_RESERVED) == "True":
-        broken_before = old is not None and _reserves_nothing(old)
-        if not admission and not broken_before:
+    if not admission:
+        if old is None or not _reserves_nothing(old):  # what was broken before may be written until it is whole again
             yield FieldError("status.admission", "must be set while quota is reserved")
-        for i, assigned in enumerate(objects(admission, "podSetAssignments")):
-            if (text(assigned, "name") or names.DEFAULT_PODSET) not in counts:
-                path = f"status.admission.podSetAssignments[{i}].name"
-                yield FieldError(path, "is not one of the pod sets", text(assigned, "name"))
-    for i, entry in enumerate(objects(obj, "status", "reclaimablePods")):
-        name, count = text(entry, "name"), whole(entry, "count") or 0
+        return
+    for i, assigned in enumerate(objects(admission, "podSetAssignments")):
+        path, name = f"status.admission.podSetAssignments[{i}]", workload_changes.name_of(assigned)
         if name not in counts:
-            yield FieldError(f"status.reclaimablePods[{i}].name", "is not one of the pod sets", name)
-        elif count > (counts[name] or 0):
-            problem = f"must not be above the pod set's count of {counts[name]}"
-            yield FieldError(f"status.reclaimablePods[{i}].count", problem, count)
+            yield FieldError(f"{path}.name", "is not one of the pod sets", name)
+        count = whole(assigned, "count") or 0
+        for resource, amount in mapping(assigned, "resourceUsage").items():
+            at = f"{path}.resourceUsage[{resource}]"
+            try:
+                total = parse_quantity(amount, resource)
+            except ValueError as e:
+                yield FieldError(at, str(e))
+                continue
+            if count > 0 and total % count:
+                yield FieldError(at, f"must be a multiple of the pod set's count of {count}", amount)
 
 
 def _reserves_nothing(obj: Object) -> bool:
@@ -104,25 +171,23 @@ def _reserves_nothing(obj: Object) -> bool:
     return reserved and not mapping(obj, "status", "admission")
 
 
-def _change_problems(new: Object, old: Object) -> Iterator[FieldError]:
-    yield from rules.gate_change_problems(new, old)
-    reserved = condition_status(old, names.CONDITION_QUOTA_RESERVED) == "True"
-    if reserved and _shapes(new) != _shapes(old):
-        yield FieldError("spec.podSets", "cannot change while quota is reserved; evict the workload first")
-    before, after = mapping(old, "status", "admission"), mapping(new, "status", "admission")
-    if before and after and _fixed(before) != _fixed(after):
-        problem = "cannot change as long as it is set, but for topologyAssignment and delayedTopologyRequest"
-        yield FieldError("status.admission", problem)
+def _reclaimable_problems(
+    obj: Object, old: Object | None, counts: Mapping[str, int], switches: Switches
+) -> Iterator[FieldError]:
+    before = workload_changes.reclaimable_of(old) if old is not None and rules.is_elastic(obj, switches) else {}
+    for i, entry in enumerate(objects(obj, "status", "reclaimablePods")):
+        path, name, count = f"status.reclaimablePods[{i}]", text(entry, "name"), whole(entry, "count") or 0
+        if name not in counts:
+            yield FieldError(f"{path}.name", "is not one of the pod sets", name)
+        elif count > counts[name] and before.get(name) != count:
+            yield FieldError(f"{path}.count", f"must not be above the pod set's count of {counts[name]}", count)
 
 
-def _shapes(obj: Object) -> list[Object]:
-    return [{k: v for k, v in p.items() if v not in (None, {}, [])} for p in objects(obj, "spec", "podSets")]
-
-
-def _fixed(admission: Object) -> tuple[str, list[Object]]:
-    """The part of an admission that may not change."""
-    changing = ("topologyAssignment", "delayedTopologyRequest")
-    assigned: list[Object] = [
-        {k: v for k, v in a.items() if k not in changing} for a in objects(admission, "podSetAssignments")
-    ]
-    return text(admission, "clusterQueue"), assigned
+def _update_problems(update: Object, path: str, counts: Mapping[str, int]) -> Iterator[FieldError]:
+    """What a check adds to pods must be something that pods can have."""
+    if text(update, "name") not in counts:
+        yield FieldError(f"{path}.name", "is not one of the pod sets", text(update, "name"))
+    yield from syntax.check_labels(mapping(update, "labels"), f"{path}.labels")
+    yield from syntax.check_labels(mapping(update, "nodeSelector"), f"{path}.nodeSelector")
+    yield from syntax.check_annotations(mapping(update, "annotations"), f"{path}.annotations")
+    yield from toleration_problems(update, path)

@@ -1,0 +1,190 @@
+"""Paths: each kind's handler, what is off, what nobody expected, and how the API server is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kqueue.jobs.switches import Switches
+from tests.unit.webhooks.test_quota import TAINT, concurrent, selector
+from tests.unit.webhooks.test_workloads import TOPOLOGY, check, pod_set, reserved
+from webhooks.configuration import Target, webhook_configurations
+from webhooks.review import Answer, Request, write
+from webhooks.routes import FRAMEWORK_PATHS, routes
+
+Object = dict[str, Any]
+FINALIZER = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
+ALL = routes(["batch/job"], Switches())
+
+
+def job(*, annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None) -> Object:
+    return {
+        "kind": "Job",
+        "metadata": {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "main"} if labels is None else labels},
+        "spec": {
+            "parallelism": 4,
+            "template": {"metadata": {"annotations": annotations or {}}, "spec": {"containers": []}},
+        },
+    }
+
+
+def ask(path: str, obj: Object, *, frameworks: tuple[str, ...] = ("batch/job",)) -> Answer:
+    return routes(frameworks, Switches())[path](Request(uid="u", operation="CREATE", obj=obj, old=None))
+
+
+def test_a_queued_job_is_suspended() -> None:
+    """The label is enough; gate and labels of topology come when it starts."""
+    annotated = job(annotations={"kueue.x-k8s.io/podset-required-topology": "rack"})
+
+    assert ask("/mutate-batch-v1-job", annotated).patch == {"spec": {"suspend": True}}
+
+
+def test_a_job_without_label_is_left_alone() -> None:
+    """Opting in is by label."""
+    assert ask("/mutate-batch-v1-job", job(labels={})).patch == {}
+
+
+def test_problems_and_warnings_of_a_job_are_carried() -> None:
+    """A contradiction refuses; an alias that is ignored warns."""
+    modern, alias = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/prefer-topology"
+    preferred = "kueue.x-k8s.io/podset-preferred-topology"
+    both = ask("/validate-batch-v1-job", job(annotations={modern: "rack", preferred: "rack"}))
+    warned = ask("/validate-batch-v1-job", job(annotations={modern: "rack", alias: "rack"}))
+
+    assert [problem.path for problem in both.problems] == ["spec.template.metadata.annotations"]
+    assert (list(warned.problems), len(warned.warnings)) == ([], 1)
+
+
+@pytest.mark.parametrize("kind", ["clusterqueue", "resourceflavor"])
+def test_objects_that_can_be_in_use_get_a_finalizer(kind: str) -> None:
+    """On create, before anybody can use them."""
+    assert ask(f"/mutate-kueue-x-k8s-io-v1beta2-{kind}", {"metadata": {"name": "a"}}).patch == FINALIZER
+
+
+@pytest.mark.parametrize("rest", FRAMEWORK_PATHS.values())
+def test_a_path_whose_integration_is_off_allows_everything(rest: str) -> None:
+    """One webhook configuration serves every set of integrations; kinds not built yet are off too."""
+    for verb in ("mutate", "validate"):
+        assert ask(f"/{verb}-{rest}", job(), frameworks=()).allowed
+    if rest != "batch-v1-job":
+        assert ask(f"/mutate-{rest}", job(), frameworks=tuple(FRAMEWORK_PATHS)).patch == {}
+
+
+def test_paths_follow_the_ecosystem() -> None:
+    """Group with dashes, version, kind; nothing for the core group."""
+    assert {"/mutate--v1-pod", "/validate-jobset-x-k8s-io-v1alpha2-jobset", "/mutate-ray-io-v1-rayjob"} <= set(ALL)
+    assert "/validate-kueue-x-k8s-io-v1beta2-cohort" in ALL
+
+
+JUNK: list[Any] = [None, True, 7, -1, 0.5, "", "a b", [], {}, [{}], {"a": {}}, [None], {"a": [1]}]
+FULL: dict[str, Object] = {
+    "batch-v1-job": job(
+        annotations={"kueue.x-k8s.io/podset-slice-required-topology-constraints": '[{"topology": "a", "size": 2}]'}
+    ),
+    "kueue-x-k8s-io-v1beta2-clusterqueue": concurrent(
+        last="default",
+        fairSharing={"weight": 1},
+        namespaceSelector=selector(),
+        admissionChecksStrategy={"admissionChecks": [{"name": "c", "onFlavors": ["default"]}]},
+    ),
+    "kueue-x-k8s-io-v1beta2-cohort": concurrent(parentName="root"),
+    "kueue-x-k8s-io-v1beta2-resourceflavor": {
+        "spec": {"nodeLabels": {"a": "b"}, "nodeTaints": [TAINT], "tolerations": [{"key": "a"}]},
+        "metadata": {"finalizers": ["a"]},
+    },
+    "kueue-x-k8s-io-v1beta2-workload": reserved(
+        pod_set(minCount=1, topologyRequest={"podsetSliceRequiredTopologyConstraints": [{"topology": "a", "size": 2}]}),
+        reclaimablePods=[{"name": "main", "count": 1}],
+        admissionChecks=[check("Ready", "a")],
+        nominatedClusterNames=["a"],
+        clusterName="a",
+        assigned=TOPOLOGY,
+    ),
+}
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every part of a JSON value but the whole."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path for key, part in inner for path in [(*at, key), *places(part, (*at, key))]]
+
+
+def replaced(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(value[path[0]], path[1:], junk) if len(path) > 1 else junk
+    return copy
+
+
+ALL_ON = routes(["batch/job"], Switches(elastic_jobs=True, concurrent_admission=True, priority_boost=True))
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_no_object_however_misshapen_breaks_a_handler(kind: str) -> None:
+    """Every part of an object replaced by everything else, before and after: there is an answer, and it is a review."""
+    full = FULL[kind]
+    damaged = [replaced(full, path, junk) for path in places(full) for junk in JUNK]
+    handlers = [ALL_ON[path] for path in (f"/mutate-{kind}", f"/validate-{kind}") if path in ALL_ON]
+    for obj, old in [*((d, None) for d in damaged), *((d, full) for d in damaged), *((full, d) for d in damaged)]:
+        request = Request(uid="u", operation="UPDATE", obj=obj, old=old)
+        for handler in handlers:
+            answer = json.loads(write(request, handler(request)))["response"]
+
+            assert answer["allowed"] is ("status" not in answer)
+
+
+def configurations(*frameworks: str, **target: Any) -> dict[str, list[Object]]:
+    made = webhook_configurations(
+        Target(ca_bundle=b"ca", **target), frameworks=frameworks, own_namespace="kueue-system"
+    )
+    return {c["kind"]: c["webhooks"] for c in made}
+
+
+def test_only_what_opted_in_is_ever_sent() -> None:
+    """An outage of ours cannot stop a stranger's Job, nor what we need to come back."""
+    for hooks in configurations("batch/job", url="https://h:1/").values():
+        (hook,) = [h for h in hooks if h["name"] in ("mjob.kb.io", "vjob.kb.io")]
+
+        assert hook["objectSelector"]["matchExpressions"] == [
+            {"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}
+        ]
+        assert hook["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", "kueue-system"]
+        assert hook["failurePolicy"] == "Fail"
+
+
+def test_every_hook_has_a_handler_and_a_name_of_its_own() -> None:
+    """No path is registered that nobody answers."""
+    for letter, hooks in zip("mv", configurations("batch/job", "pod", url="https://h:1/").values(), strict=True):
+        paths = [hook["clientConfig"]["url"].removeprefix("https://h:1") for hook in hooks]
+        names = [hook["name"] for hook in hooks]
+
+        assert set(paths) <= set(ALL)
+        assert len(set(names)) == len(names)
+        assert all(name.startswith(letter) for name in names)
+
+
+def test_kinds_that_are_off_have_no_hook() -> None:
+    """Neither mutating nor validating; our own kinds always have theirs."""
+    mutating, validating = configurations(url="https://h:1").values()
+
+    assert [h["name"] for h in mutating] == ["mclusterqueue.kb.io", "mresourceflavor.kb.io", "mworkload.kb.io"]
+    assert [h["name"] for h in validating] == [
+        "vclusterqueue.kb.io",
+        "vresourceflavor.kb.io",
+        "vcohort.kb.io",
+        "vworkload.kb.io",
+    ]
+    assert validating[-1]["rules"][0]["resources"] == ["workloads", "workloads/status"]
+
+
+def test_a_service_is_named_with_its_path() -> None:
+    """Inside a cluster there is no URL."""
+    hook = configurations("batch/job", service="kueue-webhook-service", namespace="kueue-system")[
+        "MutatingWebhookConfiguration"
+    ][0]
+
+    assert hook["clientConfig"] == {
+        "service": {"name": "kueue-webhook-service", "namespace": "kueue-system", "path": "/mutate-batch-v1-job"},
+        "caBundle": "Y2E=",
+    }

@@ -39,6 +39,11 @@ def review(**request: Any) -> bytes:
         ),
         pytest.param(review(uid=""), "request.uid", id="no-uid"),
         pytest.param(review(object="text"), "request.object is a text", id="an-object-that-is-none"),
+        pytest.param(review(oldObject=[1]), "request.oldObject is a list", id="an-old-object-that-is-none"),
+        pytest.param(review(uid=7), "request.uid", id="a-uid-that-is-no-text"),
+        pytest.param(b'{"kind": {"a": 1}}', "kind is an object", id="a-kind-that-is-no-text"),
+        pytest.param(b"[" * 100_000, "not JSON", id="a-very-deep-body"),
+        pytest.param(b'{"kind": "' + b"x" * 9999 + b'"}', "^.{40,200}$", id="a-long-kind-is-not-repeated"),
     ],
 )
 def test_what_is_no_review_is_refused_with_the_field(body: bytes, fact: str) -> None:
@@ -56,6 +61,39 @@ def test_all_problems_are_reported_at_once() -> None:
     assert answer["uid"] == "u1"
     assert "spec.a: is wrong (found 1); spec.b: is missing" in answer["status"]["message"]
     assert [cause["field"] for cause in answer["status"]["details"]["causes"]] == ["spec.a", "spec.b"]
+
+
+def test_a_fault_of_ours_says_so() -> None:
+    """It refuses as well, and does not blame the object."""
+    answer = json.loads(write(read(review()), Answer(fault="a bug in kqueue")))["response"]
+
+    assert answer == {
+        "uid": "u1",
+        "allowed": False,
+        "status": {"code": 500, "reason": "InternalError", "message": "a bug in kqueue"},
+    }
+
+
+def test_answers_end_somewhere() -> None:
+    """A thousand mistakes and a long warning are cut where people stop reading."""
+    problems = [FieldError(f"spec.containers[{i}]", "is wrong") for i in range(1000)]
+    refused = json.loads(write(read(review()), Answer(problems=problems)))["response"]
+    warned = json.loads(write(read(review()), Answer(warnings=["x" * 1000])))["response"]
+
+    assert len(refused["status"]["message"]) == 8192
+    assert refused["status"]["message"].endswith(" ...")
+    assert len(warned["warnings"][0]) == 256
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"),
+    [({"name": "j"}, "j"), ({"generateName": "j-"}, "j-"), ({}, ""), (None, ""), ("x", "")],
+)
+def test_the_refused_object_is_named(metadata: object, name: str) -> None:
+    """By name or by the name to be; whatever stands in its metadata."""
+    refused = write(read(review(object={"kind": "Job", "metadata": metadata})), Answer(problems=[FieldError("a", "b")]))
+
+    assert json.loads(refused)["response"]["status"]["message"] == f"Job {name} is not valid: a: b"
 
 
 def test_a_patch_is_carried_as_operations() -> None:

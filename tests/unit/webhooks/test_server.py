@@ -1,10 +1,12 @@
-"""The admission server over TLS: answers, refusals, and a bug that stops nothing."""
+"""The admission server over TLS: answers, refusals, and what stops nothing."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -22,53 +24,123 @@ def fail(_request: Request) -> Answer:
     raise ZeroDivisionError("planted")
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[WebhookServer]:
-    write_bundle(make_bundle(["127.0.0.1"], now=SystemClock().now()), tmp_path)
-    tls = CertificateFolder(tmp_path, clock=SystemClock())
-    handlers = {"/mutate-ok": lambda _: ALLOWED, "/mutate-bug": fail}
-    served = WebhookServer(handlers, ssl_context=tls.context, max_body=10_000, on_review=RECORDS.append)
-    await served.start()
-    yield served
-    await served.stop()
+def unwritable(_request: Request) -> Answer:
+    return Answer(patch={"spec": {"a": object()}})
 
 
-RECORDS: list[ReviewRecord] = []
+@dataclass(frozen=True)
+class Served:
+    """A running server, what it recorded, and how to reach it."""
 
+    server: WebhookServer
+    records: list[ReviewRecord]
+    tls: ssl.SSLContext
 
-async def post(server: WebhookServer, path: str, body: bytes, folder: Path) -> tuple[int, str]:
-    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    async with aiohttp.ClientSession() as session:
-        url = f"https://127.0.0.1:{server.port}{path}"
-        async with session.post(url, data=body, ssl=context) as answer:
+    async def ask(self, path: str, body: object = None, *, method: str = "POST") -> tuple[int, str]:
+        url = f"https://127.0.0.1:{self.server.port}{path}"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url, data=body, ssl=self.tls) as answer,
+        ):
             return answer.status, await answer.text()
 
 
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    write_bundle(make_bundle(["127.0.0.1"], now=SystemClock().now()), tmp_path)
+    certificates = CertificateFolder(tmp_path, clock=SystemClock())
+    handlers = {"/mutate-ok": lambda _: ALLOWED, "/mutate-bug": fail, "/mutate-unwritable": unwritable}
+    records: list[ReviewRecord] = []
+    server = WebhookServer(
+        handlers, ssl_context=certificates.context, max_body=10_000, read_seconds=0.2, on_review=records.append
+    )
+    await server.start()
+    yield Served(server, records, ssl.create_default_context(cafile=str(tmp_path / "ca.crt")))
+    await server.stop()
+
+
+async def in_pieces(size: int) -> AsyncIterator[bytes]:
+    for _ in range(size // 1000):
+        yield b"x" * 1000
+
+
+async def never_ending() -> AsyncIterator[bytes]:
+    yield b"{"
+    await asyncio.Event().wait()
+
+
+BUG = '"code":500,"reason":"InternalError","message":"the check failed on a bug in kqueue '
+
+
 @pytest.mark.parametrize(
-    ("path", "body", "status", "fact"),
+    ("path", "body", "status", "fact", "result"),
     [
-        pytest.param("/mutate-ok", review(), 200, '"allowed":true', id="allowed"),
-        pytest.param(
-            "/mutate-bug", review(), 200, "failed on a bug in kqueue (ZeroDivisionError", id="a-bug-refuses-one"
-        ),
-        pytest.param("/mutate-ok", b"<html>", 400, "not JSON", id="garbage"),
-        pytest.param("/mutate-ok", b"x" * 20_000, 413, "larger than 10000 bytes", id="oversized"),
-        pytest.param("/mutate-nothing", review(), 404, "no webhook at /mutate-nothing", id="unknown-path"),
+        pytest.param("/mutate-ok", review(), 200, '"allowed":true', "allowed", id="allowed"),
+        pytest.param("/mutate-bug", review(), 200, f"{BUG}(ZeroDivisionError", "error", id="a-bug-refuses-one"),
+        pytest.param("/mutate-unwritable", review(), 200, f"{BUG}(TypeError", "error", id="an-answer-nobody-can-write"),
+        pytest.param("/mutate-ok", b"<html>", 400, "not JSON", "bad-request", id="garbage"),
+        pytest.param("/mutate-ok", b"", 400, "not JSON", "bad-request", id="nothing"),
+        pytest.param("/mutate-ok", b"x" * 20_000, 413, "larger than 10000 bytes", "bad-request", id="oversized"),
+        pytest.param("/mutate-nothing", review(), 404, "no webhook at /mutate-nothing", None, id="unknown-path"),
     ],
 )
 async def test_every_request_gets_an_answer(
-    server: WebhookServer, tmp_path: Path, path: str, body: bytes, status: int, fact: str
+    served: Served, path: str, body: bytes, status: int, fact: str, result: str | None
 ) -> None:
-    """Over real TLS, each with its status and a clear word; the server goes on."""
-    answered = await post(server, path, body, tmp_path)
-    again, text = await post(server, "/mutate-ok", review(), tmp_path)
+    """Over real TLS, each with its status, a clear word and a record; the server goes on."""
+    answered = await served.ask(path, body)
+    recorded = [record.result for record in served.records]
+    again, text = await served.ask("/mutate-ok", review())
 
     assert (answered[0], fact in answered[1]) == (status, True), answered
+    assert recorded == ([] if result is None else [result])
     assert again == 200
     assert json.loads(text)["response"]["allowed"] is True
 
 
-async def test_a_taken_port_is_a_clear_error(server: WebhookServer) -> None:
+async def test_a_body_without_announced_length_is_bounded_too(served: Served) -> None:
+    """Counted as it comes."""
+    assert (await served.ask("/mutate-ok", in_pieces(50_000)))[0] == 413
+
+
+async def test_a_body_that_never_ends_is_not_waited_for(served: Served) -> None:
+    """The connection is given up, and others were served meanwhile."""
+    slow = asyncio.create_task(served.ask("/mutate-ok", never_ending()))
+    other = await served.ask("/mutate-ok", review())
+    status, text = await slow
+
+    assert other[0] == 200
+    assert (status, "did not arrive" in text) == (408, True)
+
+
+async def test_only_post_carries_a_review(served: Served) -> None:
+    """A browser is told so, and probes are answered."""
+    assert await served.ask("/mutate-ok", method="GET") == (405, "send the AdmissionReview by POST")
+    assert await served.ask("/healthz", method="GET") == (200, "ok")
+    assert await served.ask("/readyz", method="GET") == (200, "ok")
+
+
+async def test_a_client_that_speaks_no_tls_stops_nothing(served: Served) -> None:
+    """Port scanners and wrong schemes are dropped."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    await writer.drain()
+    await reader.read()
+    writer.close()
+
+    assert (await served.ask("/mutate-ok", review()))[0] == 200
+
+
+async def test_a_taken_port_is_a_clear_error(served: Served) -> None:
     """The port and the remedy are named."""
-    with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port} is taken: choose another webhook.port"):
-        await WebhookServer({}, ssl_context=None, port=server.port).start()
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{served.server.port} is taken: choose another webhook.port"):
+        await WebhookServer({}, ssl_context=None, port=served.server.port).start()
+
+
+async def test_stopping_twice_is_fine(served: Served) -> None:
+    """And nobody is answered afterwards."""
+    await served.server.stop()
+    await served.server.stop()
+
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await served.ask("/mutate-ok", review())

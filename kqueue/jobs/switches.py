@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +46,29 @@ class Switches:
     """RejectUpdatesToCQWithInvalidOnFlavors: an unknown flavor of a check is refused on every update."""
     concurrent_admission: bool = False
     """ConcurrentAdmission: a ClusterQueue may try several flavors at once."""
+
+
+GATES: Mapping[str, str] = MappingProxyType(
+    {
+        "topology": "TopologyAwareScheduling",
+        "multi_layer": "TASMultiLayerTopology",
+        "slice_size": "TASValidateWorkloadSliceSize",
+        "partial_admission": "PartialAdmission",
+        "admission_gated_by": "AdmissionGatedBy",
+        "priority_boost": "PriorityBoost",
+        "identifier_annotations": "WorkloadIdentifierAnnotations",
+        "default_priority_class": "WorkloadPriorityClassDefaulting",
+        "short_names": "ShortWorkloadNames",
+        "queue_labels": "AssignQueueLabelsForPods",
+        "pod_set_metadata": "WorkloadValidationForPodSetMetadata",
+        "non_negative": "WorkloadValidateResourcesAreNonNegative",
+        "strict_on_flavors": "RejectUpdatesToCQWithInvalidOnFlavors",
+        "concurrent_admission": "ConcurrentAdmission",
+    }
+)
+"""Switch to feature gate.  Elastic jobs are missing until they are built; slice divisibility has no gate."""
+
+
+def switches_from(enabled: Callable[[str], bool]) -> Switches:
+    """The switches as the configuration's gates say; `enabled` tells of a gate whether it is on."""
+    return Switches(**{switch: enabled(gate) for switch, gate in GATES.items()})

@@ -1,0 +1,234 @@
+"""The same requests to the sandbox and to the real API server: the answers must be the same.
+
+Compared are status, reason, the fields that are complained of, and, of objects, spec and status and labels.  Not compared
+are words, times, identities, and what only other parts of a cluster write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kqueue.sandbox.cluster_api import ClusterApi
+from kqueue.sandbox.server import ApiServer
+from tests.integration.controlplane.plane import ControlPlane
+from tests.unit.sandbox.objects import definition
+
+MERGE, STRATEGIC, JSON = (f"application/{kind}-patch+json" for kind in ("merge", "strategic-merge", "json"))
+APPLY = "application/apply-patch+yaml"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+VOLATILE = frozenset(
+    [
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "managedFields",
+        "deletionTimestamp",
+        "lastTransitionTime",
+        "lastProbeTime",
+        "controller-uid",
+        "batch.kubernetes.io/controller-uid",
+        "selfLink",
+    ]
+)
+Step = tuple[str, str, str, Any]
+"""A sentence, the method with the patch type, the path below the namespace, the body."""
+
+
+def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "1500m", "memory": "1024Mi", "nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 1}}
+    container = {"name": "c", "image": "img:v1", "resources": resources, "ports": [{"containerPort": 80}]}
+    gates = [{"name": "example.com/a"}, {"name": "example.com/b"}]
+    base = {"schedulingGates": gates, "nodeSelector": {"a": "b"}, "containers": [container], "serviceAccountName": "x",
+            "automountServiceAccountToken": False}  # fmt: skip
+    return {"metadata": {"name": name}, "spec": {**base, **spec}}
+
+
+def job(name: str = "j", pod_spec: Any = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "img", "resources": {"requests": {"cpu": "0.5"}}}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers, **(pod_spec or {})}}
+    return {"metadata": {"name": name}, "spec": {"suspend": True, "template": template, **spec}}
+
+
+def containers(**resources: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "a", "image": "b", "resources": resources}]}
+
+
+def terms(*keys: str) -> dict[str, Any]:
+    found = [{"matchExpressions": [{"key": key, "operator": "Exists"}]} for key in keys]
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": found}}}}
+
+
+PODS, JOBS, P, J = "/api/v1 pods", "/apis/batch/v1 jobs", "/api/v1 pods/p", "/apis/batch/v1 jobs/j"
+POD_STEPS: list[Step] = [
+    ("made with gates", "POST", PODS, pod()),
+    ("made again", "POST", PODS, pod()),
+    ("bad name", "POST", PODS, pod("P_x")),
+    ("no containers", "POST", PODS, pod("q", containers=[])),
+    ("no image", "POST", PODS, pod("q", containers=[{"name": "a"}])),
+    ("bad restart policy", "POST", PODS, pod("q", restartPolicy="No")),
+    ("bad selector", "POST", PODS, pod("q", nodeSelector={"a": "c!"})),
+    ("gated and bound", "POST", PODS, pod("q", nodeName="n")),
+    ("same gate twice", "POST", PODS, pod("q", schedulingGates=[{"name": "a"}, {"name": "a"}])),
+    ("bad gate", "POST", PODS, pod("q", schedulingGates=[{"name": "a b"}])),
+    ("seconds without effect", "POST", PODS, pod("q", tolerations=[{"key": "k", "operator": "Exists", "tolerationSeconds": 5}])),
+    ("value without key", "POST", PODS, pod("q", tolerations=[{"operator": "Equal", "value": "x"}])),
+    ("unknown effect", "POST", PODS, pod("q", tolerations=[{"key": "k", "operator": "Exists", "effect": "Huh"}])),
+    ("asks for more than allowed", "POST", PODS, pod("q", **containers(requests={"cpu": 2}, limits={"cpu": 1}))),
+    ("device without limit", "POST", PODS, pod("q", **containers(requests={"nvidia.com/gpu": "1"}))),
+    ("less than nothing", "POST", PODS, pod("q", **containers(requests={"cpu": "-1"}))),
+    ("no quantity", "POST", PODS, pod("q", **containers(requests={"cpu": "1x"}))),
+    ("text for a number", "POST", PODS, pod("q", terminationGracePeriodSeconds="abc")),
+    ("unknown priority class", "POST", PODS, pod("q", priorityClassName="nope")),
+    ("priority by hand", "POST", PODS, pod("q", priority=7)),
+    ("one gate less and aimed", MERGE, P, {"spec": {"schedulingGates": [{"name": "example.com/b"}], "nodeSelector": {"c": "d"}}}),
+    ("aimed elsewhere", MERGE, P, {"spec": {"nodeSelector": {"a": "X"}}}),
+    ("one gate more", MERGE, P, {"spec": {"schedulingGates": [{"name": "example.com/b"}, {"name": "example.com/n"}]}}),
+    ("more tolerant", STRATEGIC, P, {"spec": {"tolerations": [{"key": "k", "operator": "Exists"}]}}),
+    ("affinity", MERGE, P, {"spec": terms("a")}),
+    ("affinity with another term", MERGE, P, {"spec": terms("a", "z")}),
+    ("last gate gone", JSON, P, [{"op": "remove", "path": "/spec/schedulingGates"}]),
+    ("aimed too late", MERGE, P, {"spec": {"nodeSelector": {"zz": "d"}}}),
+    ("new image", STRATEGIC, P, {"spec": {"containers": [{"name": "c", "image": "img:v2"}]}}),
+    ("new requests", STRATEGIC, P, {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}),
+    ("deadline", MERGE, P, {"spec": {"activeDeadlineSeconds": 5}}),
+    ("later deadline", MERGE, P, {"spec": {"activeDeadlineSeconds": 9}}),
+    ("no deadline", MERGE, P, {"spec": {"activeDeadlineSeconds": None}}),
+    ("node without binding", MERGE, P, {"spec": {"nodeName": "n"}}),
+    ("status by the main door", MERGE, P, {"status": {"phase": "Running"}}),
+    ("spec by the status door", MERGE, f"{P}/status", {"spec": {"nodeName": "q"}, "status": {"phase": "Running"}}),
+    ("condition", STRATEGIC, f"{P}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+    ("stale", MERGE, P, {"metadata": {"resourceVersion": "1", "labels": {"a": "q"}}}),
+    ("renamed", MERGE, P, {"metadata": {"name": "x"}}),
+    ("impossible operation", JSON, P, [{"op": "remove", "path": "/spec/nope"}]),
+]  # fmt: skip
+AIM = {"metadata": {"annotations": {"x": "y"}, "labels": {"n": "o"}},
+       "spec": {"nodeSelector": {"a": "b"}, "schedulingGates": [{"name": "g"}], **terms("a")}}  # fmt: skip
+JOB_STEPS: list[Step] = [
+    ("made", "POST", JOBS, job(completions=2, parallelism=2, completionMode="Indexed")),
+    ("made with defaults", "POST", JOBS, job("plain")),
+    ("restarts always", "POST", JOBS, job("x", {"restartPolicy": "Always"})),
+    ("indexed without end", "POST", JOBS, job("x", completionMode="Indexed")),
+    ("negative", "POST", JOBS, job("x", parallelism=-1)),
+    ("text for a number", "POST", JOBS, job("x", parallelism="abc")),
+    ("unknown mode", "POST", JOBS, job("x", completionMode="Foo")),
+    ("selector by hand", "POST", JOBS, job("x", selector={"matchLabels": {"a": "b"}})),
+    ("back-off per index", "POST", JOBS, job("y", completions=2, completionMode="Indexed", backoffLimitPerIndex=1)),
+    ("aimed", MERGE, J, {"spec": {"template": AIM}}),
+    ("affinity to pods", MERGE, J, {"spec": {"template": {"spec": {"affinity": {"podAffinity": {}}}}}}),
+    ("new image", STRATEGIC, J, {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}}),
+    ("new requests", STRATEGIC, J, {"spec": {"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}}}}),
+    ("new priority", MERGE, J, {"spec": {"template": {"spec": {"priorityClassName": "system-node-critical"}}}}),
+    ("more completions", MERGE, J, {"spec": {"completions": 5}}),
+    ("more of both", MERGE, J, {"spec": {"completions": 5, "parallelism": 5}}),
+    ("another mode", MERGE, J, {"spec": {"completionMode": "NonIndexed"}}),
+    ("generated label dropped", JSON, J, [{"op": "remove", "path": "/spec/template/metadata/labels/job-name"}]),
+    ("aimed and started", MERGE, J, {"spec": {"suspend": False, "template": {"spec": {"nodeSelector": {"a": "q"}}}}}),
+    ("aimed while running", MERGE, J, {"spec": {"template": {"spec": {"nodeSelector": {"a": "z"}}}}}),
+    ("has a start", MERGE, f"{J}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}}),
+    ("suspended again", MERGE, J, {"spec": {"suspend": True}}),
+    ("aimed after its start", MERGE, J, {"spec": {"template": {"spec": {"nodeSelector": {"a": "z"}}}}}),
+    ("start taken back", MERGE, f"{J}/status", {"status": {"startTime": None}}),
+    ("restored", MERGE, J, {"spec": {"template": {"spec": {"nodeSelector": None, "affinity": None}}}}),
+]  # fmt: skip
+T = "/apis/example.com/v1 things"
+THING_STEPS: list[Step] = [
+    ("made", "POST", T, {"metadata": {"name": "t"}, "spec": {"n": 3, "junk": 1, "parts": [{"name": "x"}], "amount": "5"}}),
+    ("strict", "POST", f"{T}?fieldValidation=Strict", {"metadata": {"name": "u"}, "spec": {"junk": 1}}),
+    ("all wrong", "POST", T, {"metadata": {"name": "u"}, "spec": {"color": "green", "n": 9, "word": "ABCDE", "tags": ["a", "a"], "amount": True}}),
+    ("no version", "PUT", f"{T}/t", {"metadata": {"name": "t"}, "spec": {"n": 3}}),
+    ("patched", MERGE, f"{T}/t", {"spec": {"n": 4}, "status": {"phase": "no"}}),
+    ("strategic", STRATEGIC, f"{T}/t", {"spec": {"n": 4}}),
+    ("status", MERGE, f"{T}/t/status", {"metadata": {"labels": {"a": "b"}}, "spec": {"n": 5}, "status": {"phase": "yes"}}),
+    ("first apply", APPLY, f"{T}/s?fieldManager=one", {"metadata": {"name": "s"}, "spec": {"n": 3, "parts": [{"name": "a", "size": 1}, {"name": "b"}], "tags": ["x"]}}),
+    ("second manager", APPLY, f"{T}/s?fieldManager=two", {"metadata": {"name": "s"}, "spec": {"parts": [{"name": "c"}], "tags": ["y"], "word": "abc"}}),
+    ("conflict", APPLY, f"{T}/s?fieldManager=two", {"metadata": {"name": "s"}, "spec": {"n": 4, "parts": [{"name": "a", "size": 2}]}}),
+    ("forced", APPLY, f"{T}/s?fieldManager=two&force=true", {"metadata": {"name": "s"}, "spec": {"n": 4}}),
+    ("applies less", APPLY, f"{T}/s?fieldManager=one", {"metadata": {"name": "s"}, "spec": {"parts": [{"name": "a", "size": 1}]}}),
+    ("edited", MERGE, f"{T}/s?fieldManager=hand", {"spec": {"n": 5}}),
+    ("conflict with the edit", APPLY, f"{T}/s?fieldManager=two", {"metadata": {"name": "s"}, "spec": {"n": 1}}),
+]  # fmt: skip
+
+
+class Side:
+    """One of the two servers, with a namespace of its own."""
+
+    def __init__(self, session: aiohttp.ClientSession, namespace: str) -> None:
+        self._session, self._namespace = session, namespace
+
+    async def send(self, method: str, path: str, body: Any, kind: str = "application/json") -> tuple[int, Any]:
+        headers = {"Content-Type": kind}
+        async with self._session.request(method, path, data=json.dumps(body), headers=headers) as answer:
+            return answer.status, await answer.json() if answer.content_type == "application/json" else None
+
+    async def prepare(self) -> None:
+        """The namespace, and the custom kind, once it is served."""
+        assert (await self.send("POST", "/api/v1/namespaces", {"metadata": {"name": self._namespace}}))[0] == 201
+        await self.send("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition())
+        async with asyncio.timeout(30):
+            while (await self.send("GET", "/apis/example.com/v1/things", None))[0] != 200:
+                await asyncio.sleep(0.05)
+
+    async def answer(self, method: str, path: str, body: Any) -> Any:
+        """What is compared."""
+        group, _, rest = path.partition(" ")
+        verb, kind = ("PATCH", method) if "/" in method else (method, "application/json")
+        sent = {"apiVersion": "example.com/v1", "kind": "Thing", **body} if "example" in group else body
+        status, found = await self.send(verb, f"{group}/namespaces/{self._namespace}/{rest}", sent, kind)
+        if status >= 400:
+            return status, found.get("reason"), complaints(found)
+        return status, normal({key: found.get(key) for key in ("spec", "status")}), found["metadata"].get("generation")
+
+
+def complaints(status: Any) -> list[tuple[str, str]]:
+    """Reasons and fields of a Status."""
+    causes = (status.get("details") or {}).get("causes") or ()
+    return sorted((each.get("reason", ""), each.get("field", "")) for each in causes)
+
+
+def normal(value: Any) -> Any:
+    """Without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: normal(item) for key, item in value.items() if key not in VOLATILE}
+    return [normal(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The real API server alone, where nobody else writes."""
+    started = ControlPlane.start(tmp_path_factory.mktemp("bare"))
+    with asyncio.Runner() as runner:
+        plane = runner.run(started.__aenter__())
+        yield plane
+        runner.run(started.__aexit__(None, None, None))
+
+
+@pytest.mark.controlplane
+@pytest.mark.xdist_group("controlplane")
+@pytest.mark.parametrize(
+    ("namespace", "steps"),
+    [
+        pytest.param("pods", POD_STEPS, id="pods"),
+        pytest.param("jobs", JOB_STEPS, id="jobs"),
+        pytest.param("things", THING_STEPS, id="custom-kinds"),
+    ],
+)
+async def test_both_servers_answer_alike(bare_plane: ControlPlane, namespace: str, steps: list[Step]) -> None:
+    """Step by step, each on the state that the steps before it have left."""
+    server = ApiServer(ClusterApi())
+    await server.start()
+    try:
+        async with bare_plane.cluster.access.session() as theirs, aiohttp.ClientSession(server.url) as ours:
+            real, sandbox = Side(theirs, namespace), Side(ours, namespace)
+            await real.prepare()
+            await sandbox.prepare()
+            for sentence, method, path, body in steps:
+                wanted = await real.answer(method, path, body)
+                assert await sandbox.answer(method, path, body) == wanted, sentence
+    finally:
+        await server.stop()

@@ -10,30 +10,23 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from kqueue.clock import Clock, SystemClock
-from kqueue.errors import ConflictError, NotFoundError
-from kqueue.sandbox import applying, crd, decoding, failure, metadata, patching, subresources
+from kqueue.errors import NotFoundError
+from kqueue.sandbox import applying, crd, decoding, deletion, failure, metadata, patching, subresources
 from kqueue.sandbox.admission import Admission, Call, Operation
 from kqueue.sandbox.api import APPLY_PATCH, MERGE_PATCH, NAMESPACES, STRATEGIC_PATCH, EventType, Object, Resource
 from kqueue.sandbox.builtin import BUILTIN_KINDS
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.decoding import Validation
+from kqueue.sandbox.deletion import Deleted, Preconditions, Propagation
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.registry import Kind, Registry
 from kqueue.sandbox.store import Change, Record, Store, Versions, copied
 
-Propagation = Literal["Background", "Foreground", "Orphan"]
-
 ATTEMPTS = 8
 """How often a write without a version starts again when others write in between; names that generateName tries."""
-ORPHANED = (
-    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
-    "propagationPolicy=Orphan to suppress this warning"
-)
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,22 +39,6 @@ class WriteOptions:
     validation: Validation = "Ignore"
     user: str = "system:sandbox"
     warnings: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preconditions:
-    """What must hold of an object for its deletion; None asks nothing."""
-
-    uid: str | None = None
-    resource_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """The outcome of a deletion: the last state, and whether the object is gone or only marked."""
-
-    obj: Object
-    gone: bool
 
 
 class ClusterApi:
@@ -402,7 +379,7 @@ class ClusterApi:
             return old
         if options.dry_run:
             return new
-        if _may_go(kind, new):
+        if deletion.may_go(kind, new):
             return kind.shown(self._remove(kind, new).obj)
         return kind.shown(self._put(kind, new).obj)
 
@@ -438,7 +415,7 @@ class ClusterApi:
         for _ in range(ATTEMPTS):
             record = self.record(kind, name, namespace)
             old = kind.shown(record.obj)
-            _check_preconditions(kind, old, preconditions)
+            deletion.check_preconditions(kind, old, preconditions)
             subresources.check_deletable(kind, old)
             call = self.admission.calls(kind, Operation.DELETE, "", None, old, options)
             if call is not None:
@@ -462,9 +439,9 @@ class ClusterApi:
         seconds = self._grace(kind, old, grace)
         if propagation is None and kind.orphans_by_default:
             propagation = "Orphan"
-            options.warnings.append(ORPHANED)
-        new = _marked(kind, old, propagation, seconds, self.clock.now() + timedelta(seconds=seconds))
-        if _may_go(kind, new):
+            options.warnings.append(deletion.ORPHANED)
+        new = deletion.marked(kind, old, propagation, seconds, self.clock.now() + timedelta(seconds=seconds))
+        if deletion.may_go(kind, new):
             if options.dry_run:
                 return Deleted(new, gone=True)
             return Deleted(kind.shown(self._remove(kind, new).obj), gone=True)
@@ -631,55 +608,3 @@ def _counted(kind: Kind, new: Object, old: Object) -> Object:
     if kind.generation and _asked_for(new) != _asked_for(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     return new
-
-
-def _may_go(kind: Kind, obj: Object) -> bool:
-    """Whether an object marked for deletion is held by nothing any more."""
-    meta = obj["metadata"]
-    if not meta.get("deletionTimestamp") or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
-        return False
-    return kind.strategy.ready_to_go(obj)
-
-
-def _marked(kind: Kind, old: Object, propagation: Propagation | None, seconds: int, when: Any) -> Object:
-    """`old` marked for deletion in `seconds`; a second mark can only make it sooner."""
-    new = copied(old)
-    meta = new["metadata"]
-    finalizers = [f for f in meta.get("finalizers") or () if f not in (FOREGROUND, ORPHAN)]
-    if propagation is None:
-        finalizers = list(meta.get("finalizers") or ())
-    elif propagation != "Background":
-        finalizers.append(FOREGROUND if propagation == "Foreground" else ORPHAN)
-    if finalizers:
-        meta["finalizers"] = finalizers
-    else:
-        meta.pop("finalizers", None)
-    if not meta.get("deletionTimestamp"):
-        if "generation" in meta:
-            meta["generation"] += 1
-    elif seconds >= meta.get("deletionGracePeriodSeconds", 0):
-        return new
-    meta["deletionTimestamp"] = metadata.timestamp(when)
-    meta["deletionGracePeriodSeconds"] = seconds
-    subresources.on_marked(kind, new)
-    return new
-
-
-def _check_preconditions(kind: Kind, old: Object, wanted: Preconditions | None) -> None:
-    if wanted is None:
-        return
-    meta = old["metadata"]
-    if wanted.uid is not None and wanted.uid != meta["uid"]:
-        raise failure.conflict(
-            kind.resource, meta["name"],
-            f"Precondition failed: UID in precondition: {wanted.uid}, UID in object meta: {meta['uid']}",
-        )  # fmt: skip
-    if wanted.resource_version is not None and wanted.resource_version != meta["resourceVersion"]:
-        raise failure.conflict(
-            kind.resource, meta["name"],
-            f"Precondition failed: ResourceVersion in precondition: {wanted.resource_version}, "
-            f"ResourceVersion in object meta: {meta['resourceVersion']}",
-        )  # fmt: skip
-
-
-__all__ = ["ClusterApi", "ConflictError", "Deleted", "Preconditions", "WriteOptions"]

@@ -68,7 +68,7 @@ def json_patched(old: Object, wanted: Any) -> Object:
     if not isinstance(wanted, list):
         raise failure.bad_request("a JSON patch must be a list of operations")
     if len(wanted) > LONGEST_JSON_PATCH:
-        raise failure.too_large(LONGEST_JSON_PATCH)
+        raise failure.bad_request(f"a JSON patch may have at most {LONGEST_JSON_PATCH} operations")
     try:
         new: Object = jsonpatch.JsonPatch(wanted).apply(copied(old), in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError, KeyError, ValueError) as error:

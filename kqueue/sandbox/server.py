@@ -15,7 +15,8 @@ from aiohttp import ClientConnectionResetError, web
 from kqueue.errors import ApiError, ConfigError
 from kqueue.sandbox import body, discovery, failure, listing, openapi, reviews, route, subresources, table, watching
 from kqueue.sandbox.api import APPLY_PATCH, Object
-from kqueue.sandbox.cluster_api import ClusterApi, Deleted, Preconditions, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.deletion import Deleted, Preconditions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.route import Route
 from kqueue.sandbox.store import Record
@@ -92,9 +93,11 @@ class ApiServer:
             return await self._answer(request)
         except ApiError as error:
             return _failed(error)
+        except RecursionError:
+            return _failed(failure.bad_request("the body is nested too deeply"))
         except (ClientConnectionResetError, ConnectionResetError):
             raise
-        except Exception as error:
+        except Exception as error:  # the boundary: one broken request must not take the server with it
             log.exception("request failed", method=request.method, path=request.path)
             return _failed(failure.internal(repr(error)))
 

@@ -176,6 +176,18 @@ async def test_bad_requests_get_a_status(
     assert await client.ask("GET", f"{MAPS}/c")
 
 
+async def test_a_deep_object_is_taken_or_refused(client: Client) -> None:
+    """At no depth does the server fail; beyond what it can walk it says so."""
+    await client.api.create(CRDS, definition())
+    for depth in (10, 100, 300, 500, 700, 900):
+        deep = "{}"
+        for _ in range(depth):
+            deep = f'{{"a":{deep}}}'
+        text = f'{{"metadata":{{"name":"d{depth}"}},"spec":{{"free":{deep}}}}}'
+        async with client.session.post(client.server.url + THINGS, data=text, headers={"Content-Type": JSON}) as answer:
+            assert answer.status in ((201,) if depth <= 100 else (201, 400))
+
+
 async def test_a_body_of_unknown_length_is_cut_off(client: Client) -> None:
     """413 comes before the end of a body that never ends."""
 

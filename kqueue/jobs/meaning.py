@@ -13,7 +13,7 @@ _AMOUNTS = frozenset({"requests", "limits", "overhead", "resourceUsage"})
 
 def same(one: object, other: object) -> bool:
     """True when both say the same."""
-    return canonical(one) == canonical(other)
+    return one == other or canonical(one) == canonical(other)  # most often nothing has changed at all
 
 
 def canonical(value: object, field: str = "") -> object:

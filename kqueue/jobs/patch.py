@@ -21,7 +21,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
     patch: Patch = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
     for key, value in new.items():
         before = old.get(key)
-        if value is None or _same(before, value):
+        if value is None or before is value or _same(before, value):
             continue
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             inner = merge_patch(before, value)
@@ -47,9 +47,11 @@ def apply_merge_patch(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[
 
 
 def _same(a: object, b: object) -> bool:
-    """Equal as JSON: unlike Python, JSON tells `true` from `1`."""
+    """Equal as JSON: unlike Python, JSON tells `true` from `1`.  Parts that two states share are not looked into."""
+    if a is b:
+        return True
     if isinstance(a, bool) or isinstance(b, bool):
-        return a is b
+        return False
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
     if isinstance(a, list) and isinstance(b, list):

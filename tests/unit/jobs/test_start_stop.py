@@ -20,7 +20,7 @@ JOB = BatchJob()
 ON = Switches()
 PLACED = {"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": []}}
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
-FLAVORS = {
+FLAVORS: dict[str, JSON] = {
     "gpu": {"spec": {"nodeLabels": {"pool": "gpu"}, "tolerations": [TOLERATION]}},
     "cpu": {"spec": {"nodeLabels": {"zone": "a"}}},
     "clash": {"spec": {"nodeLabels": {"pool": "other"}}},

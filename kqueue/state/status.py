@@ -58,16 +58,16 @@ class Conditions:
         """Write one condition; its transition time moves only when the status does."""
         old = self._after.get(kind)
         value = "True" if status else "False"
-        moved = old is None or old["status"] != value
+        since = old.get("lastTransitionTime") if old is not None and old["status"] == value else None
         new = {
             "type": kind,
             "status": value,
             "reason": reason,
             "message": cut(message),
-            "lastTransitionTime": self._stamp.text if moved or old is None else old["lastTransitionTime"],
+            "lastTransitionTime": since or self._stamp.text,
             "observedGeneration": self._generation,
         }
-        same = old is not None and all(old.get(k) == new[k] for k in ("status", "reason", "message"))
+        same = old is not None and all(old.get(k, "") == new[k] for k in ("status", "reason", "message"))
         if not same:
             self._after[kind] = new
 
@@ -232,18 +232,31 @@ def evict(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Pat
         return None
     conditions = _conditions(obj, stamp)
     conditions.set(names.CONDITION_EVICTED, status=True, reason=reason, message=message)
+    if conditions.status(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES) == "True":
+        conditions.set(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, status=False, reason=reason, message=message)
     counts = {(e.reason, e.underlying_cause): e.count for e in _evictions(obj)}
     counts[reason, ""] = counts.get((reason, ""), 0) + 1
-    fields: Patch = {
-        "schedulingStats": {
-            "evictions": [{"reason": r, "underlyingCause": c, "count": n} for (r, c), n in counts.items()]
-        }
-    }
-    if obj.status.admission_checks:
-        fields["admissionChecks"] = [_reset_check(check, stamp) for check in obj.status.admission_checks]
-    if obj.status.unhealthy_nodes:
+    stats = {"evictions": [{"reason": r, "underlyingCause": c, "count": n} for (r, c), n in counts.items()]}
+    return _status(conditions, schedulingStats=stats, **_left_behind(obj, stamp))
+
+
+def _left_behind(obj: wire.Workload, stamp: Stamp) -> Patch:
+    """What an eviction does to the fields that spoke of the admission which it ends."""
+    now = obj.status
+    fields: Patch = {}
+    if now.admission_checks:
+        fields["admissionChecks"] = [_reset_check(check, stamp) for check in now.admission_checks]
+    if now.preemption_gates:
+        fields["preemptionGates"] = [
+            {"name": gate.name, "position": "Closed", "lastTransitionTime": stamp.text} for gate in now.preemption_gates
+        ]
+    if now.unhealthy_nodes:
         fields["unhealthyNodes"] = None
-    return _status(conditions, **fields)
+    if now.cluster_name is not None:
+        fields["clusterName"] = None
+    if now.nominated_cluster_names:
+        fields["nominatedClusterNames"] = None
+    return fields
 
 
 def _evictions(obj: wire.Workload) -> tuple[wire.EvictionCount, ...]:

@@ -1,0 +1,338 @@
+"""The product's own client on an API server without sockets, with trouble on the way that a seed decides.
+
+`SimulatedClient` is `kqueue.runtime.client.Client` down to the one method that sends: lanes, retries, time limits and
+errors are the real ones, and so is what a watch's bytes look like.  Below that a `Server` answers from a `ClusterApi`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import aiohttp
+import msgspec
+
+from kqueue.clock import Clock
+from kqueue.errors import ApiError
+from kqueue.runtime.client import Client, _Call
+from kqueue.sandbox import discovery, failure, listing, route, watching
+from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.deletion import Preconditions
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.route import Route
+
+PARTITION_SECONDS = 30.0
+"""How long a request on a cut line takes to fail."""
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How often what goes wrong, each out of 1000 requests (watches: out of 1000 portions of events)."""
+
+    latency: int = 0
+    """Up to `latency_max` seconds on the way there, and as much on the way back."""
+    latency_max: float = 2.0
+    conflict: int = 0
+    """A write is answered 409 though nobody else wrote."""
+    server_error: int = 0
+    """500, and nothing was done."""
+    lost_request: int = 0
+    """The connection breaks before the server has seen the request."""
+    lost_answer: int = 0
+    """The write is done, and then the connection breaks."""
+    watch_cut: int = 0
+    """A watch breaks; what it was about to bring is lost with it."""
+    watch_gone: int = 0
+    """A watch is refused with 410: list again."""
+    duplicate: int = 0
+    """Events come twice."""
+
+
+NONE = Faults()
+ROUGH = Faults(
+    latency=100,
+    conflict=30,
+    server_error=30,
+    lost_request=20,
+    lost_answer=40,
+    watch_cut=20,
+    watch_gone=100,
+    duplicate=50,
+)
+
+
+class KilledError(asyncio.CancelledError):
+    """The process that sends this request does not exist any more."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What aiohttp's response is to the client: status, headers, body, or a stream as `content`."""
+
+    status: int
+    body: bytes = b""
+    content: Line | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+
+    async def __aenter__(self) -> Answer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def read(self) -> bytes:
+        """The whole body."""
+        return self.body
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self.content is not None:
+            self.content.close()
+
+
+class Line:
+    """The bytes of one watch, as they come in."""
+
+    def __init__(self, client: SimulatedClient, source: AsyncGenerator[bytes], chance: random.Random) -> None:
+        self._client, self._source, self._chance = client, source, chance
+        self._again = b""
+        self._reading = False
+
+    async def readany(self) -> bytes:
+        """What has come since, at least one event; empty at the end.  Raises what aiohttp does when a line breaks."""
+        if self._again:
+            again, self._again = self._again, b""
+            return again
+        self._reading = True
+        try:
+            portion = await anext(self._source, b"")
+        finally:
+            self._reading = False
+        return await self._client.received(portion, self, self._chance)
+
+    def repeat(self, portion: bytes) -> None:
+        """Bring `portion` once more."""
+        self._again = portion
+
+    def close(self) -> None:
+        """Stop watching."""
+        if not self._reading:  # else the reader is being cancelled, and ends the source by that
+            self._client.tidy(self._source)
+
+
+class Server:
+    """Answers requests from a `ClusterApi`, as its HTTP front does."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self.api = api
+
+    async def answer(self, call: _Call) -> Answer:
+        """The answer to anything but a watch; failures are answers too."""
+        try:
+            status, body = await self._answer(call)
+            return Answer(status, body)
+        except ApiError as error:
+            return failed(error)
+
+    def watch(self, call: _Call) -> AsyncGenerator[bytes]:
+        """The bytes of a watch.  Raises ApiError when it is refused."""
+        found, kind = self._target(call)
+        chosen = route.selection(found, kind, call.params)
+        wanted = watching.request(kind, chosen, call.params, listing.encoded)
+        return watching.stream(self.api, wanted, lambda: self.api.stopped)
+
+    def _target(self, call: _Call) -> tuple[Route, Kind]:
+        found = route.parse(call.path)
+        if found is None:
+            raise failure.unknown_path()
+        return found, self.api.kind(found.resource)
+
+    async def _answer(self, call: _Call) -> tuple[int, bytes]:
+        if call.path == "/version":
+            return 200, _encode(discovery.VERSION)
+        found, kind = self._target(call)
+        options = route.write_options(call.params, "kqueue/sim", "system:admin")
+        sent: Any = msgspec.json.decode(call.body) if call.body is not None else None
+        match call.method:
+            case "GET" if found.name:
+                return 200, listing.encoded(kind, self.api.record(kind, found.name, found.namespace))
+            case "GET":
+                page = listing.page(self.api, kind, route.selection(found, kind, call.params), call.params)
+                return 200, listing.joined(kind, page)
+            case "POST":
+                return 201, _encode(await self.api.create_owned(kind, sent, found.namespace or None, options))
+            case "PUT":
+                new = await self.api.update_owned(kind, sent, found.name, found.namespace, found.subresource, options)
+                return 200, _encode(new)
+            case "PATCH":
+                return 200, _encode(await self._patch(call, found, kind, sent, options))
+            case _:
+                return 200, await self._delete(found, kind, sent, options)
+
+    async def _patch(self, call: _Call, found: Route, kind: Kind, sent: Any, options: WriteOptions) -> Any:
+        return await self.api.patch(
+            kind.resource,
+            found.name,
+            sent,
+            namespace=found.namespace,
+            subresource=found.subresource,
+            content_type=call.content_type,
+            options=options,
+        )
+
+    async def _delete(self, found: Route, kind: Kind, sent: Any, options: WriteOptions) -> bytes:
+        asked = sent.get("preconditions") or {}
+        done = await self.api.delete_owned(
+            kind,
+            found.name,
+            found.namespace,
+            propagation=sent.get("propagationPolicy"),
+            grace_period_seconds=sent.get("gracePeriodSeconds"),
+            preconditions=Preconditions(uid=asked.get("uid"), resource_version=asked.get("resourceVersion")),
+            options=options,
+        )
+        return _encode(done.obj)
+
+
+class SimulatedClient(Client):
+    """A client whose requests never leave the process, and that can be made to suffer, or to die.
+
+    What becomes of a request is drawn from the seed, the request's path and how many went there before: requests that
+    change places in time do not change each other's luck.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Clock, *, seed: str, faults: Faults = NONE) -> None:
+        super().__init__("https://simulated", clock=clock, chance=random.Random(f"{seed}/retries"))
+        self.faults = faults
+        self.partitioned = False
+        """Nothing gets through, and nobody says so: requests and watches run into their time limits."""
+        self.killed = False
+        self.writes: list[str] = []
+        """Each write that has reached the server, as `PATCH /api/v1/...`."""
+        self.troubles: list[tuple[float, str]] = []
+        """When and on which path a fault was put."""
+        self.before_write: Callable[[str], None] = lambda _write: None
+        """Told of each write just before the server sees it; may call `kill`."""
+        self.after_write: Callable[[str], None] = lambda _write: None
+        """Told of each write once it is done, before the client hears of it; may call `kill`."""
+        self._server, self._seed, self._time = Server(api), seed, clock
+        self._sent: dict[str, int] = {}
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._tidying: set[asyncio.Task[None]] = set()
+
+    def kill(self) -> None:
+        """SIGKILL: from now on nothing is sent, and nothing that is under way is heard of."""
+        self.killed = True
+        for task in self._under_way - {asyncio.current_task()}:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Close, and end the watches that were dropped."""
+        await super().close()
+        if self._tidying:
+            await asyncio.wait(self._tidying)
+
+    def tidy(self, source: AsyncGenerator[bytes]) -> None:
+        """End a watch that nobody reads any more."""
+        task = asyncio.ensure_future(_end(source))
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+
+    async def _send(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        if self.killed:
+            raise KilledError
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            return cast("aiohttp.ClientResponse", await self._through(call, timeout))
+        finally:
+            self._under_way.discard(task)
+
+    async def _through(self, call: _Call, timeout: aiohttp.ClientTimeout) -> Answer:
+        if self.partitioned:
+            await self._time.sleep(min(timeout.total or PARTITION_SECONDS, PARTITION_SECONDS))
+            raise TimeoutError
+        where = f"{call.method} {call.path}"
+        number = self._sent[where] = self._sent.get(where, 0) + 1
+        chance = random.Random(f"{self._seed}/{where}/{number}")
+        await self._delayed(chance, call.path)
+        if call.verb == "watch":
+            return self._watched(call, chance)
+        answer = await self._tried(call, where, chance)
+        await self._delayed(chance, call.path)
+        return answer
+
+    async def _tried(self, call: _Call, where: str, chance: random.Random) -> Answer:
+        is_write = call.method in _WRITES
+        if self._strikes(chance, self.faults.lost_request, call.path):
+            raise aiohttp.ServerDisconnectedError
+        if self._strikes(chance, self.faults.server_error, call.path):
+            return _status(500, "InternalError", "etcdserver: leader changed")
+        if call.method in ("PUT", "PATCH") and self._strikes(chance, self.faults.conflict, call.path):
+            return _status(409, "Conflict", "the object has been modified")
+        if not is_write:
+            return await self._server.answer(call)
+        self.before_write(where)
+        if self.killed:
+            raise KilledError
+        self.writes.append(where)
+        answer = await self._server.answer(call)
+        self.after_write(where)
+        if self.killed:
+            raise KilledError
+        if self._strikes(chance, self.faults.lost_answer, call.path):
+            raise aiohttp.ServerDisconnectedError
+        return answer
+
+    def _watched(self, call: _Call, chance: random.Random) -> Answer:
+        if "resourceVersion" in call.params and self._strikes(chance, self.faults.watch_gone, call.path):
+            return _status(410, "Expired", "too old resource version")
+        try:
+            return Answer(200, content=Line(self, self._server.watch(call), chance))
+        except ApiError as error:
+            return failed(error)
+
+    async def received(self, portion: bytes, line: Line, chance: random.Random) -> bytes:
+        """`portion` of a watch as it arrives here, if it does."""
+        if self.killed:
+            raise KilledError
+        if self.partitioned:
+            await self._time.sleep(self.settings.watch_read_timeout)
+            raise TimeoutError
+        if portion and self._strikes(chance, self.faults.watch_cut, "watch"):
+            raise aiohttp.ClientPayloadError("connection lost")
+        if portion and self._strikes(chance, self.faults.duplicate, "watch"):
+            line.repeat(portion)
+        return portion
+
+    async def _delayed(self, chance: random.Random, path: str) -> None:
+        if self._strikes(chance, self.faults.latency, path):
+            await self._time.sleep(chance.random() * self.faults.latency_max)
+
+    def _strikes(self, chance: random.Random, per_thousand: int, path: str) -> bool:
+        """Draws in any case, so that what is switched off leaves the others' luck as it is."""
+        struck = chance.randrange(1000) < per_thousand
+        if struck:
+            self.troubles.append((self._time.monotonic(), path))
+        return struck
+
+
+def failed(error: ApiError) -> Answer:
+    """An error of the server as it stands on the wire."""
+    return Answer(error.status, _encode(failure.status_object(error)))
+
+
+def _status(code: int, reason: str, message: str) -> Answer:
+    body = {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message}
+    return Answer(code, _encode(body))
+
+
+async def _end(source: AsyncGenerator[bytes]) -> None:
+    await source.aclose()

@@ -1,0 +1,130 @@
+"""The objects that users and operators of a simulated cluster make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kqueue.api import names
+from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL
+
+GPU = "nvidia.com/gpu"
+NAMESPACE = "default"
+VERSION = f"{names.GROUP}/{names.VERSION}"
+LEVELS = (BLOCK_LABEL, RACK_LABEL, names.HOSTNAME_LABEL)
+
+
+def _ours(plural: str) -> Resource:
+    return Resource(names.GROUP, names.VERSION, plural)
+
+
+WORKLOADS, TOPOLOGIES, FLAVORS = _ours("workloads"), _ours("topologies"), _ours("resourceflavors")
+CLUSTER_QUEUES, LOCAL_QUEUES = _ours("clusterqueues"), _ours("localqueues")
+WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses")
+
+
+def ours(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Object:
+    """An object of our own group."""
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    return {"apiVersion": VERSION, "kind": kind, "metadata": metadata, **fields}
+
+
+def cluster_queue(
+    name: str, *, flavors: Mapping[str, Mapping[str, int]], cohort: str = "", strict: bool = False
+) -> Object:
+    """A ClusterQueue with nominal quota per flavor and resource."""
+    covered = sorted(next(iter(flavors.values())))
+    quotas = [
+        {"name": flavor, "resources": [{"name": r, "nominalQuota": str(amounts[r])} for r in covered]}
+        for flavor, amounts in flavors.items()
+    ]
+    spec: Object = {
+        "namespaceSelector": {},
+        "queueingStrategy": "StrictFIFO" if strict else "BestEffortFIFO",
+        "resourceGroups": [{"coveredResources": covered, "flavors": quotas}],
+        **({"cohortName": cohort} if cohort else {}),
+    }
+    return ours("ClusterQueue", name, spec=spec)
+
+
+def queue_objects() -> list[tuple[Resource, Object]]:
+    """Tenants `left` and `right` (strict), who lend to each other, `solo` and, without a topology, `plain`."""
+    levels = {"levels": [{"nodeLabel": level} for level in LEVELS]}
+    gpu = {"nodeLabels": {POOL_LABEL: "gpu"}, "topologyName": "dc"}
+    queues = [
+        cluster_queue("left", flavors={"gpu": {"cpu": 200, GPU: 48}}, cohort="both"),
+        cluster_queue("right", flavors={"gpu": {"cpu": 200, GPU: 32}}, cohort="both", strict=True),
+        cluster_queue("solo", flavors={"gpu": {"cpu": 200, GPU: 48}}),
+        cluster_queue("plain", flavors={"cheap": {"cpu": 20, GPU: 0}}),
+    ]
+    return [
+        (TOPOLOGIES, ours("Topology", "dc", spec=levels)),
+        (FLAVORS, ours("ResourceFlavor", "gpu", spec=gpu)),
+        (FLAVORS, ours("ResourceFlavor", "cheap", spec={"nodeLabels": {POOL_LABEL: "cheap"}})),
+        *(
+            (WORKLOAD_PRIORITY_CLASSES, ours("WorkloadPriorityClass", n, value=v))
+            for n, v in (("high", 10), ("low", -10))
+        ),
+        *((CLUSTER_QUEUES, queue) for queue in queues),
+        *(
+            (
+                LOCAL_QUEUES,
+                ours(
+                    "LocalQueue",
+                    q["metadata"]["name"],
+                    namespace=NAMESPACE,
+                    spec={"clusterQueue": q["metadata"]["name"]},
+                ),
+            )
+            for q in queues
+        ),
+    ]
+
+
+def template(
+    *,
+    gpus: int,
+    cpus: str = "1",
+    run_seconds: int | None,
+    fail: bool = False,
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """A pod template; `run_seconds` None runs until it is deleted."""
+    notes = dict(annotations or {})
+    if run_seconds is not None:
+        notes[names.RUN_SECONDS_ANNOTATION] = str(run_seconds)
+    if fail:
+        notes[names.FAIL_ANNOTATION] = "true"
+    amounts = {"cpu": cpus, **({GPU: str(gpus)} if gpus else {})}
+    resources = {"requests": amounts, "limits": {k: v for k, v in amounts.items() if k != "cpu"}}
+    container = {"name": "main", "image": "example.com/train:1", "resources": resources}
+    return {"metadata": {"annotations": notes}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+def job(
+    name: str,
+    *,
+    queue: str | None = "solo",
+    pods: int = 4,
+    gpus: int = 8,
+    topology: tuple[str, str] | None = ("required", RACK_LABEL),
+    priority: str = "",
+    run_seconds: int | None = 5,
+    fail: bool = False,
+    cpus: str = "1",
+    retries: int = 6,
+) -> Object:
+    """An indexed Job as its user writes it: not suspended.  `topology` is (required | preferred | unconstrained, value)."""
+    labels = {names.QUEUE_NAME_LABEL: queue} if queue is not None else {}
+    if priority:
+        labels[names.PRIORITY_CLASS_LABEL] = priority
+    annotations = {f"{names.GROUP}/podset-{topology[0]}-topology": topology[1]} if topology is not None else {}
+    made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations)
+    spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": retries}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {**spec, "template": made},
+    }

@@ -13,7 +13,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import AlreadyExistsError
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import switches_from
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -32,16 +32,6 @@ _RESOURCES = {
         _GROUP, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
     ),
 }
-
-
-def switches_of(configuration: Configuration) -> Switches:
-    """The feature gates that job adapters and webhooks know."""
-    return Switches(
-        topology=configuration.enabled("TopologyAwareScheduling"),
-        partial_admission=configuration.enabled("PartialAdmission"),
-        admission_gated_by=configuration.enabled("AdmissionGatedBy"),
-        queue_labels=configuration.enabled("AssignQueueLabelsForPods"),
-    )
 
 
 @asynccontextmanager
@@ -70,7 +60,7 @@ async def serving(
         assert context.protocol == PROTOCOL_TLS_SERVER
         if configuration.tls is not None:
             configuration.tls.apply(context)
-        handlers = routes(configuration.integrations.frameworks, switches_of(configuration))
+        handlers = routes(configuration.integrations.frameworks, switches_from(configuration.enabled))
         server = WebhookServer(handlers, ssl_context=context, host=host, port=port, on_review=on_review)
         await server.start()
         _log.info("webhooks answer", host=host, port=server.port)

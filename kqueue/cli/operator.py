@@ -15,7 +15,7 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.admission import switches_of
+from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
@@ -24,15 +24,13 @@ from kqueue.controllers.intake import Intake
 from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
 from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
 from kqueue.controllers.raw import RawObject, as_json
-from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
-from kqueue.core.cycle import Admit
 from kqueue.core.topology import NodeFacts
-from kqueue.core.workload import Admission
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
-from kqueue.observe import Checks, EventLimits, EventRecorder, LoopProbe, Metrics, Regarding
+from kqueue.jobs.switches import switches_from
+from kqueue.observe import Checks, EventLimits, EventRecorder, LoopProbe, Metrics
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
 from kqueue.runtime.lane import Lane
@@ -51,68 +49,6 @@ _log = structlog.get_logger(__name__)
 
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 """What `--parts` may name: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
-
-_CONTROLLER = "kueue-admission"
-"""Who events are from (reportingController)."""
-
-
-class _Events:
-    """Recorder over the event recorder of `observe`."""
-
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
-
-    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
-        """One event."""
-        self._recorder.record(
-            Regarding(
-                api_version=regarding.api_version,
-                kind=regarding.kind,
-                namespace=regarding.namespace,
-                name=regarding.name,
-                uid=regarding.uid,
-            ),
-            reason=reason,
-            note=message,
-            controller=_CONTROLLER,
-            type="Warning" if warning else "Normal",
-        )
-
-
-class _CycleObserver:
-    """Turns what the loop did into metrics and events."""
-
-    def __init__(self, metrics: Metrics, events: _Events, clock: Clock) -> None:
-        self._metrics, self._events, self._clock = metrics, events, clock
-
-    def cycle_ended(self, *, seconds: float, success: bool) -> None:
-        """Count the cycle."""
-        self._metrics.attempt(success=success, seconds=seconds)
-
-    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
-        """Count the wait, tell the user."""
-        del decision
-        created = workload.metadata.creation_timestamp
-        waited = max(0.0, (self._clock.now() - created).total_seconds()) if created is not None else 0.0
-        reference = workload.spec.priority_class_ref
-        priority_class = reference.name if reference is not None else ""
-        queue = self._metrics.cluster_queue(admission.queue)
-        queue.quota_reserved(priority_class=priority_class, waited=waited)
-        self._record(
-            workload,
-            reason=names.REASON_QUOTA_RESERVED,
-            message=f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s",
-        )
-        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
-            queue.admitted(priority_class=priority_class, waited=waited)
-            self._record(workload, reason=names.REASON_ADMITTED, message=f"Admitted by ClusterQueue {admission.queue}")
-
-    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """Tell the user why."""
-        self._record(workload, reason=reason, message=message, warning=True)
-
-    def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:
-        self._events.record(workload_reference(workload), reason=reason, message=message, warning=warning)
 
 
 @dataclass(slots=True)
@@ -177,20 +113,20 @@ class Operator:
         """Set when every watch has brought its initial state."""
         self.ready = asyncio.Event()
         """Set when this process leads and works."""
-        self._switches = switches_of(config)
+        self._switches = switches_from(config.enabled)
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = self._make_watches()
         self.cache = Cache()
         self.queues = Queues(clock.now, self._wake)
         self._recorder = self._make_recorder()
-        self._events = _Events(self._recorder)
+        self._events = Events(self._recorder)
         self._workload_writer = self._writer(kinds.WORKLOADS, self.watches.workloads, wire.Workload)
         self.loop = SchedulingLoop(
             cache=self.cache,
             queues=self.queues,
             writer=self._workload_writer,
             namespace_labels=self._namespace_labels,
-            observer=_CycleObserver(metrics, self._events, clock),
+            observer=CycleObserver(metrics, self._events, clock),
             clock=clock,
             settings=LoopSettings(
                 retry_base=timings.cycle_retry_base,
@@ -207,6 +143,7 @@ class Operator:
             flush_window=timings.queue_flush_window,
             foreign_drain=timings.foreign_pod_drain,
         )
+        self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)
         self._controllers: list[Controller] = []
         self._subscribe_intake()
         self._make_controllers()
@@ -291,6 +228,7 @@ class Operator:
         watches.local_queues.subscribe(intake.on_local_queue)
         watches.pods.subscribe(intake.on_pod)
         watches.workloads.subscribe(intake.on_workload)
+        watches.workloads.subscribe(self._counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
 
     def _controller(self, name: str, reconcile: Reconcile, *, workers: int = 1) -> Controller:
@@ -429,6 +367,7 @@ class Operator:
             switches=self._switches,
             clock=self.clock,
             label_keys_to_copy=self.config.integrations.label_keys_to_copy,
+            on_created=lambda seconds: self.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
         )
         jobs = self._controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
 
@@ -456,18 +395,13 @@ class Operator:
     def _make_ungater(self) -> None:
         watches = self.watches
 
-        def on_released(workload: wire.Workload, pods: int) -> None:
-            admission = workload.status.admission
-            if admission is not None:
-                self.metrics.cluster_queue(admission.cluster_queue).ungated(pods)
-
         ungater = TopologyUngater(
             client=self.client,
             workloads=watches.workloads.store,
             pods=watches.pods.store,
             clock=self.clock,
             expectation_timeout=self.timings.expectation_timeout,
-            on_released=on_released,
+            on_released=self._counter.on_released,
         )
         controller = self._controller("topology_ungater", ungater.reconcile, workers=8)
         quiet_since: dict[str, float] = {}
@@ -578,30 +512,16 @@ class Operator:
 
     async def _keep_gauges(self) -> None:
         """Gauges of queues, and the audit, in the background."""
+        gauges = QueueGauges(self.metrics, self.cache, self.queues)
         last_audit = self.clock.monotonic()
-        known: set[str] = set()
         while True:
             await self.clock.sleep(self.timings.metrics_cache)
-            for name in known - set(self.cache.queue_names()):
-                self.metrics.forget_cluster_queue(name)
-            known = set(self.cache.queue_names())
-            for name in known:
-                self._set_gauges(name)
+            gauges.refresh(self.watches.local_queues.store.values(), self.watches.workloads.store.values())
             if self.clock.monotonic() - last_audit >= self.timings.audit_interval:
                 last_audit = self.clock.monotonic()
                 for drift in self.cache.audit():
                     self.metrics.drift("cache")
                     _log.error("the cache had drifted from what it was told", drift=drift)
-
-    def _set_gauges(self, name: str) -> None:
-        queue = self.metrics.cluster_queue(name)
-        active, inadmissible = self.queues.counts(name)
-        idle = self.cache.inactive(name)
-        queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
-        holdings = self.cache.holdings(name)
-        queue.holding(reserving=len(holdings), admitted=sum(h.admitted for h in holdings))
-        terminating = idle is not None and idle.reason == names.REASON_TERMINATING
-        queue.status("terminating" if terminating else "pending" if idle is not None else "active")
 
 
 def _if_changed(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

@@ -35,7 +35,21 @@ _FRAMEWORKS = frozenset({"batch/job"})
 """Frameworks that are managed."""
 
 _GATES = frozenset(
-    {"AdmissionGatedBy", "AssignQueueLabelsForPods", "LocalQueueMetrics", "PartialAdmission", "TopologyAwareScheduling"}
+    {
+        "AdmissionGatedBy",
+        "AssignQueueLabelsForPods",
+        "LocalQueueMetrics",
+        "PartialAdmission",
+        "RejectUpdatesToCQWithInvalidOnFlavors",
+        "ShortWorkloadNames",
+        "TASMultiLayerTopology",
+        "TASValidateWorkloadSliceSize",
+        "TopologyAwareScheduling",
+        "WorkloadIdentifierAnnotations",
+        "WorkloadPriorityClassDefaulting",
+        "WorkloadValidateResourcesAreNonNegative",
+        "WorkloadValidationForPodSetMetadata",
+    }
 )
 """Gates that something asks about."""
 

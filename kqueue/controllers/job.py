@@ -7,6 +7,7 @@ killed anywhere goes on where it stopped.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -74,14 +75,19 @@ class JobReconciler:
         switches: Switches,
         clock: Clock,
         label_keys_to_copy: Sequence[str] = (),
+        on_created: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
-        """`manages` says whether jobs of a namespace are managed at all."""
+        """`manages` says whether jobs of a namespace are managed at all.
+
+        `on_created` is told how many seconds after a new job its Workload was created.
+        """
         self.kind = kind
         self.resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
         self._client, self._jobs, self._workloads, self._writer = client, jobs, workloads, writer
         self._flavors, self._manages, self._recorder = flavors, manages, recorder
         self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._on_created = on_created
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one job."""
@@ -197,6 +203,9 @@ class JobReconciler:
             await self._client.create(WORKLOADS, workload)
         except AlreadyExistsError:
             return  # made by us before; the watch brings it
+        if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have become ours late
+            created = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+            self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         self._event(job, reason="CreatedWorkload", message=f"Created Workload {_key(workload)}; it waits for admission")
         _log.info("workload created", job=_key(job), workload=_key(workload))
 

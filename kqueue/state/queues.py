@@ -309,6 +309,19 @@ class Queues:
         """Pending workloads of a LocalQueue, wherever they wait."""
         return sum(1 for p in self._known.values() if p.local_queue == local_queue)
 
+    def local_counts(self) -> dict[str, tuple[int, int]]:
+        """(active + in flight, inadmissible) of every LocalQueue with pending workloads.
+
+        Those that no ClusterQueue takes count as inadmissible.
+        """
+        counts: dict[str, tuple[int, int]] = {}
+        for key, item in self._known.items():
+            queue = self._queues.get(self._home.get(key, ""))
+            waits = queue is None or key in queue.inadmissible
+            active, inadmissible = counts.get(item.local_queue, (0, 0))
+            counts[item.local_queue] = (active + (not waits), inadmissible + waits)
+        return counts
+
     def bulk_reason(self, key: str) -> str | None:
         """The condition reason of the attempt that parked this workload's shape; None when it was not parked so."""
         queue = self._queues.get(self._home.get(key, ""))

@@ -6,6 +6,7 @@ import dataclasses
 
 from kqueue.config import Configuration
 from kqueue.config.gates import GATES as KNOWN
+from kqueue.config.without_effect import warnings
 from kqueue.jobs.switches import GATES, Switches, switches_from
 
 
@@ -21,3 +22,16 @@ def test_every_gate_turns_its_own_switch() -> None:
         turned = switches_from(lambda name, gate=gate: KNOWN[name].on is not (name == gate))  # type: ignore[misc]
 
         assert turned == dataclasses.replace(Switches(), **{switch: not KNOWN[gate].on})
+
+
+HALF_BUILT = {"PriorityBoost", "ConcurrentAdmission"}
+"""Gates that only the webhooks' checks know so far."""
+
+
+def test_a_gate_without_effect_is_warned_of_and_no_other() -> None:
+    """A user who flips a gate learns whether it does anything."""
+    for gate in GATES.values():
+        needy = {name: False for name, known in KNOWN.items() if gate in known.needs and known.on}
+        flipped = Configuration(feature_gates={**needy, gate: not KNOWN[gate].on})
+
+        assert any(w.startswith(f"featureGates.{gate}:") for w in warnings(flipped)) is (gate in HALF_BUILT)

@@ -1,0 +1,296 @@
+"""What the operator does, told to metrics and events.  Nothing here decides or writes objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import ObjectReference, workload_reference
+from kqueue.core.cycle import Admit
+from kqueue.core.quota import QuotaNode, Usage, total
+from kqueue.core.workload import Admission
+from kqueue.observe import EventRecorder, Metrics, Regarding, ResourceFigures
+from kqueue.state import from_api
+from kqueue.state.cache import Cache, Holding
+from kqueue.state.queues import Queues
+
+_CONTROLLER = "kueue-admission"
+"""Who events are from (reportingController)."""
+
+
+class Events:
+    """Recorder over the event recorder of `observe`."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+        """One event."""
+        self._recorder.record(
+            Regarding(
+                api_version=regarding.api_version,
+                kind=regarding.kind,
+                namespace=regarding.namespace,
+                name=regarding.name,
+                uid=regarding.uid,
+            ),
+            reason=reason,
+            note=message,
+            controller=_CONTROLLER,
+            type="Warning" if warning else "Normal",
+        )
+
+
+class CycleObserver:
+    """Turns what the scheduling loop did into metrics and events."""
+
+    def __init__(self, metrics: Metrics, events: Events, clock: Clock) -> None:
+        self._metrics, self._events, self._clock = metrics, events, clock
+
+    def cycle_ended(self, *, seconds: float, success: bool) -> None:
+        """Count the cycle."""
+        self._metrics.attempt(success=success, seconds=seconds)
+
+    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
+        """Count the wait, tell the user."""
+        del decision
+        waited = max(0.0, (self._clock.now() - from_api.queue_time(workload)).total_seconds())
+        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        priority_class = _priority_class(workload)
+        cluster = self._metrics.cluster_queue(admission.queue)
+        local = self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
+        for queue in (cluster, local):
+            queue.quota_reserved(priority_class=priority_class, waited=waited)
+            if admitted:
+                queue.admitted(priority_class=priority_class, waited=waited)
+        reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
+        self._record(workload, reason=names.REASON_QUOTA_RESERVED, message=reserved)
+        if admitted:
+            self._record(workload, reason=names.REASON_ADMITTED, message=f"Admitted by ClusterQueue {admission.queue}")
+
+    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
+        """Tell the user why."""
+        self._record(workload, reason=reason, message=message, warning=True)
+
+    def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:
+        self._events.record(workload_reference(workload), reason=reason, message=message, warning=warning)
+
+
+class WorkloadCounter:
+    """Counts Workloads that finish, are evicted, and give back what they held, as their watch tells it."""
+
+    def __init__(self, metrics: Metrics, clock: Clock, counts: Callable[[], bool]) -> None:
+        """`counts`: whether this replica is the one that counts; what a follower sees, the leader counts."""
+        self._metrics, self._clock, self._counts = metrics, clock, counts
+
+    def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        """A change; what was there when the watch began, or is gone, is not a step."""
+        if old is None or new is None or not self._counts():
+            return
+        admission = new.status.admission or old.status.admission
+        if admission is None:
+            return
+        cluster = self._metrics.cluster_queue(admission.cluster_queue)
+        if _rose(old, new, names.CONDITION_FINISHED):
+            local = self._metrics.local_queue(namespace=new.metadata.namespace, name=new.spec.queue_name or "")
+            ran = self._since(new, names.CONDITION_ADMITTED)
+            for queue in (cluster, local):
+                queue.finished(priority_class=_priority_class(new), ran=ran)
+        if _rose(old, new, names.CONDITION_EVICTED):
+            self._evicted(new, admission.cluster_queue)
+        took = self._since(new, names.CONDITION_EVICTED)
+        if took is not None and old.status.admission is not None and new.status.admission is None:
+            reason = _reason(new, names.CONDITION_EVICTED)
+            cluster.eviction_ended(reason=reason, took=took)
+
+    def on_released(self, workload: wire.Workload, pods: int) -> None:
+        """Pods of an admitted Workload were sent to their domains."""
+        admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
+        if admission is None:
+            return
+        queue = self._metrics.cluster_queue(admission.cluster_queue)
+        queue.ungated(pods)
+        if since is not None:
+            for _ in range(pods):
+                queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=False, since_admitted=since)
+
+    def _evicted(self, workload: wire.Workload, cluster_queue: str) -> None:
+        reason, priority_class = _reason(workload, names.CONDITION_EVICTED), _priority_class(workload)
+        stats = workload.status.scheduling_stats
+        evictions = stats.evictions if stats is not None else ()
+        cause = next((e.underlying_cause for e in evictions if e.reason == reason), "")
+        first = sum(e.count for e in evictions) <= 1
+        cluster = self._metrics.cluster_queue(cluster_queue)
+        cluster.evicted(reason=reason, underlying_cause=cause, priority_class=priority_class, first=first)
+        local = self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
+        local.evicted(reason=reason, underlying_cause=cause, priority_class=priority_class)
+
+    def _since(self, workload: wire.Workload, kind: str) -> float | None:
+        """Seconds since the condition became True; None when it is not."""
+        found = from_api.condition(workload.status.conditions, kind)
+        if found is None or found.status != "True" or found.last_transition_time is None:
+            return None
+        return max(0.0, (self._clock.now() - found.last_transition_time).total_seconds())
+
+
+@dataclass(slots=True)
+class _Held:
+    """What some Workloads hold together."""
+
+    reserving: int = 0
+    admitted: int = 0
+    reserved: list[Usage] = field(default_factory=list)
+    used: list[Usage] = field(default_factory=list)
+
+    def add(self, holding: Holding) -> None:
+        usage = holding.admission.usage()
+        self.reserving += 1
+        self.reserved.append(usage)
+        if holding.admitted:
+            self.admitted += 1
+            self.used.append(usage)
+
+
+class QueueGauges:
+    """The gauges of queues, set afresh from cache and queues: one pass over holdings and one over Workloads."""
+
+    def __init__(self, metrics: Metrics, cache: Cache, queues: Queues) -> None:
+        self._metrics, self._cache, self._queues = metrics, cache, queues
+        self._cluster_queues: set[str] = set()
+        self._local_queues: set[str] = set()
+
+    def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
+        """Set every gauge; series of queues that are gone disappear."""
+        by_cluster: dict[str, _Held] = {}
+        by_local: dict[str, _Held] = {}
+        for holding in self._cache.holdings():
+            by_cluster.setdefault(holding.queue, _Held()).add(holding)
+            by_local.setdefault(holding.local_queue, _Held()).add(holding)
+        tally = _Tally(self._queues)
+        for workload in workloads:
+            tally.add(workload)
+        names_now = set(self._cache.queue_names())
+        for name in self._cluster_queues - names_now:
+            self._metrics.forget_cluster_queue(name)
+        for name in names_now:
+            self._cluster_queue(name, by_cluster.get(name) or _Held(), tally)
+        locals_now = {f"{q.metadata.namespace}/{q.metadata.name}": q for q in local_queues}
+        for key in self._local_queues - locals_now.keys():
+            namespace, _, name = key.partition("/")
+            self._metrics.forget_local_queue(namespace=namespace, name=name)
+        for key, queue in locals_now.items():
+            self._local_queue(key, queue, by_local.get(key) or _Held(), tally)
+        self._cluster_queues, self._local_queues = names_now, set(locals_now)
+
+    def _cluster_queue(self, name: str, held: _Held, tally: _Tally) -> None:
+        queue = self._metrics.cluster_queue(name)
+        active, inadmissible = self._queues.counts(name)
+        idle = self._cache.inactive(name)
+        queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+        queue.holding(reserving=held.reserving, admitted=held.admitted)
+        queue.finished_kept(tally.finished[name])
+        queue.unadmitted(tally.unadmitted.get(name, {}))
+        terminating = idle is not None and idle.reason == names.REASON_TERMINATING
+        queue.status("terminating" if terminating else "pending" if idle is not None else "active")
+        node = self._cache.node_of(name)
+        if node is not None:
+            parent = node.parent.name if node.parent is not None else ""
+            queue.place(parent_cohort=parent, root_cohort=node.root.name if parent else "")
+            queue.resources(parent, _figures(node, held))
+
+    def _local_queue(self, key: str, queue: wire.LocalQueue, held: _Held, tally: _Tally) -> None:
+        metrics = self._metrics.local_queue(namespace=queue.metadata.namespace, name=queue.metadata.name)
+        active, inadmissible = tally.waiting.get(key, (0, 0))
+        cluster_queue = self._queues.cluster_queue_of(key)
+        idle = cluster_queue is None or self._cache.inactive(cluster_queue) is not None
+        metrics.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+        metrics.holding(reserving=held.reserving, admitted=held.admitted)
+        metrics.finished_kept(tally.finished_local[key])
+        found = from_api.condition(queue.status.conditions, names.CONDITION_ACTIVE)
+        metrics.status(found.status if found is not None else "Unknown")
+        reserved, used = total(held.reserved), total(held.used)
+        metrics.resources(
+            {
+                (column.flavor, column.resource): (
+                    _as_written(column.resource, amount),
+                    _as_written(column.resource, used.get(column, 0)),
+                )
+                for column, amount in reserved.items()
+            }
+        )
+
+
+class _Tally:
+    """Waiting, finished and unadmitted Workloads, by queue."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._cluster_queue_of = queues.cluster_queue_of
+        self.waiting = queues.local_counts()
+        self.finished: Counter[str] = Counter()
+        self.finished_local: Counter[str] = Counter()
+        self.unadmitted: dict[str, Counter[tuple[str, str]]] = {}
+
+    def add(self, workload: wire.Workload) -> None:
+        local = from_api.local_queue_key(workload)
+        admission = workload.status.admission
+        cluster_queue = admission.cluster_queue if admission is not None else self._cluster_queue_of(local)
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            self.finished_local[local] += 1
+            if cluster_queue is not None:
+                self.finished[cluster_queue] += 1
+            return
+        admitted = from_api.condition(workload.status.conditions, names.CONDITION_ADMITTED)
+        if cluster_queue is None or workload.metadata.deletion_timestamp is not None:
+            return
+        if admitted is None or admitted.status != "True":
+            reason = admitted.reason if admitted is not None else names.REASON_NO_RESERVATION
+            why = (reason, _reason(workload, names.CONDITION_QUOTA_RESERVED))
+            self.unadmitted.setdefault(cluster_queue, Counter())[why] += 1
+
+
+def _figures(node: QuotaNode, held: _Held) -> dict[tuple[str, str], ResourceFigures]:
+    reserved, used = total(held.reserved), total(held.used)
+    figures = {}
+    for column, quota in node.quotas.items():
+
+        def shown(amount: int, resource: str = column.resource) -> float:
+            return _as_written(resource, amount)
+
+        figures[column.flavor, column.resource] = ResourceFigures(
+            nominal=shown(quota.nominal),
+            reservation=shown(reserved.get(column, 0)),
+            usage=shown(used.get(column, 0)),
+            borrowing_limit=None if quota.borrowing_limit is None else shown(quota.borrowing_limit),
+            lending_limit=None if quota.lending_limit is None else shown(quota.lending_limit),
+        )
+    return figures
+
+
+def _as_written(resource: str, amount: int) -> float:
+    """In the unit that users write: CPUs, bytes, devices."""
+    return amount / 1000 if resource == "cpu" else float(amount)
+
+
+def _priority_class(workload: wire.Workload) -> str:
+    reference = workload.spec.priority_class_ref
+    return reference.name if reference is not None else ""
+
+
+def _reason(workload: wire.Workload, kind: str) -> str:
+    found = from_api.condition(workload.status.conditions, kind)
+    return found.reason if found is not None else ""
+
+
+def _when_true(workload: wire.Workload, kind: str) -> datetime | None:
+    found = from_api.condition(workload.status.conditions, kind)
+    return found.last_transition_time if found is not None and found.status == "True" else None
+
+
+def _rose(old: wire.Workload, new: wire.Workload, kind: str) -> bool:
+    """Whether the condition became True, or did so again."""
+    return from_api.condition_true(new, kind) and _when_true(old, kind) != _when_true(new, kind)

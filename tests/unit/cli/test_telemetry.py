@@ -1,0 +1,235 @@
+"""What is counted and shown of workloads and queues."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import QueueGauges, WorkloadCounter
+from kqueue.clock import FakeClock
+from kqueue.observe import Metrics
+from kqueue.state import from_api
+from kqueue.state.cache import Cache
+from kqueue.state.queues import Queues, Strategy
+
+CLOCK = FakeClock()
+QUEUE, LOCAL = {"cluster_queue": "team"}, {"name": "main", "namespace": "ns"}
+EVICTION = {"reason": "Preempted", "underlying_cause": "", "priority_class": "high"}
+
+
+def read(kind: type[Any], **obj: Any) -> Any:
+    return msgspec.convert(obj, kind, strict=False)
+
+
+def true(kind: str, *, ago: int = 0, reason: str = "") -> dict[str, str]:
+    """A condition that became True so many seconds ago."""
+    since = (CLOCK.now() - timedelta(seconds=ago)).isoformat()
+    return {"type": kind, "status": "True", "reason": reason or kind, "message": "", "lastTransitionTime": since}
+
+
+def workload(*conditions: dict[str, str], held: bool = True, name: str = "w", **status: Any) -> wire.Workload:
+    """A workload of one pod; `held`: with quota in ClusterQueue team."""
+    template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
+    entry = {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1500m"}, "count": 1}
+    admission = {"clusterQueue": "team", "podSetAssignments": [entry]}
+    found: wire.Workload = read(
+        wire.Workload,
+        metadata={"name": name, "namespace": "ns", "uid": name},
+        spec={
+            "queueName": "main",
+            "podSets": [{"name": "main", "count": 1, "template": template}],
+            "priorityClassRef": {"group": "", "kind": "PriorityClass", "name": "high"},
+        },
+        status={"conditions": list(conditions), **({"admission": admission} if held else {}), **status},
+    )
+    return found
+
+
+def evictions(count: int) -> dict[str, Any]:
+    return {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": count}]}
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    page = metrics.render_now().decode()
+    return {
+        (s.name, frozenset(s.labels.items())): s.value
+        for family in text_string_to_metric_families(page)
+        for s in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, labels: dict[str, str]) -> float | None:
+    return samples(metrics).get((name, frozenset({**labels, "replica_role": "standalone"}.items())))
+
+
+HELD = workload(true("QuotaReserved", ago=60), true("Admitted", ago=60))
+EVICTED = workload(true("Admitted", ago=60), true("Evicted", ago=5, reason="Preempted"), schedulingStats=evictions(1))
+AGAIN = workload(true("Admitted", ago=60), true("Evicted", ago=0, reason="Preempted"), schedulingStats=evictions(2))
+GONE = workload(true("Evicted", ago=5, reason="Preempted"), held=False, schedulingStats=evictions(1))
+FINISHED = workload(true("Admitted", ago=60), true("Finished"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "name", "labels", "want"),
+    [
+        pytest.param(HELD, FINISHED, "kueue_finished_workloads_total", QUEUE | {"priority_class": "high"}, 1,
+                     id="finished"),
+        pytest.param(HELD, FINISHED, "kueue_local_queue_finished_workloads_total", LOCAL | {"priority_class": "high"},
+                     1, id="finished-in-its-local-queue"),
+        pytest.param(HELD, FINISHED, "kueue_execution_time_seconds_sum", QUEUE | {"priority_class": "high"}, 60,
+                     id="how-long-it-ran"),
+        pytest.param(FINISHED, FINISHED, "kueue_finished_workloads_total", QUEUE | {"priority_class": "high"}, None,
+                     id="finished-once"),
+        pytest.param(None, FINISHED, "kueue_finished_workloads_total", QUEUE | {"priority_class": "high"}, None,
+                     id="not-what-was-finished-before-the-watch"),
+        pytest.param(HELD, EVICTED, "kueue_evicted_workloads_total", QUEUE | EVICTION, 1, id="evicted"),
+        pytest.param(HELD, EVICTED, "kueue_evicted_workloads_once_total", QUEUE | EVICTION, 1, id="evicted-first"),
+        pytest.param(HELD, EVICTED, "kueue_local_queue_evicted_workloads_total", LOCAL | EVICTION, 1,
+                     id="evicted-in-its-local-queue"),
+        pytest.param(EVICTED, AGAIN, "kueue_evicted_workloads_total", QUEUE | EVICTION, 1, id="evicted-again"),
+        pytest.param(EVICTED, AGAIN, "kueue_evicted_workloads_once_total", QUEUE | EVICTION, None,
+                     id="again-is-not-first"),
+        pytest.param(EVICTED, GONE, "kueue_workload_eviction_latency_seconds_sum", QUEUE | {"reason": "Preempted"}, 5,
+                     id="how-long-until-it-gave-back"),
+    ],
+)  # fmt: skip
+def test_steps_of_workloads_are_counted(
+    old: wire.Workload | None, new: wire.Workload, name: str, labels: dict[str, str], want: float | None
+) -> None:
+    """Once each, under the names that dashboards know."""
+    metrics = Metrics(clock=CLOCK)
+    WorkloadCounter(metrics, CLOCK, lambda: True).on_workload(old, new)
+
+    assert value(metrics, name, labels) == want
+
+
+def test_a_follower_counts_nothing() -> None:
+    """What the leader counts must not be counted by every replica."""
+    metrics = Metrics(clock=CLOCK)
+    WorkloadCounter(metrics, CLOCK, lambda: False).on_workload(HELD, FINISHED)
+
+    assert value(metrics, "kueue_finished_workloads_total", QUEUE | {"priority_class": "high"}) is None
+
+
+def test_released_pods_are_counted_with_the_time_since_admission() -> None:
+    """One observation per pod."""
+    metrics = Metrics(clock=CLOCK)
+    WorkloadCounter(metrics, CLOCK, lambda: True).on_released(HELD, 3)
+
+    gate = QUEUE | {"name": "kueue.x-k8s.io/topology", "is_group": "false"}
+    assert value(metrics, "kqueue_ungated_pods_total", QUEUE) == 3
+    assert value(metrics, "kueue_pod_scheduling_gate_removal_seconds_count", gate) == 3
+    assert value(metrics, "kueue_pod_scheduling_gate_removal_seconds_sum", gate) == 180
+
+
+class World:
+    """One ClusterQueue with one LocalQueue, and its gauges."""
+
+    def __init__(self) -> None:
+        self.metrics = Metrics(clock=CLOCK, cluster_queue_resources=True)
+        self.cache, self.queues = Cache(), Queues(CLOCK.now)
+        self.gauges = QueueGauges(self.metrics, self.cache, self.queues)
+        quota = {"name": "cpu", "nominalQuota": "10", "borrowingLimit": "2500m"}
+        groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}]
+        spec = {"resourceGroups": groups, "cohortName": "all"}
+        self.cache.on_cluster_queue("team", read(wire.ClusterQueue, metadata={"name": "team"}, spec=spec))
+        self.cache.on_flavor("f", read(wire.ResourceFlavor, metadata={"name": "f"}, spec={}))
+        self.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+        self.queues.set_local_queue("ns/main", "team")
+        active = {"conditions": [true("Active")]}
+        self.local = [
+            read(wire.LocalQueue, metadata={"name": "main", "namespace": "ns"}, spec={"clusterQueue": "team"},
+                 status=active)
+        ]  # fmt: skip
+        self.workloads: list[wire.Workload] = []
+
+    def add(self, *workloads: wire.Workload) -> None:
+        for new in workloads:
+            self.workloads.append(new)
+            self.cache.on_workload(from_api.workload_key(new), new)
+            if from_api.is_queueable(new):
+                self.queues.push(from_api.pending(new))
+
+    def refresh(self) -> None:
+        self.gauges.refresh(self.local, self.workloads)
+
+
+WAITS = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "no room"}
+COLUMN = {"cluster_queue": "team", "cohort": "all", "flavor": "f", "resource": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "want"),
+    [
+        pytest.param("kueue_pending_workloads", QUEUE | {"status": "active"}, 2, id="active"),
+        pytest.param("kueue_pending_workloads", QUEUE | {"status": "inadmissible"}, 0, id="inadmissible"),
+        pytest.param("kueue_local_queue_pending_workloads", LOCAL | {"status": "active"}, 2, id="local-active"),
+        pytest.param("kueue_reserving_active_workloads", QUEUE, 2, id="reserving"),
+        pytest.param("kueue_admitted_active_workloads", QUEUE, 1, id="admitted"),
+        pytest.param("kueue_local_queue_reserving_active_workloads", LOCAL, 2, id="local-reserving"),
+        pytest.param("kueue_local_queue_admitted_active_workloads", LOCAL, 1, id="local-admitted"),
+        pytest.param("kueue_finished_workloads", QUEUE, 1, id="finished-and-kept"),
+        pytest.param("kueue_local_queue_finished_workloads", LOCAL, 1, id="local-finished-and-kept"),
+        pytest.param("kueue_cluster_queue_status", QUEUE | {"status": "active"}, 1, id="status"),
+        pytest.param("kueue_local_queue_status", LOCAL | {"active": "True"}, 1, id="local-status"),
+        pytest.param("kueue_unadmitted_workloads",
+                     QUEUE | {"reason": "NoReservation", "underlying_cause": "WaitingForQuota"}, 1, id="why-not"),
+        pytest.param("kueue_cluster_queue_info", QUEUE | {"parent_cohort": "all", "root_cohort": "all"}, 1, id="place"),
+        pytest.param("kueue_cluster_queue_nominal_quota", COLUMN, 10, id="nominal-in-cpus"),
+        pytest.param("kueue_cluster_queue_borrowing_limit", COLUMN, 2.5, id="borrowing-limit"),
+        pytest.param("kueue_cluster_queue_lending_limit", COLUMN, float("inf"), id="no-lending-limit"),
+        pytest.param("kueue_cluster_queue_resource_reservation", COLUMN, 3, id="reserved"),
+        pytest.param("kueue_cluster_queue_resource_usage", COLUMN, 1.5, id="used-by-admitted"),
+        pytest.param("kueue_local_queue_resource_reservation", LOCAL | {"flavor": "f", "resource": "cpu"}, 3,
+                     id="local-reserved"),
+        pytest.param("kueue_local_queue_resource_usage", LOCAL | {"flavor": "f", "resource": "cpu"}, 1.5,
+                     id="local-used"),
+    ],
+)  # fmt: skip
+def test_gauges_show_the_queues_as_they_are(name: str, labels: dict[str, str], want: float) -> None:
+    """Waiting, holding, finished, and amounts in the unit that users write."""
+    world = World()
+    world.add(
+        workload(held=False, name="new"),
+        workload(WAITS, held=False, name="waits"),
+        workload(true("QuotaReserved"), name="reserved"),
+        workload(true("QuotaReserved"), true("Admitted"), name="admitted"),
+        workload(true("Admitted"), true("Finished"), name="finished"),
+    )
+    world.refresh()
+
+    assert value(world.metrics, name, labels) == want
+
+
+def test_series_of_queues_that_are_gone_disappear() -> None:
+    """Of both kinds."""
+    world = World()
+    world.refresh()
+    assert value(world.metrics, "kueue_local_queue_reserving_active_workloads", LOCAL) == 0
+
+    world.local = []
+    world.cache.on_cluster_queue("team", None)
+    world.refresh()
+
+    assert value(world.metrics, "kueue_local_queue_reserving_active_workloads", LOCAL) is None
+    assert value(world.metrics, "kueue_reserving_active_workloads", QUEUE) is None
+
+
+def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
+    """They wait, but nothing tries them."""
+    world = World()
+    world.add(workload(held=False, name="new"))
+    stopped = world.cache.queue_object("team")
+    assert stopped is not None
+    spec = msgspec.structs.replace(stopped.spec, stop_policy="Hold")
+    world.cache.on_cluster_queue("team", msgspec.structs.replace(stopped, spec=spec))
+    world.refresh()
+
+    assert value(world.metrics, "kueue_pending_workloads", QUEUE | {"status": "inadmissible"}) == 1
+    assert value(world.metrics, "kueue_local_queue_pending_workloads", LOCAL | {"status": "inadmissible"}) == 1
+    assert value(world.metrics, "kueue_cluster_queue_status", QUEUE | {"status": "pending"}) == 1

@@ -159,9 +159,13 @@ def not_found(resource: Resource, name: str) -> NotFoundError:
     return error
 
 
-def unknown_path() -> NotFoundError:
+class UnknownPathError(NotFoundError):
+    """A path or kind that is not served.  On the wire it is the one failure that is plain text, as of a real server."""
+
+
+def unknown_path() -> UnknownPathError:
     """404 for a path or kind that is not served."""
-    return NotFoundError("the server could not find the requested resource", status=404, reason="NotFound")
+    return UnknownPathError("the server could not find the requested resource", status=404, reason="NotFound")
 
 
 def already_exists(resource: Resource, name: str) -> AlreadyExistsError:

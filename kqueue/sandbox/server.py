@@ -431,6 +431,8 @@ def _json(
 
 
 def _failed(error: ApiError) -> web.Response:
+    if isinstance(error, failure.UnknownPathError):
+        return web.Response(text="404 page not found\n", status=404)
     status = failure.status_object(error)
     headers = {"Content-Type": body.JSON}
     if error.retry_after is not None:

@@ -113,7 +113,9 @@ class Store:
         self._unsorted: set[str] = set()
         self._log: deque[Change] = deque()
         self._log_length = log_length
-        self._forgotten = 0  # version of the newest change that the log no longer holds
+        # Version of the newest change that the log no longer holds.  What came before this store it cannot tell: the
+        # kind was not served yet, or an earlier definition of it has gone with its objects, which a watcher must learn.
+        self._forgotten = versions.current
         self._waiting: list[asyncio.Future[None]] = []
         self.tail = Change("BOOKMARK", 0, versions.current, None, None)
         """The last change; a cursor for whoever wants only what comes now."""

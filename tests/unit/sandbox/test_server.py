@@ -44,7 +44,7 @@ class Client:
         **headers: str,
     ) -> Any:
         """The decoded answer, whose status must be `status`."""
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        data: Any = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if data is not None and len(data) > 1 << 20:
             data = io.BytesIO(data)
         sent = {"Content-Type": kind, **headers} if data is not None else headers
@@ -144,13 +144,7 @@ JSON = "application/json"
         pytest.param("PATCH", f"{MAPS}/c", b"{}", "text/plain", 415, "UnsupportedMediaType", id="an-unknown-patch"),
         pytest.param("PATCH", f"{MAPS}/c", b"[1", MERGE, 400, "BadRequest", id="a-malformed-patch"),
         pytest.param("PATCH", f"{MAPS}/c", b"[]", MERGE, 400, "BadRequest", id="a-patch-that-is-a-list"),
-        pytest.param("GET", "/api/v1/namespaces/default/nothing", None, JSON, 404, "NotFound", id="an-unknown-kind"),
-        pytest.param("GET", "/apis/nope.example/v1", None, JSON, 404, "NotFound", id="an-unknown-group"),
-        pytest.param("GET", "/somewhere", None, JSON, 404, "NotFound", id="an-unknown-path"),
-        pytest.param("GET", f"{MAPS}/c/status", None, JSON, 404, "NotFound", id="a-subresource-it-does-not-have"),
-        pytest.param("GET", f"{MAPS}/c/x/y/z", None, JSON, 404, "NotFound", id="a-path-too-deep"),
         pytest.param("PUT", MAPS, b"{}", JSON, 405, "MethodNotAllowed", id="a-method-that-makes-no-sense"),
-        pytest.param("POST", "/version", b"{}", JSON, 404, "NotFound", id="writing-the-version"),
         pytest.param("GET", f"{MAPS}?limit=abc", None, JSON, 400, "BadRequest", id="a-limit-that-is-no-number"),
         pytest.param("GET", f"{MAPS}?limit=-1", None, JSON, 400, "BadRequest", id="a-negative-limit"),
         pytest.param("GET", f"{MAPS}?continue=zzz", None, JSON, 400, "BadRequest", id="a-token-that-is-none"),
@@ -174,6 +168,27 @@ async def test_bad_requests_get_a_status(
     assert (answer["kind"], answer["code"], answer["reason"]) == ("Status", status, reason)
     assert answer["message"]
     assert await client.ask("GET", f"{MAPS}/c")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        pytest.param("GET", "/api/v1/namespaces/default/nothing", id="an-unknown-kind"),
+        pytest.param("GET", "/apis/nope.example/v1", id="an-unknown-group"),
+        pytest.param("GET", "/somewhere", id="an-unknown-path"),
+        pytest.param("GET", f"{MAPS}/c/status", id="a-subresource-it-does-not-have"),
+        pytest.param("GET", f"{MAPS}/c/x/y/z", id="a-path-too-deep"),
+        pytest.param("POST", "/version", id="writing-the-version"),
+    ],
+)
+async def test_what_is_not_served_is_plain_text(client: Client, method: str, path: str) -> None:
+    """As of a real server; clients tell a missing kind from a missing object by it."""
+    await client.add("c")
+
+    async with client.session.request(method, client.server.url + path) as answer:
+        told = answer.status, answer.content_type, await answer.text()
+
+    assert told == (404, "text/plain", "404 page not found\n")
 
 
 async def test_a_deep_object_is_taken_or_refused(client: Client) -> None:

@@ -16,7 +16,7 @@ def names(store: Store, version: int) -> list[str]:
 
 
 def after(cursor: Change) -> list[tuple[str, str]]:
-    found = []
+    found: list[tuple[str, str]] = []
     while cursor.next is not None:
         cursor = cursor.next
         assert cursor.record is not None
@@ -117,3 +117,17 @@ def test_a_record_is_encoded_once() -> None:
 
     assert record.encoded is record.encoded
     assert store.tail.line.startswith(b'{"type":"ADDED","object":{"metadata"')
+
+
+def test_a_store_does_not_claim_to_know_what_was_before_it() -> None:
+    """Objects of an earlier store of the kind are gone; who resumes from then must list again to learn it."""
+    versions = Versions()
+    Store(versions).put(obj("p"))
+    before = versions.current
+    Store(versions).put(obj("other"))
+
+    late = Store(versions)
+
+    with pytest.raises(GoneError, match="too old"):
+        late.cursor_at(before)
+    assert after(late.cursor_at(versions.current)) == []

@@ -1,4 +1,4 @@
-"""The runtime's promises on a real control plane, with a network that fails."""
+"""The runtime's promises on the sandbox and on a real control plane, with a network that fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,9 +20,19 @@ from kqueue.runtime.client import Client, ClientSettings, PatchType, RequestReco
 from kqueue.runtime.leader import ElectionSettings, LeaderElection
 from kqueue.runtime.reflector import Listed, Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import LEASES, ResourceType
-from tests.integration.controlplane.plane import ControlPlane
-
-pytestmark = pytest.mark.controlplane
+from tests.integration.controlplane.cluster import Cluster
+from tests.integration.network import (
+    Fault,
+    Gateway,
+    Relay,
+    acts_then,
+    answers,
+    drops,
+    error_event,
+    hangs,
+    shows_page,
+    streams,
+)
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
 UNKNOWN = ResourceType("example.dev", "v1", "things", "Thing")
@@ -52,80 +62,17 @@ def config_map(name: str, namespace: str, n: int = 0) -> dict[str, Any]:
             "metadata": {"name": name, "namespace": namespace, "labels": labels}}  # fmt: skip
 
 
-class Relay:
-    """The network between us and the API server: it can be cut, or go silent."""
+class Plane(Protocol):
+    """Either control plane, as `either_plane` gives it."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self._open: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.port = 0
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Relay]:
-        """Listen on a free port of loopback."""
-        server = await asyncio.start_server(
-            lambda reader, writer: self._spawn(self._accept(reader, writer)), "127.0.0.1", 0
-        )
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            server.close()
-            self.cut()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def cut(self) -> None:
-        """Reset every connection."""
-        for writer in self._open:
-            writer.transport.abort()
-
-    def silence(self) -> None:
-        """Keep connections open and let nothing through."""
-        self._flowing.clear()
-
-    def resume(self) -> None:
-        """Let everything through again."""
-        self._flowing.set()
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._open |= {writer, far_writer}
-        back = self._spawn(self._pump(far_reader, writer))
-        await self._pump(reader, far_writer)
-        await back
-        self._open -= {writer, far_writer}
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(1 << 16):
-                await self._flowing.wait()
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        finally:
-            writer.transport.abort()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    kubeconfig: Path
+    cluster: Cluster
 
 
 @pytest.fixture
-async def relay(plane: ControlPlane) -> AsyncIterator[Relay]:
-    """A network to the real API server."""
-    url = urlsplit(plane.url)
+async def relay(either_plane: Plane) -> AsyncIterator[Relay]:
+    """A network to the API server that can be cut."""
+    url = urlsplit(either_plane.cluster.url)
     assert url.hostname
     assert url.port
     async with Relay(url.hostname, url.port).serving() as relay:
@@ -133,17 +80,22 @@ async def relay(plane: ControlPlane) -> AsyncIterator[Relay]:
 
 
 @pytest.fixture
-def kubeconfig(plane: ControlPlane, relay: Relay, tmp_path: Path) -> Path:
+def kubeconfig(either_plane: Plane, relay: Relay, tmp_path: Path) -> Path:
     """The administrator's kubeconfig, by way of the relay."""
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    for cluster in config["clusters"]:
-        cluster["cluster"]["server"] = f"https://127.0.0.1:{relay.port}"
-        authority = cluster["cluster"].get("certificate-authority")
-        if authority:
-            cluster["cluster"]["certificate-authority"] = str((plane.kubeconfig.parent / authority).resolve())
-    path = tmp_path / "kubeconfig"
+    config = yaml.safe_load(either_plane.kubeconfig.read_text())
+    for each in config["clusters"]:
+        scheme = urlsplit(each["cluster"]["server"]).scheme
+        each["cluster"]["server"] = f"{scheme}://127.0.0.1:{relay.port}"
+    path = tmp_path / "by-way-of-the-relay"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+@pytest.fixture
+async def gateway(either_plane: Plane) -> AsyncIterator[Gateway]:
+    """A proxy to the API server that can misbehave."""
+    async with Gateway(either_plane.cluster.access).serving() as gateway:
+        yield gateway
 
 
 @pytest.fixture
@@ -152,18 +104,27 @@ async def requests() -> list[RequestRecord]:
     return []
 
 
+SHORT = ClientSettings(call_timeout=10, retry_base=0.02, watch_read_timeout=1.0)
+
+
 @pytest.fixture
 async def client(kubeconfig: Path, requests: list[RequestRecord]) -> AsyncIterator[Client]:
     """A client over the relay, with short times."""
-    settings = ClientSettings(call_timeout=10, retry_base=0.02, watch_read_timeout=1.0)
-    async with await connect(kubeconfig, settings=settings, on_request=requests.append) as client:
+    async with await connect(kubeconfig, settings=SHORT, on_request=requests.append) as client:
         yield client
 
 
 @pytest.fixture
-async def namespace(plane: ControlPlane) -> str:
+async def proxied(gateway: Gateway, requests: list[RequestRecord]) -> AsyncIterator[Client]:
+    """A client over the gateway, with short times."""
+    async with Client(gateway.url, settings=SHORT, on_request=requests.append) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(either_plane: Plane) -> str:
     """A namespace of the test's own."""
-    return await plane.cluster.create_namespace()
+    return await either_plane.cluster.create_namespace()
 
 
 def reflect(client: Client, namespace: str, **settings: Any) -> Reflector[ConfigMap, int]:
@@ -203,7 +164,7 @@ async def running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[list[asynci
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_verbs_on_a_real_server(client: Client, namespace: str) -> None:
+async def test_verbs(client: Client, namespace: str) -> None:
     """Create, read, patch in three ways, and delete under a precondition."""
     made = await client.create(CONFIG_MAPS, config_map("a", namespace))
     uid, version = made["metadata"]["uid"], made["metadata"]["resourceVersion"]
@@ -233,8 +194,8 @@ async def test_verbs_on_a_real_server(client: Client, namespace: str) -> None:
         await client.get_json(CONFIG_MAPS, "a", namespace)
 
 
-async def test_failures_on_a_real_server(client: Client, namespace: str) -> None:
-    """A real server's refusals become the errors that callers catch."""
+async def test_refusals_become_errors(client: Client, namespace: str) -> None:
+    """The server's refusals become the errors that callers catch."""
     made = await client.create(CONFIG_MAPS, config_map("a", namespace))
     stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}, "data": {"n": "1"}}
     await client.patch(CONFIG_MAPS, "a", stale, namespace)
@@ -249,7 +210,7 @@ async def test_failures_on_a_real_server(client: Client, namespace: str) -> None
         await client.list_json(UNKNOWN)
 
 
-async def test_lists_of_a_real_server_are_whole(client: Client, namespace: str) -> None:
+async def test_lists_are_whole(client: Client, namespace: str) -> None:
     """All items come, and say what they are."""
     await asyncio.gather(*(client.create(CONFIG_MAPS, config_map(f"c{i}", namespace)) for i in range(20)))
 
@@ -260,7 +221,7 @@ async def test_lists_of_a_real_server_are_whole(client: Client, namespace: str) 
 
 
 @pytest.mark.parametrize("streaming", [pytest.param(True, id="streamed"), pytest.param(False, id="paged")])
-async def test_the_store_follows_a_real_server(
+async def test_the_store_follows_the_server(
     client: Client, namespace: str, requests: list[RequestRecord], streaming: bool
 ) -> None:
     """Initial state and changes arrive, in the way that was asked for."""
@@ -296,7 +257,7 @@ async def test_an_object_that_loses_its_label_leaves_the_store(client: Client, n
 
 @pytest.mark.parametrize("fault", ["cut", "silence"])
 async def test_the_watch_resumes_after_the_network_failed(
-    client: Client, plane: ControlPlane, relay: Relay, namespace: str, fault: str
+    client: Client, either_plane: Plane, relay: Relay, namespace: str, fault: str
 ) -> None:
     """Reset or silent connections are replaced; what happened meanwhile arrives without a new list."""
     for name in "ab":
@@ -309,8 +270,8 @@ async def test_the_watch_resumes_after_the_network_failed(
         relay.silence()
         if fault == "cut":
             relay.cut()
-        await plane.cluster.request("DELETE", f"{path}/a")
-        await plane.cluster.request("POST", path, config_map("c", namespace, 3))
+        await either_plane.cluster.request("DELETE", f"{path}/a")
+        await either_plane.cluster.request("POST", path, config_map("c", namespace, 3))
         await eventually(lambda: reflector.counters.failures >= 1)
         relay.resume()
         await eventually(lambda: held(reflector) == {"b": 1, "c": 3})
@@ -318,8 +279,8 @@ async def test_the_watch_resumes_after_the_network_failed(
     assert reflector.counters.syncs == 1
 
 
-async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(client: Client, plane: ControlPlane) -> None:
-    """410 of a real server: what was deleted unseen is delivered as a deletion.
+async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(client: Client, either_plane: Plane) -> None:
+    """410 of the server: what was deleted unseen is delivered as a deletion.
 
     A custom kind, because the server's history of it begins when its CRD was made.
     """
@@ -343,7 +304,7 @@ async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(clien
 
 
 async def test_a_version_from_the_future_leads_to_a_new_list(client: Client, namespace: str) -> None:
-    """After etcd was restored a real server accepts such a watch and stays silent; we notice and list again."""
+    """After etcd was restored a real server accepts such a watch and stays silent, the sandbox refuses it; we list again."""
     for name in "ab":
         await client.create(CONFIG_MAPS, config_map(name, namespace, 1))
     reflector = reflect(client, namespace)
@@ -368,37 +329,373 @@ async def test_calls_survive_a_cut_connection(client: Client, relay: Relay, name
     assert (await client.get(CONFIG_MAPS, "a", namespace, decode=ConfigMap)).data == {"n": "4"}
 
 
-async def test_leadership_is_handed_over_and_taken_over(
-    client: Client, plane: ControlPlane, relay: Relay, namespace: str
+async def test_a_silent_server_is_given_up(kubeconfig: Path, relay: Relay, namespace: str) -> None:
+    """A call that hangs ends at its time limit and says so; the next one, on a network that flows, goes through."""
+    async with await connect(kubeconfig, settings=ClientSettings(call_timeout=0.5)) as client:
+        await client.create(CONFIG_MAPS, config_map("a", namespace))
+        relay.silence()
+        with pytest.raises(errors.UnreachableError, match="timed out"):
+            await client.get_json(CONFIG_MAPS, "a", namespace)
+        relay.resume()
+
+        assert (await client.get_json(CONFIG_MAPS, "a", namespace))["data"] == {"n": "0"}
+
+
+PASSING = [
+    pytest.param(answers(500, "InternalError"), id="an internal error"),
+    pytest.param(answers(429, "TooManyRequests"), id="a server that is busy"),
+    pytest.param(shows_page(502), id="a page of a proxy whose server is away"),
+    pytest.param(shows_page(503), id="a page of a proxy that is overloaded"),
+    pytest.param(drops, id="a dropped connection"),
+    pytest.param(acts_then(drops), id="an answer that was lost"),
+    pytest.param(acts_then(shows_page(504)), id="an answer that came too late for the proxy"),
+]
+
+
+@pytest.mark.parametrize("fault", PASSING)
+async def test_passing_trouble_is_invisible_to_callers(
+    proxied: Client, gateway: Gateway, namespace: str, fault: Fault
 ) -> None:
-    """On a real server: at shutdown at once, after a dead network when the lease has run out, and never two."""
-    at_work: list[str] = []
-    most = 0
+    """Reads, patches and deletions are tried again until they are done, and are done once."""
+    await proxied.create(CONFIG_MAPS, config_map("a", namespace))
+    for verb in ("GET", "PATCH", "DELETE"):
+        gateway.plan(verb, fault, fault)
 
-    def candidate(api: Client, name: str) -> Coroutine[Any, Any, None]:
-        async def lead() -> None:
-            nonlocal most
-            at_work.append(name)
-            most = max(most, len(at_work))
-            try:
-                await asyncio.Event().wait()
-            finally:
-                at_work.remove(name)
+    patched = await proxied.patch(CONFIG_MAPS, "a", {"data": {"n": "1"}}, namespace)
+    read = await proxied.get_json(CONFIG_MAPS, "a", namespace)
+    await proxied.delete(CONFIG_MAPS, "a", namespace)
 
-        times = ElectionSettings(namespace=namespace, name="l", identity=name, lease_duration=3, renew_deadline=2,
-                                 retry_period=0.3)  # fmt: skip
-        return LeaderElection(api, times, clock=SystemClock(), abort=lambda: pytest.fail("aborted")).run(lead)
+    assert patched == read
+    assert patched["data"] == {"n": "1"}
+    assert [len(gateway.arrivals(verb)) for verb in ("GET", "PATCH", "DELETE")] == [3, 3, 3]
+    with pytest.raises(errors.NotFoundError):
+        await proxied.get_json(CONFIG_MAPS, "a", namespace)
 
-    async with await connect(plane.kubeconfig) as direct, running(candidate(direct, "first")) as first:
-        await eventually(lambda: at_work == ["first"])
-        async with running(candidate(client, "second")):
+
+@pytest.mark.parametrize(
+    ("fault", "raised"),
+    [
+        pytest.param(acts_then(drops), errors.UnreachableError, id="an answer that was lost"),
+        pytest.param(acts_then(shows_page(502)), errors.ServerError, id="a page of a proxy in its place"),
+    ],
+)
+async def test_a_create_that_may_have_happened_is_not_repeated(
+    proxied: Client, gateway: Gateway, namespace: str, fault: Fault, raised: type[Exception]
+) -> None:
+    """The caller is told that it is in doubt, and finds the object when it looks."""
+    gateway.plan("POST", fault)
+
+    with pytest.raises(raised):
+        await proxied.create(CONFIG_MAPS, config_map("a", namespace))
+
+    assert len(gateway.arrivals("POST")) == 1
+    with pytest.raises(errors.AlreadyExistsError):
+        await proxied.create(CONFIG_MAPS, config_map("a", namespace))
+
+
+async def test_retry_after_is_sat_out(proxied: Client, gateway: Gateway, namespace: str) -> None:
+    """A busy server is left in peace for as long as it asks, by creates too: it has not acted."""
+    gateway.plan("POST", answers(429, "TooManyRequests", Retry_After="1"))
+
+    await proxied.create(CONFIG_MAPS, config_map("a", namespace))
+
+    first, second = gateway.arrivals("POST")
+    assert second - first >= 1
+
+
+async def test_a_long_retry_after_is_for_the_caller(proxied: Client, gateway: Gateway, namespace: str) -> None:
+    """Longer than the client sits out by itself: raised at once, with the time that was asked for."""
+    gateway.plan("GET", answers(429, "TooManyRequests", Retry_After="60"))
+
+    with pytest.raises(errors.TooManyRequestsError) as caught:
+        await proxied.get_json(CONFIG_MAPS, "a", namespace)
+
+    assert caught.value.retry_after == 60
+
+
+async def test_a_rotated_token_is_read_again(either_plane: Plane, gateway: Gateway, tmp_path: Path) -> None:
+    """When the token expires, calls and watches read the new one from its file, and nobody notices."""
+    namespace = await either_plane.cluster.create_namespace()
+    token = tmp_path / "token"
+    token.write_text("old")
+    gateway.token = "old"
+    path = kubeconfig_with_token(tmp_path, gateway.url, token)
+
+    async with await connect(path, settings=SHORT) as client:
+        await client.create(CONFIG_MAPS, config_map("a", namespace, 1))
+        reflector = reflect(client, namespace)
+        async with running(reflector.run()):
+            await eventually(lambda: held(reflector) == {"a": 1})
+            gateway.token = "new"
+            token.write_text("new")
+            gateway.plan("WATCH", drops)
+            await client.patch(CONFIG_MAPS, "a", {"data": {"n": "2"}}, namespace)
+            await eventually(lambda: held(reflector) == {"a": 2})
+        token.write_text("newest")
+        gateway.token = "newest"
+        late = reflect(client, namespace)
+        async with running(late.run()):
+            await eventually(lambda: held(late) == {"a": 2})
+
+    assert late.counters.failures == 0
+
+
+def kubeconfig_with_token(folder: Path, server: str, token: Path) -> Path:
+    """A kubeconfig whose user is who the token in a file says."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [{"name": "it", "cluster": {"server": server}}],
+        "users": [{"name": "it", "user": {"tokenFile": str(token)}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+    }
+    path = folder / "with-token"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+# --- watches through a network that speaks HTTP, badly
+
+BROKEN_WATCHES = [
+    pytest.param(answers(500, "InternalError"), id="an internal error"),
+    pytest.param(answers(429, "TooManyRequests"), id="a server that is busy"),
+    pytest.param(shows_page(502), id="a page of a proxy whose server is away"),
+    pytest.param(shows_page(200), id="a page of a proxy that calls it a success"),
+    pytest.param(drops, id="a dropped connection"),
+    pytest.param(hangs, id="no answer"),
+    pytest.param(streams(), id="an end at once"),
+    pytest.param(streams(then=hangs), id="silence"),
+    pytest.param(streams(b'{"type":"MODIFIED","object":{"meta', then=drops), id="half an event"),
+    pytest.param(streams(b"<html>\n"), id="a line that is no event"),
+    pytest.param(streams(error_event(500, "InternalError")), id="an event that tells of an internal error"),
+    pytest.param(streams(error_event(410, "Expired")), id="an event that tells of an old version"),
+    pytest.param(answers(410, "Expired"), id="an answer that tells of an old version"),
+]
+
+
+@pytest.mark.parametrize("fault", BROKEN_WATCHES)
+@pytest.mark.parametrize("streaming", [pytest.param(True, id="streamed"), pytest.param(False, id="paged")])
+async def test_a_watch_heals(
+    proxied: Client, either_plane: Plane, gateway: Gateway, namespace: str, fault: Fault, streaming: bool
+) -> None:
+    """Whether trouble meets the first watch or a later one, the store becomes true, deletions included."""
+    await proxied.create(CONFIG_MAPS, config_map("a", namespace, 1))
+    await proxied.create(CONFIG_MAPS, config_map("b", namespace, 1))
+    reflector = reflect(proxied, namespace, streaming=streaming)
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    gateway.plan("WATCH", fault)
+
+    async with running(reflector.run()):
+        await eventually(lambda: held(reflector) == {"a": 1, "b": 1} and len(gateway.arrivals("WATCH")) >= 2)
+        gateway.plan("WATCH", fault)
+        gateway.end_watches()
+        await either_plane.cluster.request("DELETE", f"{path}/a")
+        await either_plane.cluster.request("POST", path, config_map("c", namespace, 3))
+        await eventually(lambda: held(reflector) == {"b": 1, "c": 3} and not gateway.plans["WATCH"])
+
+
+LISTS = [
+    pytest.param(answers(500, "InternalError"), id="an internal error"),
+    pytest.param(shows_page(503), id="a page of a proxy that is overloaded"),
+    pytest.param(shows_page(200), id="a page of a proxy that calls it a success"),
+    pytest.param(drops, id="a dropped connection"),
+    pytest.param(answers(410, "Expired"), id="a continue token that has expired"),
+]
+
+
+@pytest.mark.parametrize("fault", LISTS)
+async def test_a_list_heals(proxied: Client, gateway: Gateway, namespace: str, fault: Fault) -> None:
+    """Trouble on the second of three pages loses no object and names none twice."""
+    await asyncio.gather(*(proxied.create(CONFIG_MAPS, config_map(f"c{i}", namespace, i)) for i in range(7)))
+    reflector = reflect(proxied, namespace, streaming=False, page_size=3)
+    added: list[int | None] = []
+    reflector.subscribe(lambda old, new: added.append(new) if old is None else None)
+    gateway.plan("GET", lambda each, request: each.forward(request), fault)
+
+    async with running(reflector.run()):
+        await eventually(reflector.synced.is_set)
+
+    assert held(reflector) == {f"c{i}": i for i in range(7)}
+    assert sorted(n for n in added if n is not None) == list(range(7))
+    assert len(gateway.arrivals("GET")) > 3
+
+
+async def test_a_busy_server_is_not_watched_before_its_time(proxied: Client, gateway: Gateway, namespace: str) -> None:
+    """A watch that is refused with Retry-After waits for so long."""
+    reflector = reflect(proxied, namespace)
+    gateway.plan("WATCH", answers(429, "TooManyRequests", Retry_After="1"))
+
+    async with running(reflector.run()):
+        await eventually(reflector.synced.is_set)
+
+    first, second = gateway.arrivals("WATCH")[:2]
+    assert second - first >= 1
+
+
+async def test_deletions_behind_an_expired_version_are_delivered(
+    proxied: Client, either_plane: Plane, gateway: Gateway, namespace: str
+) -> None:
+    """After a 410 the new list tells what has gone unseen, and handlers hear of it once."""
+    for name in "ab":
+        await proxied.create(CONFIG_MAPS, config_map(name, namespace, 1))
+    reflector = reflect(proxied, namespace)
+    gone: list[int | None] = []
+    reflector.subscribe(lambda old, new: gone.append(old) if new is None else None)
+
+    async with running(reflector.run()):
+        await eventually(lambda: held(reflector) == {"a": 1, "b": 1})
+        gateway.hold()
+        await either_plane.cluster.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/a")
+        await gateway.deliver([error_event(410, "Expired")])
+        await eventually(lambda: held(reflector) == {"b": 1})
+
+    assert gone == [1]
+    assert reflector.counters.syncs == 2
+
+
+def backwards(lines: list[bytes]) -> list[bytes]:
+    return lines[::-1]
+
+
+def twice(lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines for _ in range(2)]
+
+
+def again(lines: list[bytes]) -> list[bytes]:
+    return lines + lines
+
+
+@pytest.mark.parametrize(
+    "disorder",
+    [
+        pytest.param(backwards, id="backwards"),
+        pytest.param(twice, id="each twice"),
+        pytest.param(again, id="all again"),
+        pytest.param(lambda lines: again(backwards(lines)), id="backwards and again"),
+    ],
+)
+async def test_events_in_disorder_leave_the_store_true(
+    proxied: Client,
+    either_plane: Plane,
+    gateway: Gateway,
+    namespace: str,
+    disorder: Callable[[list[bytes]], list[bytes]],
+) -> None:
+    """Changed, deleted, deleted and made again, made and deleted: only what is newest counts."""
+    for name in ("changed", "deleted", "renewed"):
+        await proxied.create(CONFIG_MAPS, config_map(name, namespace, 1))
+    reflector = reflect(proxied, namespace)
+
+    async with running(reflector.run()):
+        await eventually(lambda: len(held(reflector)) == 3)
+        lines = gateway.hold()
+        for n in (2, 3):
+            await proxied.patch(CONFIG_MAPS, "changed", {"data": {"n": str(n)}}, namespace)
+        await proxied.patch(CONFIG_MAPS, "deleted", {"data": {"n": "2"}}, namespace)
+        await proxied.delete(CONFIG_MAPS, "deleted", namespace)
+        await proxied.delete(CONFIG_MAPS, "renewed", namespace)
+        await proxied.create(CONFIG_MAPS, config_map("renewed", namespace, 5))
+        await proxied.create(CONFIG_MAPS, config_map("brief", namespace, 1))
+        await proxied.delete(CONFIG_MAPS, "brief", namespace)
+        await eventually(lambda: len(lines) == 8)
+        sent = disorder(lines)
+        before = reflector.counters.events
+        await gateway.deliver(sent)
+        await eventually(lambda: reflector.counters.events == before + len(sent))
+        first = held(reflector)
+        gateway.end_watches()
+        await proxied.patch(CONFIG_MAPS, "changed", {"data": {"n": "4"}}, namespace)
+        await eventually(lambda: held(reflector).get("changed") == 4)
+
+    assert first == {"changed": 3, "renewed": 5}
+    assert held(reflector) == {"changed": 4, "renewed": 5}
+    assert reflector.counters.dropped >= 3
+    assert reflector.counters.syncs == 1
+
+
+# --- election
+
+
+class Stage:
+    """Who leads, and the most that ever led at once."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self.at_work: list[str] = []
+        self.terms = self.most = 0
+
+    async def candidate(
+        self, api: Client, name: str, *, lease: float = 3, deadline: float = 2, period: float = 0.3
+    ) -> None:
+        """Compete under this name until cancelled."""
+        times = ElectionSettings(namespace=self._namespace, name="l", identity=name, lease_duration=lease,
+                                 renew_deadline=deadline, retry_period=period)  # fmt: skip
+        election = LeaderElection(api, times, clock=SystemClock(), abort=lambda: pytest.fail("aborted"))
+        await election.run(lambda: self._lead(name))
+
+    async def _lead(self, name: str) -> None:
+        self.at_work.append(name)
+        self.terms += 1
+        self.most = max(self.most, len(self.at_work))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.at_work.remove(name)
+
+
+async def test_leadership_is_handed_over_and_taken_over(
+    client: Client, either_plane: Plane, relay: Relay, namespace: str
+) -> None:
+    """At shutdown at once, after a dead network when the lease has run out, and never two."""
+    stage = Stage(namespace)
+
+    async with (
+        await connect(either_plane.kubeconfig) as direct,
+        running(stage.candidate(direct, "first")) as first,
+    ):
+        await eventually(lambda: stage.at_work == ["first"])
+        async with running(stage.candidate(client, "second")):
             first[0].cancel()
-            await eventually(lambda: at_work == ["second"], within=2)
-            async with running(candidate(direct, "third")):
+            await eventually(lambda: stage.at_work == ["second"], within=2)
+            async with running(stage.candidate(direct, "third")):
                 relay.silence()
-                await eventually(lambda: at_work == ["third"])
+                await eventually(lambda: stage.at_work == ["third"])
                 relay.resume()
                 lease = await direct.get_json(LEASES, "l", namespace)
 
-    assert most == 1
+    assert stage.most == 1
     assert lease["spec"]["leaseTransitions"] == 2
+
+
+@pytest.mark.parametrize("fault", [*PASSING, pytest.param(hangs, id="no answer")])
+async def test_a_leader_outlives_trouble_with_its_renewals(
+    proxied: Client, either_plane: Plane, gateway: Gateway, namespace: str, fault: Fault
+) -> None:
+    """Two renewals in trouble within the deadline cost nothing: the term goes on, and nobody else gets in."""
+    stage = Stage(namespace)
+    times = {"lease": 9, "deadline": 6, "period": 0.2}
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/l"
+
+    async with await connect(either_plane.kubeconfig) as direct, running(stage.candidate(proxied, "us", **times)):
+        await eventually(lambda: stage.at_work == ["us"])
+        async with running(stage.candidate(direct, "other", **times)):
+            gateway.plan("PUT", fault, fault)
+            await eventually(lambda: not gateway.plans["PUT"])
+            before = (await either_plane.cluster.get(path))["spec"]["renewTime"]
+            lease = await either_plane.cluster.until(
+                path, lambda found: found["spec"]["renewTime"] > before, what="the lease is renewed"
+            )
+
+    assert (stage.terms, stage.most) == (1, 1)
+    assert lease["spec"]["holderIdentity"] == "us"
+    assert lease["spec"]["leaseTransitions"] == 0
+
+
+async def test_a_claim_whose_answer_was_lost_is_noticed(proxied: Client, gateway: Gateway, namespace: str) -> None:
+    """The lease is ours although nobody told us: we lead at the next look, without waiting for ourselves to expire."""
+    stage = Stage(namespace)
+    gateway.plan("POST", acts_then(drops))
+
+    async with running(stage.candidate(proxied, "us", lease=60, deadline=40)):
+        await eventually(lambda: stage.at_work == ["us"], within=10)

@@ -141,6 +141,7 @@ class Operator:
             wake=self._wake,
             clock=clock,
             flush_window=timings.queue_flush_window,
+            node_window=timings.node_event_window,
             foreign_drain=timings.foreign_pod_drain,
         )
         self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)

@@ -45,8 +45,6 @@ class Timings:
     """Nodes freed by pods outside topology scheduling wake queues this often.  Source: KEP-2724, non-TAS usage."""
     node_event_window: float = 1.0
     """Node changes are collected this long before queues are woken.  Source: KEP-2724, flavor controller."""
-    topology_release_delay: float = 1.0
-    """A Topology that is being deleted is looked at again this long after a flavor let go of it.  Source: Kueue."""
 
     # --- work queues
     reconcile_retry_base: float = 0.005
@@ -117,7 +115,6 @@ _MAY_BE_ZERO = frozenset(
         "ungater_window",
         "foreign_pod_drain",
         "node_event_window",
-        "topology_release_delay",
         "metrics_cache",
     }
 )

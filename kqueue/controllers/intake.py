@@ -61,17 +61,20 @@ class Intake:
         wake: Callable[[], None],
         clock: Clock,
         flush_window: float = 1.0,
+        node_window: float = 1.0,
         foreign_drain: float = 10.0,
     ) -> None:
         """`wake` tells the scheduling loop; the windows are seconds."""
         self._cache, self._queues, self._wake = cache, queues, wake
         self._namespace_labels = namespace_labels
         self._flushes = Window(clock, flush_window, self._flush)
+        self._changed_nodes = Window(clock, node_window, self._flush)
         self._freed_nodes = Window(clock, foreign_drain, self._drain)
 
     async def close(self) -> None:
         """Stop the windows."""
         await self._flushes.close()
+        await self._changed_nodes.close()
         await self._freed_nodes.close()
 
     # --- workloads ---------------------------------------------------------------------------------------------
@@ -179,7 +182,7 @@ class Intake:
         before = self._cache.ledger.flavors_of(seen.name)
         if self._cache.on_node(seen.name, new):
             flavors = {*before, *self._cache.ledger.flavors_of(seen.name)}
-            self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+            self._changed_nodes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """A foreign pod came, changed or left.  What it freed is looked at later, because such pods come and go."""

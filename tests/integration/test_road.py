@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kqueue.cli.process import Flags, running
-from kqueue.config import Timings, load
+from kqueue.config import Timings, load, parse
 from kqueue.runtime.client import RequestRecord
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
@@ -253,10 +253,7 @@ async def test_leaders_hand_over(either_plane: Plane) -> None:
     """With leader election two processes run, one decides, and when it stops the other goes on."""
     plane = either_plane
     road = await make_road(plane.cluster)
-    await plane.cluster.request(
-        "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
-    )
-    found = load(None)
+    found = parse("", source="defaults", own_namespace=await plane.cluster.create_namespace("kqueue"))
     async with running(found, flags(plane), timings=Timings()) as second:
         async with running(found, flags(plane)) as first:
             await asyncio.gather(first.operator.synced.wait(), second.operator.synced.wait())

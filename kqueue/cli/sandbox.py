@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
         """
         from kqueue.errors import ConfigError
         from kqueue.observe import configure_logs
-        from kqueue.runtime.loop import run
+        from kqueue.runtime.loop import run, tune_collector
         from kqueue.sandbox.cluster import PARTS, SandboxOptions
         from kqueue.sandbox.kubelet import KubeletOptions
         from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
@@ -79,6 +79,7 @@ def register(app: typer.Typer) -> None:
             kubelet=KubeletOptions(run_seconds=run_seconds or None, speed=speed),
         )
         configure_logs("console", log_level)
+        tune_collector()
         run(_serve(options, kubeconfig, output))
 
 

@@ -19,6 +19,7 @@ _PATHS = (
     "controller.cache_sync_timeout",
     "fair_sharing",
     "integrations.external_frameworks",
+    "manage_jobs_without_queue_name",
     "metrics.custom_labels",
     "metrics.local_queue_metrics.local_queue_selector",
     "multi_kueue",

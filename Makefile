@@ -20,7 +20,7 @@ demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
 
 test: venv ## all tests: unit, integration (sandbox, and the real control plane where it can be had)
 	@$(BIN)/python tools/controlplane.py --if-possible
-	@$(PYTEST) -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(PYTEST) -n $(JOBS) $(ARGS)
 
 test-fast: venv ## the inner loop: no control plane, nothing slow
 	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit $(wildcard tests/sim) $(ARGS)

@@ -55,7 +55,7 @@ def amounts(resources: ResourceList, path: str) -> dict[str, int]:
         except ValueError as e:
             raise InvalidObjectError("a quantity", [FieldError(f"{path}[{resource}]", str(e), text)]) from e
         if value < 0:
-            problem = "a request must not be negative; write 0 or more"
+            problem = "must not be negative; write 0 or more"
             raise InvalidObjectError("a quantity", [FieldError(f"{path}[{resource}]", problem, text)])
         out[sys.intern(resource)] = value
     return out
@@ -336,12 +336,13 @@ def local_queue_key(obj: wire.Workload) -> str:
 
 
 def is_queueable(obj: wire.Workload) -> bool:
-    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold."""
+    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete."""
     reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     return not (
         is_over(obj)
         or obj.metadata.deletion_timestamp is not None
         or obj.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
+        or condition_true(obj, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
         or (reserved is not None and (reserved.status == "True" or reserved.reason == names.REASON_ON_HOLD))
     )
 
@@ -360,7 +361,8 @@ def pending(obj: wire.Workload) -> Pending:
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
     state = obj.status.requeue_state
-    shape = _digest([obj.spec.priority or 0, obj.spec.pod_sets])
+    ended = sorted((pods.name, pods.count) for pods in obj.status.reclaimable_pods)  # they are not asked for again
+    shape = _digest([obj.spec.priority or 0, obj.spec.pod_sets, ended])
     version = _digest(
         [
             obj.metadata.generation,
@@ -406,7 +408,7 @@ def _pod_set(p: wire.PodSet, obj: wire.Workload, index: int, *, implied: bool) -
     requests = template_requests(p.template.spec, f"spec.podSets[{index}].template.spec")
     reclaimed = next((r.count for r in obj.status.reclaimable_pods if r.name == p.name), 0)
     topology = topology_request(p.topology_request)
-    asks = _asks(topology)
+    asks = _asks(p.topology_request)
     return PodSet(
         request=PodSetRequest(
             name=p.name,
@@ -433,8 +435,16 @@ def topology_request(request: wire.TopologyRequest | None) -> TopologyRequest:
     )
 
 
-def _asks(request: TopologyRequest) -> bool:
-    return bool(request.required or request.preferred or request.slices) or request.unconstrained is not None
+def _asks(request: wire.TopologyRequest | None) -> bool:
+    """Whether a place is asked for in so many words; half a request counts, so that it is refused and not ignored."""
+    return request is not None and bool(
+        request.required
+        or request.preferred
+        or request.unconstrained is not None
+        or request.pod_set_slice_required_topology
+        or request.pod_set_slice_size is not None
+        or request.podset_slice_required_topology_constraints
+    )
 
 
 def requests_per_pod(obj: wire.Workload) -> dict[str, dict[str, int]]:

@@ -7,8 +7,8 @@ API server.  A write that fails gives the charge back and the workload its place
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,9 @@ _REQUEUE = {
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.BROKEN: RequeueReason.GENERIC,
 }
+
+_Tries = frozenset[tuple[object, ...]]
+"""The heads of one cycle, each with where its scan of flavors began."""
 
 
 class Observer(Protocol):
@@ -89,7 +92,10 @@ class SchedulingLoop:
         self._places = asyncio.Semaphore(self._settings.in_flight)
         self._writes: set[asyncio.Task[None]] = set()
         self._last_tried: LRUCache[str, tuple[int, LastTried]] = LRUCache(maxsize=100_000)
-        self._stuck: tuple[frozenset[str], int, int] | None = None
+        self._came_back: set[str] = set()
+        """Workloads of this cycle that are heads of their queues again."""
+        self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
+        """What was tried in vain on one state."""
         self.cycles = 0
         """Cycles run so far."""
 
@@ -109,6 +115,7 @@ class SchedulingLoop:
                 except Exception:  # noqa: BLE001 - a bug in one cycle must not end scheduling
                     _log.exception("scheduling cycle failed, the next one goes on")
                     success = False
+                    self.wake()
                 pause = self._settings.retry_base if success else min(self._settings.retry_max, pause * 2)
                 await self._clock.sleep(0 if success else pause)
         finally:
@@ -122,47 +129,83 @@ class SchedulingLoop:
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
         popped = self._queues.pop_heads(self._may_admit)
-        heads = [head for queue, item in popped if (head := self._head(queue, item)) is not None]
-        if not heads:
-            if popped:
-                self.wake()
+        if not popped:
             return False
-        self.cycles += 1
-        started = self._clock.monotonic()
-        success = await self._plan(heads)
-        self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
-        self._wake_unless_stuck(heads, success=success)
+        open_keys = {item.key for _, item in popped}
+        tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
+        self._came_back.clear()
+        try:
+            heads = []
+            for queue, item in popped:
+                with self._alone(item.key):
+                    head = self._head(queue, item)
+                    if head is None:
+                        open_keys.discard(item.key)
+                    else:
+                        heads.append(head)
+            success = await self._timed(heads, open_keys) if heads else False
+        finally:
+            for key in open_keys:  # cut off half-way: nobody is lost
+                self._requeue(key, RequeueReason.FAILED_AFTER_NOMINATION)
+        self._wake_unless_stuck(tries, success=success)
         return success
 
-    def _wake_unless_stuck(self, heads: list[Head], *, success: bool) -> None:
-        """Go on with the queues' next heads, unless the very same ones were just refused on the very same state.
+    async def _timed(self, heads: list[Head], open_keys: set[str]) -> bool:
+        self.cycles += 1
+        started = self._clock.monotonic()
+        success = await self._plan(heads, open_keys)
+        self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
+        return success
 
-        Only heads of StrictFIFO queues come back at once; without this they would be tried for ever.
+    def _remembered(self, key: str) -> list[tuple[tuple[str, str], int]]:
+        """Where the workload's scan of flavors will go on."""
+        return list(self._last_tried.get(key, (0, {}))[1].items())
+
+    def _wake_unless_stuck(self, tries: _Tries, *, success: bool) -> None:
+        """Go on with the queues' next heads, unless there are none but those just refused.
+
+        A cycle that parks a workload makes way for the next one, so going on comes to an end by itself.  Heads of
+        StrictFIFO queues come back at once: they are tried again while their scan of flavors moves on, not for ever.
         """
-        state = (self._cache.generation, self._cache.ledger.generation)
-        tried = (frozenset(head.key for head in heads), *state)
-        if success or tried != self._stuck:
+        if success or len(self._came_back) < len(tries):
             self.wake()
-        self._stuck = None if success else tried
+            return
+        state = (self._cache.generation, self._cache.ledger.generation)
+        if self._refused[0] != state:
+            self._refused = (state, set())
+        refused = self._refused[1]
+        if tries not in refused:
+            self.wake()
+        refused.add(tries)
 
     def _may_admit(self, queue: str) -> bool:
         return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
 
-    async def _plan(self, heads: list[Head]) -> bool:
-        open_heads = {head.key for head in heads}
+    async def _plan(self, heads: list[Head], open_keys: set[str]) -> bool:
+        """Decide and apply; who was dealt with leaves `open_keys`."""
         snapshot = self._cache.snapshot({head.queue for head in heads})
         since, success = self._clock.monotonic(), False
-        try:
-            for decision in plan(snapshot, heads):
-                open_heads.discard(decision.head.key)
+        for decision in plan(snapshot, heads):
+            with self._alone(decision.head.key):
                 success |= self._apply(decision)
-                if self._clock.monotonic() - since > self._settings.yield_after:
-                    await self._clock.sleep(0)
-                    since = self._clock.monotonic()
-        finally:
-            for key in open_heads:  # cut off half-way: nobody is lost
-                self._queues.requeue(key, RequeueReason.FAILED_AFTER_NOMINATION)
+                open_keys.discard(decision.head.key)
+            if self._clock.monotonic() - since > self._settings.yield_after:
+                await self._clock.sleep(0)
+                since = self._clock.monotonic()
         return success
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[None]:
+        """A bug on one workload is its own: it is parked, and the others of the cycle go on."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            _log.exception("scheduling failed on a bug", workload=key)
+            self._requeue(key, RequeueReason.GENERIC)
+
+    def _requeue(self, key: str, reason: RequeueReason, *, condition_reason: str = "", has_more: bool = False) -> None:
+        if self._queues.requeue(key, reason, condition_reason=condition_reason, has_more=has_more):
+            self._came_back.add(key)
 
     # --- heads -------------------------------------------------------------------------------------------------
 
@@ -226,7 +269,7 @@ class SchedulingLoop:
         requests: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         key = from_api.workload_key(obj)
-        self._queues.requeue(key, requeue, condition_reason=reason, has_more=has_more)
+        self._requeue(key, requeue, condition_reason=reason, has_more=has_more)
         self._spawn(self._write_wait(key, reason, message, requests))
 
     async def _write_wait(
@@ -254,7 +297,7 @@ class SchedulingLoop:
             self._queues.delete(head.key)
             return False
         if not self._cache.fits(admission):
-            self._queues.requeue(head.key, RequeueReason.FAILED_AFTER_NOMINATION)
+            self._requeue(head.key, RequeueReason.FAILED_AFTER_NOMINATION)
             return False
         holding = Holding(
             key=head.key,
@@ -280,6 +323,8 @@ class SchedulingLoop:
         def change(obj: wire.Workload) -> status.Patch | None:
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
                 return None  # another workload, or another request than the one decided on
+            if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) and self._writer.newest(key) is not None:
+                self._cache.on_workload(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
             stamp = status.Stamp(self._clock.now())
             return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
 

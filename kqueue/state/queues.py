@@ -116,7 +116,7 @@ class _Queue:
 
 
 class Queues:
-    """All waiting workloads.  Every mutating call reports by `on_wake` when a cycle may have something to do."""
+    """All waiting workloads.  What brings or frees one reports by `on_wake` that a cycle may have something to do."""
 
     def __init__(self, now: Callable[[], datetime], on_wake: Callable[[], None] = lambda: None) -> None:
         self._now = now
@@ -168,6 +168,8 @@ class Queues:
         queue = self._queues.get(self._home.pop(key, ""))
         if queue is not None:
             queue.drop(key)
+            if queue.in_flight is not None and queue.in_flight.key == key:
+                queue.in_flight = None
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
@@ -213,11 +215,7 @@ class Queues:
     def delete(self, key: str) -> None:
         """Forget a workload: admitted, finished, deactivated or deleted."""
         self._known.pop(key, None)
-        queue = self._queues.get(self._home.pop(key, ""))
-        if queue is not None:
-            queue.drop(key)
-            if queue.in_flight is not None and queue.in_flight.key == key:
-                queue.in_flight = None
+        self._withdraw(key)
 
     def pop_heads(self, is_active: Callable[[str], bool]) -> list[tuple[str, Pending]]:
         """Take the best workload of every active ClusterQueue that has none in flight: (ClusterQueue, workload)."""
@@ -239,27 +237,30 @@ class Queues:
         """The in-flight workload was admitted: free the slot, forget the workload."""
         self.delete(key)
 
-    def requeue(self, key: str, reason: RequeueReason, *, condition_reason: str = "", has_more: bool = False) -> None:
-        """Bring an in-flight workload back, in its newest version.
+    def requeue(self, key: str, reason: RequeueReason, *, condition_reason: str = "", has_more: bool = False) -> bool:
+        """Bring an in-flight workload back, in its newest version.  True when it is in the heap again.
+
+        Nobody is woken: who runs the cycles knows whether the next one can find anything else.
 
         It goes into the heap when the reason is immediate for the strategy, a flush came since it was popped, or it
         `has_more` flavors to try; otherwise it is parked, and with it, after a failed fit, all of its shape.
-        A workload that was deleted meanwhile is not brought back.
+        A workload that was deleted, moved or withdrawn meanwhile is not brought back.
         """
         home = self._home.get(key)
         queue = self._queues.get(home or "")
         item = self._known.get(key)
-        if queue is not None and queue.in_flight is not None and queue.in_flight.key == key:
-            queue.in_flight = None
-        if queue is None or item is None:
-            return
+        if queue is None or queue.in_flight is None or queue.in_flight.key != key:
+            return False  # it was moved or withdrawn meanwhile, and stands where it belongs
+        queue.in_flight = None
+        if item is None:
+            return False
         if item.may_run(self._now()) and self._is_immediate(queue, reason, has_more=has_more):
             queue.activate(item)
-            self._on_wake()
-            return
+            return True
         queue.park(item)
         if reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
             self._park_shape(queue, item.shape, condition_reason)
+        return False
 
     @staticmethod
     def _is_immediate(queue: _Queue, reason: RequeueReason, *, has_more: bool) -> bool:

@@ -1,0 +1,618 @@
+"""The scheduling loop: what is decided is charged at once, and nobody is lost whatever becomes of the write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.core.cycle import Admit
+from kqueue.core.workload import Admission
+from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, UnreachableError
+from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
+from kqueue.state import from_api
+from tests.unit.controllers.builders import (
+    World,
+    condition,
+    make_cluster_queue,
+    make_flavor,
+    make_local_queue,
+    make_workload,
+    message_of,
+    read,
+    reserved,
+    status_of,
+)
+
+TEAMS = ("red", "green", "blue")
+
+
+class Observed:
+    """What the loop reported."""
+
+    def __init__(self) -> None:
+        self.cycles: list[bool] = []
+        self.reservations: list[str] = []
+        self.waiting: list[tuple[str, str]] = []
+
+    def cycle_ended(self, *, seconds: float, success: bool) -> None:
+        del seconds
+        self.cycles.append(success)
+
+    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
+        del admission, decision
+        self.reservations.append(workload.metadata.name)
+
+    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
+        del message
+        self.waiting.append((workload.metadata.name, reason))
+
+
+class Scheduled(World):
+    """A world with a scheduling loop."""
+
+    def __init__(self, *objects: Any, settings: LoopSettings | None = None) -> None:
+        super().__init__(*objects)
+        self.observed = Observed()
+        self.loop = SchedulingLoop(
+            cache=self.cache,
+            queues=self.queues,
+            writer=self.writer,
+            namespace_labels=self.namespaces.get,
+            observer=self.observed,
+            clock=self.clock,
+            settings=settings,
+        )
+        self.on_wake = self.loop.wake
+        self.running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.running = asyncio.create_task(self.loop.run())
+
+    async def cycle(self) -> bool:
+        """One cycle, and the end of its writes."""
+        success = await self.loop.cycle()
+        await self.loop.drain()
+        return success
+
+    async def until_quiet(self) -> int:
+        """Let a running loop work until nothing is due any more; the cycles that it took.  Fails if it does not end."""
+        before = self.loop.cycles
+        for _ in range(100):
+            await self.clock.advance(0.05)
+            if self.clock.next_wake() is None:
+                return self.loop.cycles - before
+        raise AssertionError("the loop goes on and on")
+
+    async def close(self) -> None:
+        self.client.open.set()
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.gather(self.running, return_exceptions=True)
+        await self.loop.drain()
+        await super().close()
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Scheduled]]:
+    worlds: list[Scheduled] = []
+
+    def build(*objects: Any, **more: Any) -> Scheduled:
+        worlds.append(Scheduled(*objects, **more))
+        return worlds[-1]
+
+    yield build
+    for world in worlds:
+        await world.close()
+
+
+def three_teams() -> list[Any]:
+    """A ClusterQueue and a LocalQueue of each team's name."""
+    return [
+        pair
+        for team in TEAMS
+        for pair in (
+            (CLUSTER_QUEUES, make_cluster_queue(team)),
+            (LOCAL_QUEUES, make_local_queue(team, cluster_queue=team)),
+        )
+    ]
+
+
+# --- admission -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_admitted_is_charged_before_the_write_ends(make: Callable[..., Scheduled]) -> None:
+    """Quota is taken while the write is under way; reservation and admission then stand there by one patch."""
+    world = make()
+    world.client.open.clear()
+    world.add(make_workload(cpus=6))
+
+    assert await world.loop.cycle()
+
+    assert (world.free(), status_of(world.workload(), "QuotaReserved")) == (4, ("", ""))
+    assert not world.queues.is_known("ns/a")
+    world.client.open.set()
+    await world.loop.drain()
+    assert status_of(world.workload(), "QuotaReserved") == ("True", "QuotaReserved")
+    assert status_of(world.workload(), "Admitted") == ("True", "Admitted")
+    [call] = world.client.calls
+    assert call.body["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] == {"cpu": "6"}
+    assert world.observed.reservations == ["a"]
+
+
+async def test_the_next_cycle_need_not_wait_for_the_write(make: Callable[..., Scheduled]) -> None:
+    """What an unfinished write will take is not offered to the next workload."""
+    world = make()
+    world.client.open.clear()
+    world.add(make_workload("a", cpus=6), make_workload("b", cpus=6, minute=1), make_workload("c", cpus=4, minute=2))
+
+    assert [await world.loop.cycle() for _ in range(3)] == [True, False, True]
+
+    assert world.free() == 0
+
+
+async def test_a_reservation_that_waits_for_checks_is_not_yet_an_admission(make: Callable[..., Scheduled]) -> None:
+    """With admission checks in the queue the reservation is written alone."""
+    strategy = {"admissionChecks": [{"name": "budget"}]}
+    world = make((CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy=strategy)))
+    check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "x"}}
+    world.intake.on_check(None, read(wire.AdmissionCheck, {**check, "status": {"conditions": [condition("Active")]}}))
+    world.add(make_workload())
+
+    assert await world.cycle()
+
+    assert status_of(world.workload(), "QuotaReserved")[0] == "True"
+    assert status_of(world.workload(), "Admitted") == ("", "")
+
+
+async def test_only_so_many_writes_are_under_way_at_once(make: Callable[..., Scheduled]) -> None:
+    """The others wait for their turn; all are made."""
+    world = make(*three_teams(), settings=LoopSettings(in_flight=2))
+    world.client.open.clear()
+    world.add(*(make_workload(team, queue=team) for team in TEAMS))
+    await world.loop.cycle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(world.client.calls) == 2
+
+    world.client.open.set()
+    await world.loop.drain()
+
+    assert sorted(world.observed.reservations) == sorted(TEAMS)
+
+
+# --- writes that fail ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        pytest.param(ServerError("down", status=500), 1, id="the server fails"),
+        pytest.param(UnreachableError("no answer"), 1, id="no answer comes"),
+        pytest.param(ConflictError("newer", status=409), 5, id="conflicts without end"),
+    ],
+)
+async def test_a_failed_write_gives_back_charge_and_place(
+    make: Callable[..., Scheduled], error: ApiError, times: int
+) -> None:
+    """Quota is free again, the workload is queued again, and the next cycle admits it."""
+    world = make()
+    world.client.fail(error, times=times)
+    world.add(make_workload(cpus=6))
+
+    assert await world.cycle()
+
+    assert (world.free(), world.queues.counts("team"), world.observed.reservations) == (10, (1, 0), [])
+    assert await world.cycle()
+    assert (world.free(), world.observed.reservations) == (4, ["a"])
+
+
+async def test_a_running_loop_tries_again_by_itself(make: Callable[..., Scheduled]) -> None:
+    """After a failed write nothing else has to happen."""
+    world = make()
+    world.client.fail(ServerError("down", status=500), times=2)
+    world.add(make_workload())
+    world.start()
+
+    await world.until_quiet()
+
+    assert status_of(world.workload(), "Admitted")[0] == "True"
+
+
+async def test_a_conflict_is_read_again(make: Callable[..., Scheduled]) -> None:
+    """Somebody wrote something that does not matter: the admission is written over the newest version."""
+    world = make()
+    world.add(make_workload())
+    world.client.change(WORKLOADS, "ns/a", {"metadata": {"labels": {"theirs": "yes"}}})
+
+    assert await world.cycle()
+
+    assert [call.verb for call in world.client.calls] == ["patch", "get", "patch"]
+    assert status_of(world.workload(), "Admitted")[0] == "True"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        pytest.param({"spec": {"priority": 5}}, id="it asks for something else now"),
+        pytest.param({"metadata": {"uid": "other"}}, id="it is another workload of that name"),
+        pytest.param(
+            {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}}, id="it is going"
+        ),
+        pytest.param({"status": {"conditions": [condition("Finished")]}}, id="it has finished"),
+    ],
+)
+async def test_a_decision_on_what_is_no_longer_true_is_not_written(
+    make: Callable[..., Scheduled], patch: dict[str, Any]
+) -> None:
+    """Found out by a conflict: the charge is given back, and the watch's next event decides about its place."""
+    world = make()
+    world.add(make_workload(cpus=6))
+    world.client.change(WORKLOADS, "ns/a", patch)
+
+    assert await world.cycle()
+
+    assert world.free() == 10
+    assert status_of(world.workload(), "QuotaReserved") == ("", "")
+
+
+async def test_what_another_request_asks_for_is_decided_anew(make: Callable[..., Scheduled]) -> None:
+    """A workload that was changed while it was being admitted is admitted as it is then."""
+    world = make()
+    world.add(make_workload(cpus=6))
+    world.client.put(WORKLOADS, make_workload(cpus=3))
+    await world.cycle()
+    world.sync()
+
+    assert await world.cycle()
+
+    assert world.free() == 7
+
+
+async def test_a_write_whose_answer_was_lost_keeps_its_charge(make: Callable[..., Scheduled]) -> None:
+    """The repetition of a write that had come through is a conflict: the workload is admitted, so it is charged."""
+    world = make()
+    world.client.fail(ConflictError("our own first attempt came through", status=409), done=True)
+    world.add(make_workload(cpus=6), make_workload("b", cpus=6, minute=1))
+
+    assert await world.cycle()
+    assert world.free() == 4
+    assert not await world.cycle()
+    world.sync()
+
+    assert (world.free(), world.queues.is_known("ns/a")) == (4, False)
+
+
+async def test_a_workload_that_is_gone_leaves_nothing(make: Callable[..., Scheduled]) -> None:
+    """Deleted while it was being admitted: no charge, no place, no further request."""
+    world = make()
+    world.add(make_workload(cpus=6))
+    world.client.fail(NotFoundError("gone", status=404))
+    assert await world.cycle()
+    world.client.drop(WORKLOADS, "ns/a")
+    world.sync()
+
+    assert (world.free(), world.queues.is_known("ns/a"), len(world.client.calls)) == (10, False, 1)
+
+
+# --- waits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_why_a_workload_waits_is_written_once(make: Callable[..., Scheduled]) -> None:
+    """A try with the same end changes nothing; another reason is written."""
+    world = make()
+    world.add(make_workload(cpus=20))
+    for _ in range(2):
+        assert not await world.cycle()
+        await world.settle()
+        world.queues.flush(["team"])
+
+    assert status_of(world.workload(), "QuotaReserved") == ("False", "ExceedsMaxQuota")
+    assert world.workload()["status"]["resourceRequests"] == [{"name": "main", "resources": {"cpu": "20"}}]  # type: ignore[index]
+    assert (len(world.client.calls), world.observed.waiting) == (1, [("a", "ExceedsMaxQuota")])
+
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue(cpus=20))
+    world.add(make_workload("b", priority=9, status=reserved(cpus=1)))
+    await world.settle()
+    assert not await world.cycle()
+    assert status_of(world.workload(), "QuotaReserved") == ("False", "WaitingForQuota")
+
+
+async def test_an_old_reason_does_not_go_over_an_admission(make: Callable[..., Scheduled]) -> None:
+    """A slow write of why it waited finds the workload admitted, and is not made."""
+    world = make()
+    world.client.open.clear()
+    world.add(make_workload(cpus=20))
+    assert not await world.loop.cycle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue(cpus=20))
+    await world.settle()
+    assert await world.loop.cycle()
+    world.client.open.set()
+    await world.loop.drain()
+
+    assert status_of(world.workload(), "QuotaReserved")[0] == "True"
+    assert world.free() == 0
+
+
+async def test_a_reason_that_cannot_be_written_costs_no_place(make: Callable[..., Scheduled]) -> None:
+    """The workload stays parked and is tried when something is freed."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(cpus=1)))
+    world.client.fail(ServerError("down", status=500))
+    world.add(make_workload(cpus=6))
+    assert not await world.cycle()
+    assert world.queues.counts("team") == (0, 1)
+
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue())
+    await world.settle()
+
+    assert await world.cycle()
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "says"),
+    [
+        pytest.param({}, None, "Namespace ns does not exist", id="no such namespace"),
+        pytest.param(None, {}, "admits no namespace", id="the queue has no selector"),
+        pytest.param({"matchLabels": {"team": "red"}}, {"team": "blue"}, "does not match", id="other labels"),
+    ],
+)
+async def test_a_namespace_that_may_not_use_the_queue_is_told(
+    make: Callable[..., Scheduled], selector: Any, labels: dict[str, str] | None, says: str
+) -> None:
+    """Misconfigured, with the remedy; it is tried again when the namespace fits."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(namespaceSelector=selector, queueingStrategy="StrictFIFO")))
+    world.namespaces.clear()
+    if labels is not None:
+        world.namespaces["ns"] = labels
+    world.add(make_workload())
+
+    assert not await world.cycle()
+
+    assert status_of(world.workload(), "QuotaReserved") == ("False", "Misconfigured")
+    assert says in message_of(world.workload(), "QuotaReserved")
+    assert world.queues.counts("team") == (0, 1)
+    world.namespaces["ns"] = {"team": "red"}
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue(namespaceSelector={"matchLabels": {"team": "red"}}))
+    await world.settle()
+    assert await world.cycle()
+
+
+async def test_a_stopped_queue_offers_nobody(make: Callable[..., Scheduled]) -> None:
+    """Its workloads stay where they are, and no write is made for them."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold")))
+    world.add(make_workload())
+
+    assert not await world.cycle()
+
+    assert (world.queues.counts("team"), world.client.calls) == ((1, 0), [])
+
+
+# --- trouble ---------------------------------------------------------------------------------------------------------
+
+
+async def test_one_broken_workload_does_not_stop_the_others(make: Callable[..., Scheduled]) -> None:
+    """What cannot be read is told so; the heads of other queues, and the next of its own, are admitted."""
+    world = make(*three_teams())
+    world.add(
+        make_workload("broken", queue="red", cpus="lots"),
+        make_workload("next", queue="red", minute=1),
+        make_workload("other", queue="blue"),
+    )
+    world.start()
+
+    await world.until_quiet()
+
+    assert sorted(world.observed.reservations) == ["next", "other"]
+    assert status_of(world.workload("broken"), "QuotaReserved") == ("False", "Misconfigured")
+    assert "'lots'" in message_of(world.workload("broken"), "QuotaReserved")
+
+
+@pytest.mark.parametrize("where", ["head", "workload_key"], ids=["reading the workload", "writing down why it waits"])
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+async def test_a_bug_on_one_workload_does_not_stop_the_others(
+    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch, strategy: str, where: str
+) -> None:
+    """It stays queued, the heads of other queues are admitted, and the loop comes to rest."""
+    world = make(*three_teams(), (CLUSTER_QUEUES, make_cluster_queue("red", queueingStrategy=strategy)))
+    world.add(make_workload("broken", queue="red", cpus=20), make_workload("other", queue="blue"))
+    whole = getattr(from_api, where)
+
+    def broken(obj: wire.Workload, **more: Any) -> Any:
+        if obj.metadata.name == "broken":
+            raise ZeroDivisionError
+        return whole(obj, **more)
+
+    await world.settle()
+    monkeypatch.setattr(from_api, where, broken)
+    world.start()
+
+    await world.until_quiet()
+
+    assert (world.observed.reservations, sum(world.queues.counts("red"))) == (["other"], 1)
+
+
+async def test_a_bug_in_one_cycle_does_not_end_scheduling(
+    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heads of a cycle that failed before it decided anything are tried by the next."""
+    world = make()
+    world.add(make_workload())
+    whole = world.cache.snapshot
+    answers = iter([ZeroDivisionError()])
+
+    def snapshot(queues: Any) -> Any:
+        error = next(answers, None)
+        if error is not None:
+            raise error
+        return whole(queues)
+
+    monkeypatch.setattr(world.cache, "snapshot", snapshot)
+    world.start()
+
+    await world.until_quiet()
+
+    assert status_of(world.workload(), "Admitted")[0] == "True"
+
+
+async def test_nobody_is_lost_when_a_plan_is_cut_off(make: Callable[..., Scheduled]) -> None:
+    """Whom the plan had not reached goes back to the queue; whom it had admitted is written."""
+    world = make(*three_teams(), settings=LoopSettings(yield_after=-1.0))
+    world.add(*(make_workload(team, queue=team) for team in TEAMS))
+    cycle = asyncio.create_task(world.loop.cycle())
+    await asyncio.sleep(0)
+    cycle.cancel()
+    await asyncio.gather(cycle, return_exceptions=True)
+    await world.loop.drain()
+    assert cycle.cancelled()
+    assert len(world.observed.reservations) == 1
+    assert sum(world.queues.counts(team)[0] for team in TEAMS) == 2
+
+    assert await world.cycle()
+
+    assert sorted(world.observed.reservations) == sorted(TEAMS)
+
+
+async def test_a_head_that_is_withdrawn_while_it_is_tried_does_not_block_its_queue(
+    make: Callable[..., Scheduled],
+) -> None:
+    """A LocalQueue is stopped between two decisions of a cycle: the next workload of the ClusterQueue has its turn."""
+    world = make(
+        *three_teams(),
+        (LOCAL_QUEUES, make_local_queue("other")),
+        settings=LoopSettings(yield_after=-1.0),
+    )
+    world.add(
+        make_workload("first", queue="red", priority=9),
+        make_workload("a", cpus=20),
+        make_workload("b", queue="other", minute=1),
+    )
+    cycle = asyncio.create_task(world.loop.cycle())
+    await asyncio.sleep(0)
+    world.client.put(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))
+    world.sync()
+    await cycle
+
+    assert await world.cycle()
+
+    assert sorted(world.observed.reservations) == ["b", "first"]
+
+
+async def test_the_end_of_the_loop_waits_for_its_writes(make: Callable[..., Scheduled]) -> None:
+    """Cancelled with a write under way it ends after the write."""
+    world = make()
+    world.client.open.clear()
+    world.add(make_workload())
+    world.start()
+    assert world.running is not None
+    await world.clock.advance(0)
+    world.running.cancel()
+    await world.clock.advance(0)
+    assert not world.running.done()
+
+    world.client.open.set()
+    await asyncio.gather(world.running, return_exceptions=True)
+
+    assert status_of(world.workload(), "Admitted")[0] == "True"
+
+
+# --- going on, and resting -------------------------------------------------------------------------------------------
+
+
+async def test_one_wake_tries_everybody_who_waits(make: Callable[..., Scheduled]) -> None:
+    """A best-effort head that does not fit is passed; the loop goes on until nobody is left, then rests."""
+    world = make()
+    world.add(*(make_workload(f"large-{n}", cpus=20 + n, minute=n) for n in range(5)), make_workload("small", minute=9))
+    await world.settle()
+    world.start()
+
+    assert await world.until_quiet() == 6
+
+    assert world.observed.reservations == ["small"]
+    assert len(world.observed.waiting) == 5
+
+
+@pytest.mark.parametrize("cpus", [pytest.param(20, id="too large"), pytest.param("lots", id="unreadable")])
+async def test_a_strict_head_that_cannot_start_does_not_make_the_loop_spin(
+    make: Callable[..., Scheduled], cpus: int | str
+) -> None:
+    """It is tried on a state once and once more, not for ever; what changes the state has it tried again."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(queueingStrategy="StrictFIFO")))
+    world.add(make_workload(cpus=cpus), make_workload("behind", minute=1))
+    world.start()
+    await world.until_quiet()
+    assert world.observed.reservations == []
+
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue(cpus=30, queueingStrategy="StrictFIFO"))
+    world.client.put(WORKLOADS, make_workload(cpus=20))
+    await world.settle()
+    await world.until_quiet()
+
+    assert sorted(world.observed.reservations) == ["a", "behind"]
+
+
+async def test_a_strict_head_does_not_keep_other_queues_from_being_worked_off(make: Callable[..., Scheduled]) -> None:
+    """While one queue is blocked by its head the others are tried down to their last workload."""
+    world = make(*three_teams(), (CLUSTER_QUEUES, make_cluster_queue("red", queueingStrategy="StrictFIFO")))
+    world.add(make_workload("stuck", queue="red", cpus=20))
+    world.start()
+    await world.until_quiet()
+
+    world.add(*(make_workload(f"large-{n}", queue="blue", cpus=20 + n, minute=n) for n in range(3)))
+    world.add(make_workload("small", queue="blue", minute=9))
+    await world.until_quiet()
+
+    assert world.observed.reservations == ["small"]
+
+
+async def test_who_was_refused_before_does_not_hide_who_came_since(make: Callable[..., Scheduled]) -> None:
+    """The head that the last cycle refused comes once more, with another behind it: both are tried."""
+    world = make()
+    world.add(make_workload("large", cpus=20))
+    world.start()
+    await world.until_quiet()
+
+    world.client.put(WORKLOADS, make_workload("large", cpus=21))
+    world.add(make_workload("small", minute=1))
+    await world.until_quiet()
+
+    assert world.observed.reservations == ["small"]
+
+
+async def test_a_scan_that_stopped_early_goes_on_at_the_next_flavor(make: Callable[..., Scheduled]) -> None:
+    """A workload that could preempt in the first flavors is tried in the others, one cycle after the other."""
+    queue = make_cluster_queue(
+        cpus={"default": 10, "second": 10, "third": 10}, flavorFungibility={"whenCanPreempt": "MayStopSearch"}
+    )
+    flavors = [(RESOURCE_FLAVORS, make_flavor(name)) for name in ("second", "third")]
+    world = make(*flavors, (CLUSTER_QUEUES, queue))
+    full = reserved(cpus=10)
+    full["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "second"}
+    world.add(make_workload("x", cpus=10, status=reserved(cpus=10)), make_workload("y", cpus=10, status=full))
+    world.add(make_workload("a", cpus=5))
+    world.start()
+
+    await world.until_quiet()
+
+    assert world.observed.reservations == ["a"]
+    assert world.free(flavor="third") == 5
+
+
+async def test_cycles_without_success_slow_down(make: Callable[..., Scheduled]) -> None:
+    """The pause doubles up to its bound, and a success ends it."""
+    world = make(settings=LoopSettings(retry_base=1, retry_max=4))
+    world.add(*(make_workload(f"w{n}", cpus=20 + n, minute=n) for n in range(4)))
+    await world.settle()
+    world.start()
+    pauses = []
+    for _ in range(4):
+        await world.clock.advance(0)
+        pauses.append(world.clock.next_wake())
+        await world.clock.advance(pauses[-1] or 0)
+
+    assert pauses == [2, 4, 4, 4]

@@ -245,6 +245,8 @@ async def test_a_webhook_that_fails(api: ClusterApi, webhook: Webhook, fault: st
         with pytest.raises(ServerError, match=r'failed calling webhook "hook\.example\.com"') as caught:
             await api.create(CONFIG_MAPS, config_map())
         assert caught.value.status == 500
+        assert " object at 0x" not in str(caught.value)
+        assert ("connect: connection refused" in str(caught.value)) is (fault == "gone")
     if webhook.pause is not None:
         webhook.pause.set()
 

@@ -44,6 +44,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
         health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
         metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
+        webhook_host: Annotated[
+            str | None, typer.Option(help="Overrides webhook.host, the address that the webhooks listen on.")
+        ] = None,
         webhook_port: Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")] = None,
         webhook_url: Annotated[
             str,
@@ -69,16 +72,18 @@ def register(app: typer.Typer) -> None:
             raise ConfigError(f"--parts: {', '.join(unknown) or 'nothing'} is no part; use some of {', '.join(PARTS)}")
         configure_logs(log_format.value, log_level)
         outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on somebody's desk: no Service, no peers
-        if leader_elect is None and outside and config is None:
+        alone = outside and config is None  # then nobody else is to reach us either
+        if leader_elect is None and alone:
             leader_elect = False
         configuration = _overridden(load(config, feature_gates=feature_gates), leader_elect)
         flags = Flags(
             kubeconfig=kubeconfig,
             context=context,
             parts=frozenset(chosen) | ({"webhooks"} if with_webhooks else set()),
-            health_address=health_address,
-            metrics_address=metrics_address,
-            webhook_host="127.0.0.1" if outside and not webhook_url else None,
+            health_address=health_address
+            or (f"127.0.0.1{configuration.health.health_probe_bind_address}" if alone else None),
+            metrics_address=metrics_address or (f"127.0.0.1{configuration.metrics.bind_address}" if alone else None),
+            webhook_host="127.0.0.1" if webhook_host is None and outside and not webhook_url else webhook_host,
             webhook_port=webhook_port,
             webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
         )

@@ -11,6 +11,8 @@ from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL
 
 GPU = "nvidia.com/gpu"
 NAMESPACE = "default"
+FOREIGN = "foreign-"
+"""How the names begin of what is none of our business."""
 VERSION = f"{names.GROUP}/{names.VERSION}"
 LEVELS = (BLOCK_LABEL, RACK_LABEL, names.HOSTNAME_LABEL)
 

@@ -1,25 +1,40 @@
-"""Whole worlds from seeds, and directed stories in them."""
+"""Whole worlds from seeds: whatever is done to them, what is promised holds after every step, and all comes to its end."""
 
 from __future__ import annotations
 
-from kqueue.sandbox.api import JOBS
-from tests.sim.objects import job
-from tests.sim.world import is_true, simulated
+import os
+from functools import partial
+
+import pytest
+
+from tests.sim import invariants
+from tests.sim.actor import Actor
+from tests.sim.api_client import NONE, ROUGH
+from tests.sim.plan import draw
+from tests.sim.world import World, simulated
 
 
-async def test_a_gang_is_admitted_released_runs_and_ends() -> None:
-    """One Job walks the whole road without a socket."""
-    async with simulated() as world:
-        await world.submit(job("gang", run_seconds=5))
-        await world.pass_time(3)
-        pods = world.pods_of("gang")
-        await world.pass_time(30)
+def _seeds() -> list[object]:
+    """`KQUEUE_SIM_SEEDS=1000-1100` (or 7,9,12) chooses others."""
+    chosen = os.environ.get("KQUEUE_SIM_SEEDS", "")
+    if not chosen:
+        return [pytest.param(n, id=f"seed {n}") for n in range(20)]
+    numbers: list[int] = []
+    for part in chosen.split(","):
+        first, _, last = part.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return [pytest.param(n, id=f"seed {n}") for n in numbers]
 
-        done = world.find(JOBS, "gang")
-        workload = world.workload_of("gang")
 
-    assert [p["spec"].get("schedulingGates") for p in pods] == [None] * 4
-    assert done is not None
-    assert is_true(done, "Complete")
-    assert workload is not None
-    assert is_true(workload, "Finished")
+def watch_admissions(world: World) -> None:
+    """Let the invariants see every admission as it is written."""
+    world.history.witnesses += [partial(invariant, world) for invariant in invariants.ON_ADMISSION]
+
+
+@pytest.mark.parametrize("seed", _seeds())
+async def test_whatever_happens_every_promise_holds(seed: int) -> None:
+    """Sixty steps, every third world without faults; at the end each Job has come to the end it must come to."""
+    faults = NONE if seed % 3 == 0 else ROUGH
+    async with simulated(seed, faults=faults) as world:
+        watch_admissions(world)
+        await Actor(world, draw(seed)).run()

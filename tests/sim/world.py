@@ -6,12 +6,15 @@ import asyncio
 import functools
 import gc
 import random
+import traceback
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import structlog
 
 from kqueue.cli.operator import Operator
 from kqueue.clock import FakeClock
@@ -26,14 +29,19 @@ from kqueue.sandbox.cluster import PARTS
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.topology_spec import DEFAULT_LEVELS, ClusterSpec, Pool
 from tests.sim.api_client import NONE, Faults, SimulatedClient
+from tests.sim.history import History
 from tests.sim.objects import NAMESPACE, WORKLOADS, queue_objects
 from webhooks import review
 from webhooks.configuration import Target, webhook_configurations
 from webhooks.routes import routes
 
-TURNS_MAX = 200_000
+TURNS_MAX = 50_000
 """Turns of the event loop within one moment: a world that needs more is spinning."""
 _URL = "https://webhooks.invalid"
+
+
+_TOLD_TURNS = 5_000
+"""The last of these, in which it is taken down who spins."""
 
 
 class RestlessError(AssertionError):
@@ -92,9 +100,10 @@ class World:
         self.seed, self.faults = seed, faults
         self.clock = FakeClock()
         pools = (_pool("gpu", nodes), _pool("cheap", (1, 1, 2)))
+        self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=pools)
         self.sandbox = Sandbox(
             SandboxOptions(
-                topology=ClusterSpec(levels=DEFAULT_LEVELS, pools=pools),
+                topology=self.topology,
                 parts=PARTS - {"server"},
                 nodes=NodeOptions(heartbeat_seconds=0),
             ),
@@ -102,8 +111,18 @@ class World:
         )
         self.api = self.sandbox.api
         self.api.chance = random.Random(f"{seed}/server")
+        self.history = History(self.api, self.clock)
         self.log: list[str] = []
         """What was done to the world, one line each."""
+        self.bugs: list[str] = []
+        """What the product itself has logged as a bug."""
+        self.refused: dict[str, str] = {}
+        """Jobs that were refused at their creation, and why."""
+        self.disturbed: set[str] = set()
+        """Jobs that somebody laid hands on, so that their place in line is no longer that of their age."""
+        self.horizon = 1.0 if faults == NONE else 90.0
+        """Seconds within which the controller knows what has changed: events are immediate unless faults are put."""
+        self.clients: list[SimulatedClient] = []
         self.controller: Controller | None = None
         self._buried: list[Controller] = []
         self._started = 0
@@ -140,6 +159,7 @@ class World:
         self._started += 1
         seed = f"{self.seed}/controller-{self._started}"
         client = SimulatedClient(self.api, self.clock, seed=seed, faults=self.faults)
+        self.clients.append(client)
         checks = Checks()
         operator = Operator(
             client=client,
@@ -163,17 +183,63 @@ class World:
         self._buried.append(self.controller)
         self.controller = None
 
+    async def kill_at_write(self, number: int, *, after: bool, patience: float = 10.0) -> None:
+        """Kill the controller just before or `after` its next `number`-th write, or after `patience` seconds; 0: now."""
+        if self.controller is None or number == 0:
+            self.kill_controller()
+            return
+        client, left = self.controller.client, [number]
+
+        def strike(_write: str) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                self.kill_controller()
+
+        if after:
+            client.after_write = strike
+        else:
+            client.before_write = strike
+        end = self.clock.monotonic() + patience
+        while not client.killed and self.clock.monotonic() < end:
+            await self.pass_time(min(0.5, end - self.clock.monotonic()))
+        if not client.killed:
+            self.kill_controller()
+
+    def disturb_all(self) -> None:
+        """Nobody's place in line is that of its age any more."""
+        self.disturbed.update(owner_of(w) for w in self.objects(WORKLOADS))
+
     # --- time ------------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
         """Let everything happen that needs no time to pass."""
         loop: Any = asyncio.get_running_loop()
-        for _ in range(TURNS_MAX):
+        for turn in range(TURNS_MAX):
             await asyncio.sleep(0)
+            if TURNS_MAX - turn == _TOLD_TURNS:
+                spinning = self._begin_to_tell()
             if not loop._ready:
                 self._raise_if_dead()
                 return
-        raise RestlessError(f"seed {self.seed}: the world does not come to rest")
+        told = "; ".join(f"{count} x {who}" for who, count in spinning().most_common(8))
+        raise RestlessError(f"seed {self.seed}: the world does not come to rest: {told}")
+
+    def _begin_to_tell(self) -> Callable[[], Counter[str]]:
+        """Counts who is busy from now on: reconciled keys, writes, cycles."""
+        controller = self.controller
+        if controller is None:
+            return Counter
+        seen: Counter[str] = Counter()
+        for each in controller.operator._controllers:
+            each.on_reconcile = lambda record: seen.update([f"{record.controller} {record.key} {record.outcome.value}"])
+        writes, cycles = len(controller.client.writes), controller.operator.loop.cycles
+
+        def told() -> Counter[str]:
+            seen.update(controller.client.writes[writes:])
+            seen["cycles"] = controller.operator.loop.cycles - cycles
+            return seen
+
+        return told
 
     async def pass_time(self, seconds: float) -> None:
         """Everything that happens within `seconds` has happened."""
@@ -194,6 +260,15 @@ class World:
     def objects(self, resource: Resource) -> list[Object]:
         """All objects of a kind."""
         return self.api.list(resource)
+
+    def every(self, group: str, version: str, plural: str) -> list[Object]:
+        """All objects of a kind, empty when it is not served."""
+        return self.api.every(Resource(group, version, plural))
+
+    @property
+    def stale(self) -> float:
+        """The moment from which on the controller may not know what changed."""
+        return self.clock.monotonic() - self.horizon
 
     def find(self, resource: Resource, name: str) -> Object | None:
         """An object of the one namespace, or of none; None when it is not there."""
@@ -236,13 +311,25 @@ def is_true(obj: Object, kind: str) -> bool:
 async def simulated(seed: int | str = 0, **settings: Any) -> AsyncIterator[World]:
     """A world with a controller; ended with the block."""
     world = World(seed, **settings)
-    await world.start()
+    configured = structlog.get_config()
+    structlog.configure(processors=[functools.partial(_note_bugs, world)], cache_logger_on_first_use=False)
     try:
+        await world.start()
         world.start_controller()
         await world.settle()
         yield world
     finally:
         await world.stop()
+        structlog.configure(**configured)
+
+
+def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
+    """Logs of a simulation go nowhere, but a traceback in them is a bug that somebody has caught."""
+    error = event.get("exc_info")
+    if error:
+        told = repr(error) if isinstance(error, BaseException) else traceback.format_exc(limit=-3)
+        world.bugs.append(f"t={world.clock.monotonic():.1f}: {event['event']}: {told}")
+    raise structlog.DropEvent
 
 
 def _pool(name: str, counts: tuple[int, int, int]) -> Pool:

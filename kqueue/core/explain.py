@@ -124,7 +124,9 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
     where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
     text = f"{misfit.total} {misfit.unit}s do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
     if misfit.best_domain is not None:
-        text += f": the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit}"
+        leader = ", but not for the leader besides" if misfit.fit >= misfit.total else ""
+        text += f": the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit}{leader}"
+        text += "".join(f"; in it fit {a.fit} of {a.total} slices at level {a.level}" for a in misfit.layers)
     else:
         text += f": {'only ' + str(misfit.fit) if misfit.fit else 'none'} of them would fit"
     if misfit.shortage is not None:

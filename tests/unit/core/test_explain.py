@@ -1,0 +1,248 @@
+"""Why a workload waits: each blocker as one sentence with its numbers and its remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message, mildest, most_severe, sentence
+from kqueue.core.topology.result import Exclusions, LayerFit, Misfit, MisfitCode, Shortage
+
+GPU = "nvidia.com/gpu"
+
+
+def make_blocker(kind: BlockerKind, **facts: Any) -> Blocker:
+    """A blocker of pod set `main`, in ClusterQueue `team` and flavor `spot`."""
+    return Blocker(kind=kind, **{"pod_set": "main", "queue": "team", "flavor": "spot", **facts})
+
+
+def make_misfit(code: MisfitCode = MisfitCode.NO_FIT, **facts: Any) -> Misfit:
+    """Nine pods that do not fit in a rack; the best one has room for eight."""
+    defaults = {
+        "pod_set": "main",
+        "topology": "dc",
+        "level": "rack",
+        "fit": 8,
+        "total": 9,
+        "best_domain": ("b1", "r2"),
+        "leaves": 64,
+    }
+    return Misfit(code=code, **{**defaults, **facts})
+
+
+def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
+    """The sentence about pods that find no place."""
+    return sentence(make_blocker(BlockerKind.TOPOLOGY, misfit=misfit, never=never))
+
+
+@pytest.mark.parametrize(
+    ("blocker", "facts"),
+    [
+        pytest.param(
+            make_blocker(BlockerKind.FLAVOR_MISSING),
+            ["ResourceFlavor spot does not exist", "create it"],
+            id="no-flavor",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.FLAVOR_TAINT, detail="spot=true:NoSchedule"),
+            ["spot=true:NoSchedule of flavor spot", "not tolerated"],
+            id="taint",
+        ),
+        pytest.param(make_blocker(BlockerKind.FLAVOR_LABELS), ["does not match", "flavor spot"], id="labels"),
+        pytest.param(
+            make_blocker(BlockerKind.FLAVOR_TOPOLOGY, detail="it names no topology"),
+            ["flavor spot", "it names no topology"],
+            id="flavor-without-topology",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.RESOURCE_NOT_COVERED, resource=GPU),
+            [GPU, "not covered by ClusterQueue team", "add it"],
+            id="resource-that-nobody-counts",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.QUOTA, resource="cpu", asked=3000, free=1500),
+            ["asks for 3 cpu of flavor spot", "ClusterQueue team has 1500m cpu free", "1500m cpu more needed"],
+            id="quota",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.QUOTA, resource="memory", asked=3 << 30, free=-(1 << 30)),
+            ["has 0 memory free", "4Gi memory more needed"],
+            id="quota-that-others-overdrew",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.EXCEEDS_MAX_QUOTA, resource=GPU, asked=16, free=8),
+            [f"asks for 16 {GPU}", f"never get more than 8 {GPU}", "raise the quota"],
+            id="more-than-there-ever-is",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.TAKEN_THIS_CYCLE, detail="ns/other"),
+            ["after ns/other was admitted"],
+            id="too-late",
+        ),
+        pytest.param(make_blocker(BlockerKind.QUEUE, detail="it is stopped"), ["it is stopped"], id="queue"),
+        pytest.param(make_blocker(BlockerKind.NAMESPACE, detail="label it"), ["label it"], id="namespace"),
+        pytest.param(make_blocker(BlockerKind.REQUESTS, detail="no quantity"), ["no quantity"], id="requests"),
+        pytest.param(make_blocker(BlockerKind.TOPOLOGY, detail="no node"), ["no node"], id="place-without-numbers"),
+    ],
+)
+def test_a_blocker_is_a_sentence_with_its_facts(blocker: Blocker, facts: list[str]) -> None:
+    """It names the pod set, what is asked, what is free, where; and what to do."""
+    text = sentence(blocker)
+
+    assert text.startswith("pod set main: ")
+    assert all(fact in text for fact in facts), text
+
+
+def test_every_kind_of_blocker_has_words() -> None:
+    """A new kind cannot be forgotten here."""
+    texts = {kind: sentence(make_blocker(kind, detail="d", misfit=make_misfit())) for kind in BlockerKind}
+
+    assert all(len(text) > len("pod set main: ") for text in texts.values())
+
+
+def test_a_blocker_of_the_whole_workload_names_no_pod_set() -> None:
+    """Nothing stands before the sentence then."""
+    assert sentence(Blocker(kind=BlockerKind.QUEUE, detail="ClusterQueue team is stopped")) == (
+        "ClusterQueue team is stopped"
+    )
+
+
+def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> None:
+    """The whole sentence, as a person reads it."""
+    shortage = Shortage(GPU, 72, 64)
+    excluded = Exclusions(
+        node_selector=3, affinity=2, taints={"b:NoSchedule": 1, "a=x:NoExecute": 4}, resources={GPU: 5}
+    )
+
+    assert of_misfit(make_misfit(shortage=shortage, excluded=excluded)) == (
+        "pod set main: 9 pods do not fit in one domain of level rack (topology dc, flavor spot): the best, b1/r2, has "
+        "room for 8; short of nvidia.com/gpu: asked 72, free 64; of 64 leaves these cannot hold one pod: 3 by node "
+        "selector, 2 by node affinity, 4 by taint a=x:NoExecute, 1 by taint b:NoSchedule, "
+        "5 by too little nvidia.com/gpu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("misfit", "facts"),
+    [
+        pytest.param(make_misfit(unit="slice", fit=1, total=2), ["2 slices do not fit", "room for 1"], id="slices"),
+        pytest.param(make_misfit(best_domain=None, fit=0), [": none of them would fit"], id="no-domain-at-all"),
+        pytest.param(make_misfit(best_domain=None, fit=3), [": only 3 of them would fit"], id="no-best-domain"),
+        pytest.param(make_misfit(level=None), ["do not fit in the topology (topology dc"], id="no-level"),
+        pytest.param(
+            make_misfit(fit=9), ["has room for 9, but not for the leader besides"], id="only-the-leader-is-left-over"
+        ),
+        pytest.param(
+            make_misfit(layers=(LayerFit("rack", 1, 2), LayerFit("host", 3, 8))),
+            ["in it fit 1 of 2 slices at level rack", "in it fit 3 of 8 slices at level host"],
+            id="layers-of-slices",
+        ),
+        pytest.param(
+            make_misfit(MisfitCode.NO_DOMAINS_AT_LEVEL, leaves=0, best_domain=None, fit=0),
+            ["no ready, schedulable node has the flavor's labels and all levels"],
+            id="no-nodes",
+        ),
+        pytest.param(
+            make_misfit(shortage=Shortage("memory", 3 << 30, 1 << 29)), ["asked 3Gi, free 512Mi"], id="in-its-units"
+        ),
+    ],
+)
+def test_what_is_known_about_a_missing_place_is_said(misfit: Misfit, facts: list[str]) -> None:
+    """Each fact that the placement reports reaches the sentence."""
+    text = of_misfit(misfit)
+
+    assert all(fact in text for fact in facts), text
+
+
+def test_what_does_not_matter_is_left_out() -> None:
+    """No empty lists, no leader where there is room missing for the workers, no verdict about an empty cluster."""
+    text = of_misfit(make_misfit())
+
+    assert not any(part in text for part in ("leader", "short of", "leaves", "slices", "empty cluster", "no ready"))
+
+
+def test_a_gang_that_can_never_fit_is_told_so() -> None:
+    """Waiting will not help, so the remedy is named."""
+    text = of_misfit(make_misfit(), never=True)
+
+    assert "would not fit on an empty cluster either" in text
+    assert "ask for fewer pods, smaller pods or a wider level" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "want"),
+    [
+        pytest.param(MisfitCode.LEVEL_NOT_SPECIFIED, {}, ["names no level", "set required"], id="no-level-named"),
+        pytest.param(MisfitCode.LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level aisle"], id="unknown-level"),
+        pytest.param(
+            MisfitCode.SLICE_LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level aisle"], id="unknown-slice-level"
+        ),
+        pytest.param(
+            MisfitCode.INNER_LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level aisle"], id="unknown-inner-level"
+        ),
+        pytest.param(
+            MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL,
+            {"level": "rack", "other_level": "block"},
+            ["slice level block is above the pod set's level rack"],
+            id="slice-too-wide",
+        ),
+        pytest.param(MisfitCode.SLICE_SIZE_MISSING, {}, ["set podSetSliceSize"], id="no-slice-size"),
+        pytest.param(
+            MisfitCode.INNER_LEVEL_NOT_LOWER,
+            {"level": "block", "other_level": "rack"},
+            ["layer block must lie below rack"],
+            id="layers-upside-down",
+        ),
+        pytest.param(
+            MisfitCode.INNER_SIZE_NOT_DIVISOR, {"size": 3, "other_size": 8}, ["3 must divide the size 8"], id="odd-size"
+        ),
+        pytest.param(
+            MisfitCode.COUNT_BELOW_SLICE_SIZE, {"count": 3, "size": 4}, ["3 pods", "one slice of 4"], id="too-few-pods"
+        ),
+        pytest.param(MisfitCode.INVALID_NODE_AFFINITY, {"detail": "bad key"}, ["bad key"], id="in-its-own-words"),
+        pytest.param(MisfitCode.INVALID_GROUP, {}, ["InvalidGroup"], id="without-words-its-code"),
+    ],
+)
+def test_a_request_that_no_capacity_could_meet_names_its_mistake(
+    code: MisfitCode, facts: dict[str, Any], want: list[str]
+) -> None:
+    """No talk of room: it is the request that must change.  Flavor and topology are named."""
+    text = of_misfit(make_misfit(code, **facts))
+
+    assert all(fact in text for fact in ["flavor spot", "topology dc", *want]), text
+    assert "room for" not in text
+
+
+def test_a_message_has_each_sentence_once_in_order() -> None:
+    """Two pod sets with the same problem are two sentences; the same problem twice is one."""
+    stopped = make_blocker(BlockerKind.QUEUE, detail="stopped")
+    other = make_blocker(BlockerKind.QUEUE, detail="stopped", pod_set="b")
+
+    assert message([other, stopped, other]) == "pod set b: stopped; pod set main: stopped"
+    assert message([]) == ""
+
+
+TOPOLOGY, QUOTA, MAX, FLAVOR = (
+    WaitReason.TOPOLOGY_PLACEMENT_FAILED,
+    WaitReason.WAITING_FOR_QUOTA,
+    WaitReason.EXCEEDS_MAX_QUOTA,
+    WaitReason.NO_MATCHING_FLAVOR,
+)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "worst", "least"),
+    [
+        pytest.param([TOPOLOGY, QUOTA], QUOTA, TOPOLOGY, id="quota-is-worse-than-place"),
+        pytest.param([MAX, QUOTA], MAX, QUOTA, id="never-is-worse-than-not-now"),
+        pytest.param([MAX, FLAVOR], FLAVOR, MAX, id="no-flavor-is-worst"),
+        pytest.param([FLAVOR, TOPOLOGY, MAX, QUOTA], FLAVOR, TOPOLOGY, id="all"),
+        pytest.param([], QUOTA, FLAVOR, id="none"),
+        pytest.param([WaitReason.SUSPENDED, TOPOLOGY], TOPOLOGY, TOPOLOGY, id="others-are-not-ranked"),
+    ],
+)
+def test_reasons_are_ranked(reasons: list[WaitReason], worst: WaitReason, least: WaitReason) -> None:
+    """The most severe names the workload, the mildest a pod set that has several flavors."""
+    assert most_severe(reasons) is worst
+    assert mildest(reasons) is least

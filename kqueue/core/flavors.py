@@ -216,7 +216,8 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
     value = quota.plus(search.out.usage.get(column, 0), amount)
     most = quota.potential_available(search.node, column)
     free = max(0, quota.available(search.node, column))
-    attempt.level = max(attempt.level, quota.borrowing_level(search.node, column, value))
+    level = quota.borrowing_level(search.node, column, value)
+    attempt.level = max(attempt.level, level)
 
     def blocker(kind: BlockerKind, limit: int) -> Blocker:
         return Blocker(
@@ -233,8 +234,9 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
     if value > most:
         attempt.worsen(Mode.NO_FIT, WaitReason.EXCEEDS_MAX_QUOTA, blocker(BlockerKind.EXCEEDS_MAX_QUOTA, most))
     elif value > free:
-        nominal = search.node.quota(column).nominal
-        may_take_back = nominal >= value or search.spec.borrow_preempts
+        # quota of its own, or of a cohort below the root, is only lent to others and may be taken back
+        is_own = search.node.quota(column).nominal >= value or level < quota.height(search.node.root)
+        may_take_back = is_own or search.spec.borrow_preempts
         mode = Mode.NO_CANDIDATES if may_take_back else Mode.NO_FIT
         attempt.worsen(mode, WaitReason.WAITING_FOR_QUOTA, blocker(BlockerKind.QUOTA, free))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 
@@ -90,7 +91,7 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
             yield portion
     clock, begun = api.clock, api.clock.monotonic()
     alarm: asyncio.Task[None] | None = None
-    last_mark = begun
+    ends, next_mark = begun + wanted.seconds, begun + BOOKMARK_SECONDS if wanted.bookmarks else math.inf
     try:
         while not stopping() and api.is_served(wanted.kind, store):
             lines, cursor = _since(wanted, cursor)
@@ -100,18 +101,17 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
                 yield _error_line(failure.expired("the watch fell too far behind: list again"))
                 return
             now = clock.monotonic()
-            if now - begun >= wanted.seconds:
+            if now >= ends:
                 if wanted.bookmarks:
                     yield bookmark(wanted.kind, api.versions.current)
                 return
-            if wanted.bookmarks and now - last_mark >= BOOKMARK_SECONDS:
-                last_mark = now
+            if now >= next_mark:
+                next_mark = now + BOOKMARK_SECONDS
                 yield bookmark(wanted.kind, api.versions.current)
             if cursor.next is not None:
                 continue
             if alarm is None or alarm.done():
-                due = min(begun + wanted.seconds, last_mark + BOOKMARK_SECONDS) - now
-                alarm = asyncio.create_task(clock.sleep(due))
+                alarm = asyncio.create_task(clock.sleep(min(ends, next_mark) - now))
                 alarm.add_done_callback(lambda _: store.wake())
             await _next(store)
     finally:

@@ -36,6 +36,8 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 OWNER_INDEX = "owner"
+_OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
+"""Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
 
 
 def owner_keys(workload: wire.Workload) -> list[str]:
@@ -236,10 +238,16 @@ class JobReconciler:
             job,
             priority=self._priority(job, pod_sets),
             switches=self._switches,
-            active=workload.spec.active,
         )
-        await self._writer.write(from_api.workload_key(workload), lambda _: {"spec": spec}, subresource=None)
-        self._event(job, reason="UpdatedWorkload", message=f"Updated Workload {from_api.workload_key(workload)}")
+
+        def change(w: wire.Workload) -> dict[str, Any] | None:
+            if from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED):
+                return None  # reserved since: what was decided on must not change under it
+            return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
+
+        key = from_api.workload_key(workload)
+        if await self._writer.write(key, change, subresource=None) is not None:
+            self._event(job, reason="UpdatedWorkload", message=f"Updated Workload {key}")
 
     async def _delete(self, workloads: Sequence[wire.Workload], job: JSON) -> None:
         for workload in workloads:

@@ -24,6 +24,8 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, object_key
 
 T = TypeVar("T")
+_BIRTH = "2026-01-01T00:00:00Z"
+"""When the fake clock starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,7 @@ class FakeClient(Client):
             old = self._existing(call)
             if uid is not None and uid != old["metadata"].get("uid"):
                 raise ConflictError(f"{call}: the UID is another one", status=409)
-            marked = {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+            marked = {**old["metadata"], "deletionTimestamp": _BIRTH}
             return self._store(resource, call.key, old, {**old, "metadata": marked})
 
         await self._answer(call, act)
@@ -252,7 +254,8 @@ class FakeClient(Client):
         self._version += 1
         same_spec = old is not None and old.get("spec") == new.get("spec")
         generation = (old or {}).get("metadata", {}).get("generation", 0) + (not same_spec)
-        meta = {**new["metadata"], "resourceVersion": str(self._version), "generation": generation}
+        meta = {"creationTimestamp": _BIRTH, **new["metadata"]}
+        meta |= {"resourceVersion": str(self._version), "generation": generation}
         stored = {**new, "metadata": meta}
         if meta.get("deletionTimestamp") and not meta.get("finalizers"):
             self._objects.pop((resource, key), None)

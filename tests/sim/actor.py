@@ -1,0 +1,239 @@
+"""Carries out a plan on a world, and looks after every step whether all still holds."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
+from kqueue.sandbox.api import DAEMONSETS, JOBS, NODES, PODS, Object
+from kqueue.sandbox.json_object import stamp
+from kqueue.sandbox.nodes import new_node
+from tests.sim import invariants
+from tests.sim.api_client import NONE
+from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, NAMESPACE, WORKLOADS, job, queue_objects, template
+from tests.sim.plan import End, Plan, Step
+from tests.sim.world import World, is_true
+
+REST_SECONDS = 150
+"""After so long without trouble nothing is on its way: more than the longest retry, watch pause and expectation."""
+END_SECONDS = 900
+"""Longest time that all Jobs of a plan need once everything is repaired."""
+
+
+class BrokenWorldError(AssertionError):
+    """An invariant does not hold.  Says how to replay the world."""
+
+
+class Actor:
+    """One plan on one world."""
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        self.world, self.plan = world, plan
+
+    async def run(self) -> None:
+        """Do every step; then repair everything, and let it come to its end."""
+        for number, step in enumerate(self.plan.steps):
+            self.world.log.append(f"{number:3} t={self.world.clock.monotonic():.1f} {step}")
+            try:
+                await self._do(step)
+            except BrokenWorldError:
+                raise
+            except Exception as e:
+                raise BrokenWorldError(self._replay([f"{type(e).__name__}: {e}"])) from e
+            self.check(invariants.ALWAYS)
+        await self.end()
+
+    async def _do(self, step: Step) -> None:
+        if self.world.controller is None:
+            self.world.start_controller()
+        await getattr(self, step.action)(**step.arguments)
+        await self.world.pass_time(step.seconds)
+
+    def check(self, which: tuple[invariants.Invariant, ...]) -> None:
+        """Raise BrokenWorldError when one of these does not hold."""
+        found = invariants.breaches(self.world, which)
+        if found:
+            raise BrokenWorldError(self._replay(found))
+
+    def _replay(self, found: list[str]) -> str:
+        told = "\n".join(f"  {line}" for line in found[:20])
+        log = "\n".join(self.world.log)
+        return f"seed {self.world.seed}, at t={self.world.clock.monotonic():.1f}:\n{told}\nWhat was done:\n{log}"
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def rest(self) -> None:
+        """No trouble for a while: now everything that can happen has happened, and must fit together."""
+        await self._calm(REST_SECONDS)
+        self.check(invariants.ALWAYS + invariants.AT_REST)
+        assert self.world.controller is not None
+        self.world.controller.client.faults = self.world.faults
+
+    async def _calm(self, seconds: float) -> None:
+        if self.world.controller is None:
+            self.world.start_controller()
+        assert self.world.controller is not None
+        self.world.controller.client.faults = NONE
+        await self.world.pass_time(seconds)
+
+    async def end(self) -> None:
+        """Repair everything, and see every Job come to the end that its plan says."""
+        self.world.log.append(f"    t={self.world.clock.monotonic():.1f} everything is repaired")
+        await self.repair()
+        for _ in range(0, END_SECONDS, REST_SECONDS):
+            await self._calm(REST_SECONDS)
+            if self.ends() == self.plan.ends:
+                break
+        await self._calm(REST_SECONDS)
+        self.check(invariants.ALWAYS + invariants.AT_REST)
+        ends = self.ends()
+        if ends != self.plan.ends:
+            wrong = [f"job {n} is {ends.get(n)}, not {end}" for n, end in self.plan.ends.items() if ends.get(n) != end]
+            raise BrokenWorldError(self._replay(wrong))
+        self.check((invariants.nothing_is_held,))
+
+    def ends(self) -> dict[str, End]:
+        """What has become of each Job that was ever submitted."""
+        return {name: self._end(name) for name in self.plan.ends}
+
+    def _end(self, name: str) -> End:
+        found = self.world.find(JOBS, name)
+        if found is None:
+            return End.WAITING if name in self.world.refused and self.plan.ends[name] is End.WAITING else End.GONE
+        if is_true(found, "Complete"):
+            return End.COMPLETE
+        return End.FAILED if is_true(found, "Failed") else End.WAITING
+
+    async def repair(self) -> None:
+        """Undo everything that keeps good Jobs from running."""
+        await self.resume()
+        await self.repair_nodes()
+        await self.remove_strangers()
+        for resource, obj in queue_objects():
+            if resource == CLUSTER_QUEUES:
+                await self._patch(resource, obj["metadata"]["name"], {"spec": obj["spec"]})
+        for workload in self.world.objects(WORKLOADS):
+            if not workload["spec"].get("active", True):
+                await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
+
+    async def _patch(self, resource: Any, name: str, patch: Object, **how: Any) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.patch(resource, name, patch, namespace=NAMESPACE, **how)
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+
+    async def wait(self) -> None:
+        """Nothing."""
+
+    async def submit(self, name: str, **settings: Any) -> None:
+        """A user creates a Job; the webhook may refuse it."""
+        try:
+            await self.world.submit(job(name, **settings))
+        except (ForbiddenError, InvalidError) as e:
+            self.world.refused[name] = str(e)
+
+    async def delete_job(self, name: str) -> None:
+        """A user deletes a Job."""
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(JOBS, name, namespace=NAMESPACE)
+
+    async def suspend_job(self, name: str) -> None:
+        """A user suspends a Job, whatever it is doing."""
+        self.world.disturbed.add(name)
+        await self._patch(JOBS, name, {"spec": {"suspend": True}})
+
+    async def start_job_by_hand(self, name: str) -> None:
+        """A user un-suspends a Job past the queue."""
+        self.world.disturbed.add(name)
+        with contextlib.suppress(ForbiddenError):
+            await self._patch(JOBS, name, {"spec": {"suspend": False}})
+
+    async def delete_workload(self, name: str) -> None:
+        """A user deletes the Workload of a Job."""
+        self.world.disturbed.add(name)
+        workload = self.world.workload_of(name)
+        if workload is not None:
+            with contextlib.suppress(NotFoundError):
+                await self.world.api.delete(WORKLOADS, workload["metadata"]["name"], namespace=NAMESPACE)
+
+    async def hold(self, queue: str, policy: str) -> None:
+        """A ClusterQueue is stopped."""
+        self.world.disturb_all()
+        await self._patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": policy}})
+
+    async def resume(self) -> None:
+        """All ClusterQueues are open."""
+        for queue in self.world.objects(CLUSTER_QUEUES):
+            await self._patch(CLUSTER_QUEUES, queue["metadata"]["name"], {"spec": {"stopPolicy": "None"}})
+
+    async def set_quota(self, queue: str, gpus: int) -> None:
+        """A ClusterQueue's quota of GPUs is another."""
+        found = self.world.find(CLUSTER_QUEUES, queue)
+        assert found is not None
+        groups = found["spec"]["resourceGroups"]
+        flavors = [
+            {**f, "resources": [{**r, "nominalQuota": str(gpus)} if r["name"] == GPU else r for r in f["resources"]]}
+            for f in groups[0]["flavors"]
+        ]
+        await self._patch(CLUSTER_QUEUES, queue, {"spec": {"resourceGroups": [{**groups[0], "flavors": flavors}]}})
+
+    async def cordon(self, name: str) -> None:
+        """A node takes no more pods."""
+        await self._patch(NODES, name, {"spec": {"unschedulable": True}})
+
+    async def taint(self, name: str) -> None:
+        """A node throws its pods out."""
+        await self._patch(NODES, name, {"spec": {"taints": [{"key": "broken", "effect": "NoExecute"}]}})
+
+    async def remove_node(self, name: str) -> None:
+        """A node is gone."""
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(NODES, name)
+
+    async def repair_nodes(self) -> None:
+        """Every node is there and takes pods."""
+        for number, blueprint in enumerate(self.world.topology.blueprints()):
+            node = self.world.find(NODES, blueprint.name)
+            if node is None:
+                await self.world.api.create(
+                    NODES, new_node(blueprint, number=number, now=stamp(self.world.clock.now()))
+                )
+            elif node["spec"].get("unschedulable") or node["spec"].get("taints"):
+                await self._patch(NODES, blueprint.name, {"spec": {"unschedulable": None, "taints": None}})
+
+    async def add_foreign_pod(self, name: str, node: str | None, gpus: int) -> None:
+        """A stranger's pod, bound by hand (`node`) or by the scheduler."""
+        made = template(gpus=gpus, run_seconds=None)
+        spec = {**made["spec"], "restartPolicy": "Always", **({"nodeName": node} if node else {})}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        await self.world.api.create(PODS, pod, namespace=NAMESPACE)
+
+    async def add_foreign_job(self, name: str) -> None:
+        """A stranger's Job, without a queue."""
+        await self.world.submit(job(name, queue=None, pods=2, gpus=1, topology=None, run_seconds=5))
+
+    async def add_daemon_set(self, name: str) -> None:
+        """Something small on every node."""
+        labels = {"app": name}
+        made = template(gpus=0, run_seconds=None)
+        made["metadata"]["labels"] = labels
+        made["spec"]["restartPolicy"] = "Always"
+        spec = {"selector": {"matchLabels": labels}, "template": made}
+        metadata = {"name": name, "namespace": NAMESPACE}
+        obj = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec}
+        await self.world.api.create(DAEMONSETS, obj, namespace=NAMESPACE)
+
+    async def remove_strangers(self) -> None:
+        """All that is not ours goes."""
+        for resource in (DAEMONSETS, JOBS, PODS):
+            for obj in self.world.objects(resource):
+                if obj["metadata"]["name"].startswith(FOREIGN):
+                    with contextlib.suppress(NotFoundError):
+                        await self.world.api.delete(resource, obj["metadata"]["name"], namespace=NAMESPACE)
+
+    async def kill(self, at_write: int, *, after: bool, down: float) -> None:
+        """SIGKILL, now or at one of the next writes; and after `down` seconds a new controller."""
+        await self.world.kill_at_write(at_write, after=after)
+        await self.world.pass_time(down)
+        self.world.start_controller()

@@ -1,0 +1,452 @@
+"""What must hold in every world, whatever happens in it.  Each function yields one sentence per breach.
+
+Everything is computed from API objects alone, with arithmetic of its own, so that the product's mistakes are not
+repeated here.  `ON_ADMISSION` is asked at the very write that admits a Workload, `ALWAYS` after every step, `AT_REST`
+when the controller lives, no fault is put any more, and time enough has passed for everything that can happen.
+
+What a decision did not know yet is excused narrowly: a quota, node or foreign pod that changed within the world's
+`horizon` counts as it was before.  No victims are chosen yet, so there is nothing here about whom a preemption hits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kqueue.api import names
+from kqueue.core.topology.assignment import decode
+from kqueue.sandbox.amount import amount
+from kqueue.sandbox.api import JOBS, NODES, PODS, Object
+from kqueue.sandbox.topology_spec import RACK_LABEL
+from kqueue.state.cache import Cache
+from tests.sim.history import admission_of
+from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, WORKLOADS
+from tests.sim.world import World, condition, is_true, owner_of
+
+Breaches = Iterator[str]
+Invariant = Callable[[World], Breaches]
+
+_COHORTS = {"left": "both", "right": "both"}
+_WITHOUT_TOPOLOGY = frozenset({"plain"})
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def holds(workload: Object) -> bool:
+    """Whether it has quota: admitted, and neither finished nor switched off."""
+    return (
+        admission_of(workload) is not None
+        and not is_true(workload, names.CONDITION_FINISHED)
+        and workload["spec"].get("active", True)
+    )
+
+
+def holders(world: World) -> list[Object]:
+    """All Workloads that have quota."""
+    return [w for w in world.objects(WORKLOADS) if holds(w)]
+
+
+def assigned_pod_sets(workload: Object) -> Iterator[tuple[Object, dict[str, Any]]]:
+    """(pod set of the spec, its assignment)."""
+    specs = {p["name"]: p for p in workload["spec"]["podSets"]}
+    admission = admission_of(workload)
+    for assigned in admission["podSetAssignments"] if admission is not None else ():
+        yield specs[assigned["name"]], dict(assigned)
+
+
+def requests_of(pod_spec: Object) -> dict[str, int]:
+    """What one pod asks for; the simulated pods have one container."""
+    asked = pod_spec["containers"][0].get("resources", {}).get("requests") or {}
+    return {resource: amount(written, resource) for resource, written in asked.items()} | {"pods": 1}
+
+
+def quota_usage(workload: Object) -> Counter[tuple[str, str]]:
+    """(flavor, resource) to what the Workload holds of it, less what its finished pods have given back."""
+    back = {r["name"]: r["count"] for r in (workload.get("status") or {}).get("reclaimablePods") or ()}
+    total: Counter[tuple[str, str]] = Counter()
+    for spec, assigned in assigned_pod_sets(workload):
+        count: int = assigned["count"] if "count" in assigned else spec["count"]
+        left = max(0, spec["count"] - back.get(spec["name"], 0))
+        for resource, flavor in assigned.get("flavors", {}).items():
+            used = amount(assigned["resourceUsage"][resource], resource)
+            total[flavor, resource] += used if left >= count else used // count * left
+    return total
+
+
+def domains_of(workload: Object) -> Iterator[tuple[Object, tuple[str, ...], tuple[str, ...], int]]:
+    """(pod set, levels, values, pods) of every domain that the Workload has."""
+    for spec, assigned in assigned_pod_sets(workload):
+        if assigned.get("topologyAssignment") is not None:
+            found = decode(assigned["topologyAssignment"])
+            for domain in found.domains:
+                yield spec, found.levels, domain.values, domain.count
+
+
+def is_gang(pod: Object) -> bool:
+    """Whether the pod is placed by topology."""
+    return not names.TOPOLOGY_MARKER_ANNOTATIONS.isdisjoint(pod["metadata"].get("annotations") or {})
+
+
+def is_over(pod: Object) -> bool:
+    """Whether the pod has ended or is on its way out."""
+    ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return ended or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def is_gated(pod: Object) -> bool:
+    """Whether our gate is on the pod."""
+    return any(gate["name"] == names.TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def is_usable(node: Object) -> bool:
+    """Whether new pods may be put there."""
+    blocked = any(t["effect"] in ("NoSchedule", "NoExecute") for t in node["spec"].get("taints") or ())
+    return is_true(node, names.CONDITION_READY) and not node["spec"].get("unschedulable") and not blocked
+
+
+# --- at the moment of an admission -----------------------------------------------------------------------------------
+
+
+def has_domains(world: World, workload: Object) -> Breaches:
+    """(1) No pod set that is to be placed by topology is ever committed without domains for each of its pods."""
+    if admission_of(workload)["clusterQueue"] in _WITHOUT_TOPOLOGY:  # type: ignore[index]
+        return
+    name = workload["metadata"]["name"]
+    for spec, assigned in assigned_pod_sets(workload):
+        if assigned.get("topologyAssignment") is None:
+            yield f"{name} was admitted without domains for pod set {spec['name']}"
+            continue
+        found = decode(assigned["topologyAssignment"])
+        placed, wanted = sum(d.count for d in found.domains), assigned.get("count", spec["count"])
+        if placed != wanted:
+            yield f"{name}: {placed} of {wanted} pods of pod set {spec['name']} have a domain"
+        required = (spec.get("topologyRequest") or {}).get("required")
+        if required is not None:
+            level = LEVELS.index(required)
+            hosts = {n["metadata"]["name"]: n["metadata"]["labels"] for n in _known_nodes(world)}
+            paths = {tuple(hosts[d.values[-1]][key] for key in LEVELS[: level + 1]) for d in found.domains}
+            if len(paths) != 1:
+                yield f"{name} must be in one {required} and was given {sorted(paths)}"
+
+
+def keeps_to_quota(world: World, workload: Object) -> Breaches:
+    """No admission takes a cohort, or a ClusterQueue without one, above its nominal quota."""
+    queue = admission_of(workload)["clusterQueue"]  # type: ignore[index]
+    root = _COHORTS.get(queue, queue)
+    members = [q for q in world.history.nominal if _COHORTS.get(q, q) == root]
+    used: Counter[tuple[str, str]] = Counter()
+    for each in holders(world):
+        if admission_of(each)["clusterQueue"] in members:  # type: ignore[index]
+            used += quota_usage(each)
+    for column in quota_usage(workload):
+        limit = sum(
+            max(
+                (amount(n[column], column[1]) for n in world.history.nominal[q].since(world.stale) if column in n),
+                default=0,
+            )
+            for q in members
+        )
+        if used[column] > limit:
+            yield f"{workload['metadata']['name']} takes {root} to {used[column]} of {column}, which has {limit}"
+
+
+def fits_its_nodes(world: World, workload: Object) -> Breaches:
+    """(2) On each host: what is assigned and what foreign pods use stay within what the node can hold; (27) no host is
+    closed to new pods.
+    """
+    assigned: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for each in holders(world):
+        for spec, _levels, values, count in domains_of(each):
+            for resource, per_pod in requests_of(spec["template"]["spec"]).items():
+                assigned[values[-1]][resource] += per_pod * count
+    mine = {values[-1] for _spec, _levels, values, _count in domains_of(workload)}
+    for pod in world.objects(PODS):
+        host = pod["spec"].get("nodeName")
+        known = world.history.bound.get(pod["metadata"]["uid"], 0.0) <= world.stale
+        if host in mine and known and not is_gang(pod) and not is_over(pod):
+            assigned[host].update(requests_of(pod["spec"]))
+    name = workload["metadata"]["name"]
+    for host in sorted(mine):
+        seen = [node for node in world.history.nodes[host].since(world.stale) if node is not None]
+        if not any(is_usable(node) for node in seen):
+            yield f"{name} was given host {host}, which takes no pods"
+        for resource, used in assigned[host].items():
+            room = max((amount(n["status"]["allocatable"].get(resource, "0"), resource) for n in seen), default=0)
+            if used > room:
+                yield f"{name} takes host {host} to {used} {resource}, which has {room}"
+
+
+def _known_nodes(world: World) -> Iterator[Object]:
+    """Every node as it is, or as it was within the horizon."""
+    for past in world.history.nodes.values():
+        yield from [node for node in past.since(world.stale) if node is not None][-1:]
+
+
+ON_ADMISSION = (has_domains, keeps_to_quota, fits_its_nodes)
+
+
+# --- after every step ------------------------------------------------------------------------------------------------
+
+
+def nothing_was_breached_on_the_way(world: World) -> Breaches:
+    """What was seen at the moment of a write, and whatever the product itself called a bug."""
+    yield from world.history.violations
+    yield from world.bugs
+
+
+def one_workload_per_job(world: World) -> Breaches:
+    """No Job holds quota twice."""
+    held = Counter(owner_of(w) for w in holders(world))
+    yield from (f"job {name} holds quota through {n} Workloads" for name, n in held.items() if n > 1)
+
+
+def released_pods_are_in_their_domains(world: World) -> Breaches:
+    """(3) Every released pod of an admitted gang is pinned to a domain of the current assignment, no domain has more
+    pods than it was given, and no gang with a required rack runs in two.
+    """
+    hosts = {n["metadata"]["name"]: n["metadata"]["labels"] for n in world.objects(NODES)}
+    for workload in holders(world):
+        if is_true(workload, names.CONDITION_EVICTED):
+            continue
+        given = {(levels, values): count for _spec, levels, values, count in domains_of(workload)}
+        pods = [p for p in world.pods_of(owner_of(workload)) if is_gang(p) and not is_over(p) and not is_gated(p)]
+        pods = [
+            p
+            for p in pods
+            if p["metadata"]["annotations"].get(names.WORKLOAD_ANNOTATION) == workload["metadata"]["name"]
+        ]
+        taken: Counter[Any] = Counter()
+        for pod in pods:
+            selector = pod["spec"].get("nodeSelector") or {}
+            mine = [d for d in given if all(selector.get(k) == v for k, v in zip(*d, strict=True))]
+            taken.update(mine)
+            if not mine:
+                yield f"pod {pod['metadata']['name']} is released to {selector}, its gang has {sorted(given)}"
+        yield from (
+            f"{workload['metadata']['name']}: {n} pods in {d}, which has {given[d]}"
+            for d, n in taken.items()
+            if n > given[d]
+        )
+        rules = {(p.get("topologyRequest") or {}).get("required") for p in workload["spec"]["podSets"]}
+        racks = {hosts[p["spec"]["nodeName"]][RACK_LABEL] for p in pods if p["spec"].get("nodeName") in hosts}
+        if RACK_LABEL in rules and len(racks) > 1:
+            yield f"{workload['metadata']['name']} must be in one rack and runs in {sorted(racks)}"
+
+
+def strangers_are_left_alone(world: World) -> Breaches:
+    """(10) Jobs and pods without our label are never suspended, gated or written by us."""
+    for job in world.objects(JOBS):
+        if job["metadata"]["name"].startswith(FOREIGN) and job["spec"].get("suspend"):
+            yield f"job {job['metadata']['name']} is a stranger's and was suspended"
+    for pod in world.objects(PODS):
+        if pod["metadata"]["name"].startswith(FOREIGN) and pod["spec"].get("schedulingGates"):
+            yield f"pod {pod['metadata']['name']} is a stranger's and was gated"
+    for client in world.clients:
+        yield from (
+            f"a stranger's object was written: {write}"
+            for write in client.writes
+            if f"/{FOREIGN}" in write and "/events" not in write
+        )
+
+
+def equals_are_admitted_in_order(world: World) -> Breaches:
+    """(6) Among Workloads of one queue with the same priority and shape, the older one (the smaller uid among those of
+    one second) is admitted first, if it was there in time, or at most `horizon` later: writes of one cycle race.
+    """
+    first: dict[str, float] = {}
+    for admitted in world.history.admissions:
+        first.setdefault(admitted.uid, admitted.at)
+    lines: defaultdict[str, list[tuple[str, str, Object]]] = defaultdict(list)
+    for workload in world.objects(WORKLOADS):
+        if owner_of(workload) in world.disturbed:
+            continue
+        spec = workload["spec"]
+        shape = [(p["count"], p.get("topologyRequest"), requests_of(p["template"]["spec"])) for p in spec["podSets"]]
+        meta = workload["metadata"]
+        lines[f"{spec.get('queueName')} {spec.get('priority')} {shape}"].append(
+            (meta["creationTimestamp"], meta["uid"], workload)
+        )
+    for line in lines.values():
+        line.sort(key=lambda entry: entry[:2])
+        for i, (_, older, workload) in enumerate(line):
+            for _, younger, other in line[i + 1 :]:
+                went = first.get(younger, math.inf)
+                in_time = world.history.born[older] + world.horizon <= went
+                if in_time and went + world.horizon < min(first.get(older, math.inf), world.clock.monotonic()):
+                    yield f"{other['metadata']['name']} was admitted before {workload['metadata']['name']}, which is older"
+
+
+ALWAYS: tuple[Invariant, ...] = (
+    nothing_was_breached_on_the_way,
+    one_workload_per_job,
+    released_pods_are_in_their_domains,
+    strangers_are_left_alone,
+    equals_are_admitted_in_order,
+)
+
+
+# --- when all is quiet -----------------------------------------------------------------------------------------------
+
+
+def no_gate_is_left_over(world: World) -> Breaches:
+    """(4) A gated pod has a living Workload, which is not admitted: a gang starts whole or not at all."""
+    workloads = {w["metadata"]["name"]: w for w in world.objects(WORKLOADS)}
+    for pod in world.objects(PODS):
+        if not is_gated(pod) or is_over(pod):
+            continue
+        owner = workloads.get((pod["metadata"].get("annotations") or {}).get(names.WORKLOAD_ANNOTATION, ""))
+        name = pod["metadata"]["name"]
+        if owner is None or is_true(owner, names.CONDITION_FINISHED):
+            yield f"pod {name} is gated and no Workload lives that could release it"
+        elif is_true(owner, names.CONDITION_ADMITTED) and not is_true(owner, names.CONDITION_EVICTED):
+            yield f"pod {name} is gated although its gang is admitted"
+
+
+def jobs_run_exactly_when_admitted(world: World) -> Breaches:
+    """(4) A queued Job is suspended and without pods unless its Workload is admitted; then it is not suspended."""
+    for job in world.objects(JOBS):
+        name = job["metadata"]["name"]
+        if names.QUEUE_NAME_LABEL not in (job["metadata"].get("labels") or {}):
+            continue
+        if is_true(job, "Complete") or is_true(job, "Failed"):
+            continue
+        workload = world.workload_of(name)
+        admitted = workload is not None and holds(workload) and not is_true(workload, names.CONDITION_EVICTED)
+        if admitted and job["spec"].get("suspend"):
+            yield f"job {name} is admitted and still suspended"
+        if not admitted and not job["spec"].get("suspend"):
+            yield f"job {name} runs without being admitted"
+        if not admitted and any(not is_over(pod) for pod in world.pods_of(name)):
+            yield f"job {name} has pods without being admitted"
+
+
+def cache_equals_the_api(world: World) -> Breaches:
+    """(9) A cache built from the API server's objects believes what the living one believes."""
+    assert world.controller is not None
+    live = world.controller.operator.cache
+    fresh = rebuilt(world)
+    yield from (f"the cache has drifted: {drift}" for drift in live.ledger.audit(truth=fresh.ledger))
+    for name in live.queue_names():
+        believed, true = live.node_of(name), fresh.node_of(name)
+        assert believed is not None
+        assert true is not None
+        if +Counter(believed.usage) != +Counter(true.usage):
+            yield f"ClusterQueue {name}: the cache believes in {dict(believed.usage)}, the API server in {dict(true.usage)}"
+    yield from (f"the cache's own audit: {drift}" for drift in live.audit())
+
+
+def rebuilt(world: World) -> Cache:
+    """A cache fed from what the living controller's watches hold now, which must be what the server has."""
+    assert world.controller is not None
+    watches, cache = world.controller.operator.watches, Cache()
+    for topology in watches.topologies.store.values():
+        cache.on_topology(topology.metadata.name, topology)
+    for flavor in watches.flavors.store.values():
+        cache.on_flavor(flavor.metadata.name, flavor)
+    for queue in watches.cluster_queues.store.values():
+        cache.on_cluster_queue(queue.metadata.name, queue)
+    for node in watches.nodes.store.values():
+        cache.on_node(node.name, node)
+    for pod in watches.pods.store.values():
+        cache.on_pod(pod.key, pod.foreign)
+    for workload in watches.workloads.store.values():
+        cache.on_workload(f"{workload.metadata.namespace}/{workload.metadata.name}", workload)
+    return cache
+
+
+def watches_are_true(world: World) -> Breaches:
+    """Every store holds the objects of the API server at their present versions."""
+    assert world.controller is not None
+    for watch in world.controller.operator.watches.all():
+        plural, group = watch.resource.plural, watch.resource.group
+        label = watch._selection.label_selector
+        there = {
+            (f"{o['metadata']['namespace']}/" if o["metadata"].get("namespace") else "") + o["metadata"]["name"]: int(
+                o["metadata"]["resourceVersion"]
+            )
+            for o in world.every(group, watch.resource.version, plural)
+            if not label or label in (o["metadata"].get("labels") or {})
+        }
+        if there != watch._versions or set(there) != set(watch.store):
+            yield f"the watch of {plural} holds {watch._versions}, the API server {there}"
+
+
+def status_tells_the_usage(world: World) -> Breaches:
+    """(9) `status.flavorsReservation` is the sum over the Workloads that hold quota; `flavorsUsage` of those admitted."""
+    for queue in world.objects(CLUSTER_QUEUES):
+        name = queue["metadata"]["name"]
+        mine = [w for w in holders(world) if admission_of(w)["clusterQueue"] == name]  # type: ignore[index]
+        for field, workloads in (
+            ("flavorsReservation", mine),
+            ("flavorsUsage", [w for w in mine if is_true(w, names.CONDITION_ADMITTED)]),
+        ):
+            wanted: Counter[tuple[str, str]] = sum((quota_usage(w) for w in workloads), Counter())
+            written = {
+                (flavor["name"], r["name"]): amount(r.get("total", "0"), r["name"])
+                for flavor in (queue.get("status") or {}).get(field) or ()
+                for r in flavor["resources"]
+            }
+            if +Counter(written) != +wanted:
+                yield f"ClusterQueue {name}: {field} is {written}, its Workloads hold {dict(wanted)}"
+
+
+def waiting_workloads_say_why(world: World) -> Breaches:
+    """(12) A waiting Workload's message is never empty; a refusal by topology names a level and numbers."""
+    for workload in world.objects(WORKLOADS):
+        if admission_of(workload) is not None or is_true(workload, names.CONDITION_FINISHED):
+            continue
+        name, said = workload["metadata"]["name"], condition(workload, names.CONDITION_QUOTA_RESERVED)
+        if said is None or said["status"] != "False" or not said["message"].strip():
+            yield f"{name} waits and does not say why: {said}"
+        elif said["reason"] == "TopologyPlacementFailed" or "do not fit in" in said["message"]:
+            text = said["message"]
+            named = re.search(r"level \S+|the topology", text) is not None
+            if not named or len(re.findall(r"\d+", text)) < 2:
+                yield f"{name} does not say which level or how much: {text}"
+
+
+def queues_count_who_waits(world: World) -> Breaches:
+    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it."""
+    for queue in world.objects(CLUSTER_QUEUES):
+        name = queue["metadata"]["name"]
+        waiting = [
+            w["metadata"]["name"]
+            for w in world.objects(WORKLOADS)
+            if w["spec"].get("queueName") == name
+            and admission_of(w) is None
+            and not is_true(w, names.CONDITION_FINISHED)
+            and w["spec"].get("active", True)
+        ]
+        told = (queue.get("status") or {}).get("pendingWorkloads", 0)
+        if told != len(waiting):
+            yield f"ClusterQueue {name} tells of {told} waiting Workloads, there are {waiting}"
+
+
+AT_REST: tuple[Invariant, ...] = (
+    no_gate_is_left_over,
+    jobs_run_exactly_when_admitted,
+    watches_are_true,
+    cache_equals_the_api,
+    status_tells_the_usage,
+    waiting_workloads_say_why,
+    queues_count_who_waits,
+)
+
+
+def breaches(world: World, invariants: tuple[Invariant, ...]) -> list[str]:
+    """All that is wrong, each with the name of its invariant."""
+    return [f"{invariant.__name__}: {told}" for invariant in invariants for told in invariant(world)]
+
+
+def nothing_is_held(world: World) -> Breaches:
+    """At the end nobody holds quota, and no queue tells otherwise."""
+    yield from (f"{w['metadata']['name']} still holds quota" for w in holders(world))
+    for queue in world.objects(CLUSTER_QUEUES):
+        for flavor in (queue.get("status") or {}).get("flavorsReservation") or ():
+            used = {r["name"]: r.get("total") for r in flavor["resources"] if amount(r.get("total", "0"), GPU)}
+            if used:
+                yield f"ClusterQueue {queue['metadata']['name']} tells of {used} in flavor {flavor['name']}"

@@ -1,0 +1,210 @@
+"""What is going to be done to a world: drawn from a seed beforehand, so that it does not depend on how the world takes it.
+
+A plan's Jobs have ends that no timing can change, whatever else the plan does, once all that it broke is repaired: good
+ones complete, failing ones fail, impossible ones wait, malformed ones are refused or wait, deleted ones are gone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
+from tests.sim.objects import FOREIGN
+
+
+class End(StrEnum):
+    """What must have become of a Job in the end."""
+
+    COMPLETE = "complete"
+    FAILED = "failed"
+    WAITING = "waiting"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One action of `tests.sim.actor.Actor` with its arguments, and how long the world is left alone afterwards."""
+
+    action: str
+    arguments: dict[str, Any]
+    seconds: float
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
+        return f"{self.action}({told}), then {self.seconds:g} s"
+
+
+@dataclass(slots=True)
+class Plan:
+    """Steps, and the end that each submitted Job must come to."""
+
+    steps: list[Step] = field(default_factory=list)
+    ends: dict[str, End] = field(default_factory=dict)
+
+    def without(self, *actions: str) -> Plan:
+        """The same plan with these actions replaced by doing nothing."""
+        kept = [Step("wait", {}, s.seconds) if s.action in actions else s for s in self.steps]
+        return Plan(kept, dict(self.ends))
+
+
+_GPU_QUEUES = ("left", "right", "solo", "solo")
+_GPU_NODES = tuple(f"gpu-{b}-{r}-{h}" for b in range(2) for r in range(2) for h in range(4))
+
+
+class _Draft:
+    """A plan in the making."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.chance = random.Random(f"{seed}/plan")
+        self.plan = Plan()
+        self.closed: set[str] = set()
+
+    def draw(self, steps: int) -> Plan:
+        """`steps` steps."""
+        makers, weights = zip(*_ACTIONS, strict=True)
+        while len(self.plan.steps) < steps:
+            (maker,) = self.chance.choices(makers, weights)
+            maker(self)
+        return self.plan
+
+    def add(self, action: str, **arguments: Any) -> None:
+        seconds = self.chance.choice((0, 0, 0.3, 1, 2, 5, 5, 10, 20))
+        self.plan.steps.append(Step(action, arguments, seconds))
+
+    def name(self, kind: str) -> str:
+        return f"{kind}-{len(self.plan.steps)}"
+
+    def some_job(self) -> str | None:
+        names = [name for name, end in self.plan.ends.items() if end is not End.GONE]
+        return self.chance.choice(names[-6:]) if names else None
+
+    # --- Jobs
+
+    def good_job(self) -> None:
+        c = self.chance
+        gpus = c.choice((1, 2, 4, 8))
+        rack, hosts = ("required", RACK_LABEL), 32 // gpus
+        topology, most = c.choice(
+            (
+                (rack, hosts),
+                (rack, hosts),
+                (("required", BLOCK_LABEL), 40 // gpus),
+                (("preferred", RACK_LABEL), 40 // gpus),
+                (("unconstrained", "true"), 40 // gpus),
+                (None, 40 // gpus),
+            )
+        )
+        settings = {
+            "queue": c.choice(_GPU_QUEUES),
+            "pods": c.randint(1, min(most, 8)),
+            "gpus": gpus,
+            "topology": topology,
+            "priority": c.choice(("", "", "", "high", "low")),
+            "run_seconds": c.choice((1, 3, 10, 30)),
+            "retries": 100,
+        }
+        self.submit("good", End.COMPLETE, **settings)
+
+    def equal_jobs(self) -> None:
+        for _ in range(self.chance.randint(2, 4)):
+            self.submit("equal", End.COMPLETE, queue="solo", pods=4, gpus=8, run_seconds=10, retries=100)
+
+    def plain_job(self) -> None:
+        pods = self.chance.randint(1, 10)
+        self.submit("plain", End.COMPLETE, queue="plain", pods=pods, gpus=0, topology=None, run_seconds=5, retries=100)
+
+    def failing_job(self) -> None:
+        self.submit("failing", End.FAILED, queue="solo", pods=2, run_seconds=2, fail=True, retries=0)
+
+    def too_large_job(self) -> None:
+        pods, topology = self.chance.choice(((5, ("required", RACK_LABEL)), (5, ("required", RACK_LABEL)), (17, None)))
+        self.submit("large", End.WAITING, queue="solo", pods=pods, gpus=8, topology=topology)
+
+    def malformed_job(self) -> None:
+        malformed: dict[str, Any] = self.chance.choice(
+            (
+                {"queue": "nowhere"},
+                {"topology": ("required", "no.such/level")},
+                {"queue": "plain", "gpus": 0},
+                {"priority": "no-such-class"},
+                {"topology": ("unconstrained", "perhaps")},
+            )
+        )
+        self.submit("malformed", End.WAITING, **{"queue": "solo", "pods": 2, **malformed})
+
+    def submit(self, kind: str, end: End, **settings: Any) -> None:
+        name = self.name(kind)
+        self.plan.ends[name] = end
+        self.add("submit", name=name, **settings)
+
+    def delete_job(self) -> None:
+        name = self.some_job()
+        if name is not None:
+            self.plan.ends[name] = End.GONE
+            self.add("delete_job", name=name)
+
+    def on_a_job(self, action: str) -> None:
+        name = self.some_job()
+        if name is not None:
+            self.add(action, name=name)
+
+    # --- tenants, nodes, strangers
+
+    def hold(self) -> None:
+        self.add("hold", queue=self.chance.choice(_GPU_QUEUES), policy=self.chance.choice(("Hold", "HoldAndDrain")))
+
+    def quota(self) -> None:
+        self.add("set_quota", queue=self.chance.choice(_GPU_QUEUES), gpus=self.chance.choice((0, 16, 32, 48, 64)))
+
+    def node(self, action: str) -> None:
+        self.add(action, name=self.chance.choice(_GPU_NODES))
+
+    def stranger(self) -> None:
+        node = self.chance.choice((*_GPU_NODES, None))
+        self.add("add_foreign_pod", name=f"{FOREIGN}{len(self.plan.steps)}", node=node, gpus=self.chance.randint(0, 4))
+
+
+_ACTIONS: tuple[tuple[Callable[[_Draft], None], int], ...] = (
+    (_Draft.good_job, 30),
+    (_Draft.equal_jobs, 3),
+    (_Draft.plain_job, 4),
+    (_Draft.failing_job, 4),
+    (_Draft.too_large_job, 4),
+    (_Draft.malformed_job, 4),
+    (_Draft.delete_job, 5),
+    (lambda d: d.on_a_job("suspend_job"), 3),
+    (lambda d: d.on_a_job("start_job_by_hand"), 3),
+    (lambda d: d.on_a_job("delete_workload"), 3),
+    (_Draft.hold, 3),
+    (lambda d: d.add("resume"), 4),
+    (_Draft.quota, 3),
+    (lambda d: d.node("cordon"), 2),
+    (lambda d: d.node("taint"), 2),
+    (lambda d: d.node("remove_node"), 1),
+    (lambda d: d.add("repair_nodes"), 3),
+    (_Draft.stranger, 3),
+    (lambda d: d.add("add_foreign_job", name=f"{FOREIGN}{len(d.plan.steps)}"), 2),
+    (lambda d: d.add("add_daemon_set", name=f"{FOREIGN}{len(d.plan.steps)}"), 1),
+    (lambda d: d.add("remove_strangers"), 2),
+    (lambda d: d.add("wait"), 6),
+    (
+        lambda d: d.add(
+            "kill",
+            at_write=d.chance.choice((0, 1, 1, 2, 3, 5)),
+            after=d.chance.random() < 0.5,
+            down=d.chance.choice((0, 0, 3, 30)),
+        ),
+        6,
+    ),
+    (lambda d: d.add("rest"), 2),
+)
+"""What may be done, and how often in proportion."""
+
+
+def draw(seed: int | str, *, steps: int = 60) -> Plan:
+    """The plan of a seed."""
+    return _Draft(seed).draw(steps)

@@ -1,0 +1,306 @@
+"""The wiring of one process: which parts exist, which event makes what be looked at, when it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.operator import PARTS, Operator
+from kqueue.clock import FakeClock
+from kqueue.config import Configuration, Timings, parse
+from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES
+from kqueue.observe import Checks, Metrics
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import LEASES
+from kqueue.sandbox import Sandbox, SandboxOptions
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+NOWHERE = "http://127.0.0.1:1"
+AT_ONCE = Timings(status_refresh_window=0, ungater_window=0)
+CORE = {"workload", "cluster_queue", "local_queue", "resource_flavor", "topology"}
+
+Make = Callable[..., Operator]
+
+
+def make_configuration(*, elect: bool = False, text: str = "") -> Configuration:
+    """The defaults and `text`; without election a process leads as soon as it has synced."""
+    head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    return parse(f"{head}leaderElection: {{leaderElect: {str(elect).lower()}}}\n{text}", source="test")
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Make]:
+    """Operators on a fake clock, none of them running; without `server` there is nobody to ask."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def operator(
+            server: str = NOWHERE, *, parts: Iterable[str] = PARTS, config: Configuration | None = None
+        ) -> Operator:
+            clock = FakeClock()
+            client = Client(server, clock=clock)
+            stack.push_async_callback(client.close)
+            return Operator(
+                client=client,
+                config=config or make_configuration(),
+                timings=AT_ONCE,
+                clock=clock,
+                metrics=Metrics(clock=clock),
+                checks=Checks(),
+                parts=parts,
+            )
+
+        yield operator
+
+
+def waiting(operator: Operator) -> dict[str, int]:
+    """Keys that wait for a worker, by controller."""
+    families = text_string_to_metric_families(operator.metrics.render_now().decode())
+    return {
+        sample.labels["name"]: int(sample.value)
+        for family in families
+        for sample in family.samples
+        if sample.name == "workqueue_depth"
+    }
+
+
+def read(kind: type[T], name: str, namespace: str = "", *, spec: JSON | None = None, status: JSON | None = None) -> T:
+    metadata = {"name": name, "namespace": namespace, "uid": name}
+    return msgspec.convert({"metadata": metadata, "spec": spec or {}, "status": status or {}}, kind)
+
+
+def make_job(name: str = "j") -> JSON:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {}, "status": {}}
+
+
+def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) -> wire.Workload:
+    owners = [{"uid": "u", "controller": True, "apiVersion": "batch/v1", "kind": "Job", "name": "j", **(owner or {})}]
+    metadata = {"name": name, "namespace": "ns", "uid": name, "ownerReferences": owners}
+    return msgspec.convert({"metadata": metadata, "spec": {"queueName": "main"}, "status": status}, wire.Workload)
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parts", "controllers"),
+    [
+        pytest.param((), set(), id="none"),
+        pytest.param(("scheduler", "webhooks"), set(), id="parts-without-reconcilers"),
+        pytest.param(("core",), CORE, id="our-own-kinds"),
+        pytest.param(("jobs",), {"batch_job"}, id="job-kinds"),
+        pytest.param(("topology",), {"topology_ungater"}, id="the-ungater"),
+        pytest.param(PARTS, {*CORE, "batch_job", "topology_ungater"}, id="all"),
+    ],
+)
+async def test_each_part_brings_its_controllers(make: Make, parts: Iterable[str], controllers: set[str]) -> None:
+    """And no others: a process that is told to do less does less."""
+    assert waiting(make(parts=parts)).keys() == controllers
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "jobs"),
+    [
+        pytest.param('["batch/job"]', {"batch/job"}, id="one-that-is-built"),
+        pytest.param('["jobset.x-k8s.io/jobset"]', set(), id="one-that-is-not-built"),
+    ],
+)
+async def test_only_enabled_frameworks_are_watched(make: Make, frameworks: str, jobs: set[str]) -> None:
+    """A kind that nobody enabled costs no watch, so its definition need not exist."""
+    operator = make(config=make_configuration(text=f"integrations: {{frameworks: {frameworks}}}\n"))
+
+    assert operator.watches.jobs.keys() == jobs
+    assert {"watch-jobs.batch"} & operator.checks.results().keys() == ({"watch-jobs.batch"} if jobs else set())
+
+
+# --- which event makes what be looked at -----------------------------------------------------------------------------
+
+
+def filled(operator: Operator) -> Operator:
+    """One of each: flavor, topology, queues, a Job and its Workload; what that made wait is worked off."""
+    watches = operator.watches
+    flavor = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "9"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+    watches.namespaces.store.put("ns", read(wire_core.Namespace, "ns"))
+    watches.topologies.store.put("dc", read(wire.Topology, "dc", spec={"levels": [{"nodeLabel": "rack"}]}))
+    watches.flavors.store.put("gpu", read(wire.ResourceFlavor, "gpu", spec={"topologyName": "dc"}))
+    watches.cluster_queues.store.put("team", read(wire.ClusterQueue, "team", spec={"resourceGroups": groups}))
+    watches.local_queues.store.put("ns/main", read(wire.LocalQueue, "main", "ns", spec={"clusterQueue": "team"}))
+    watches.jobs["batch/job"].store.put("ns/j", make_job())
+    watches.workloads.store.put("ns/w", make_workload())
+    return operator
+
+
+async def woken(operator: Operator, change: Callable[[Operator], None]) -> set[str]:
+    """The controllers that a change gives something to do."""
+    for controller in operator._controllers:
+        while len(controller.queue):
+            key = await controller.queue.get()
+            assert key is not None
+            controller.queue.done(key)
+    change(operator)
+    return {name for name, keys in waiting(operator).items() if keys}
+
+
+def put(watch: str, key: str, view: Any) -> Callable[[Operator], None]:
+    """An object arrives, or changes."""
+    return lambda operator: getattr(operator.watches, watch).store.put(key, view)
+
+
+def recounted(operator: Operator) -> None:
+    """The ClusterQueue comes back with other counts in its status, as after each write of ours."""
+    store = operator.watches.cluster_queues.store
+    queue = store.get("team")
+    assert queue is not None
+    store.put("team", msgspec.structs.replace(queue, status=wire.ClusterQueueStatus(pending_workloads=5)))
+
+
+def relabelled(operator: Operator) -> None:
+    """The namespace comes back with other labels."""
+    metadata = {"name": "ns", "labels": {"team": "a"}}
+    operator.watches.namespaces.store.put("ns", msgspec.convert({"metadata": metadata}, wire_core.Namespace))
+
+
+def job_changed(operator: Operator) -> None:
+    operator.watches.jobs["batch/job"].store.put("ns/j", make_job() | {"spec": {"suspend": True}})
+
+
+def job_deleted(operator: Operator) -> None:
+    operator.watches.jobs["batch/job"].store.remove("ns/j")
+
+
+COUNTS = {"cluster_queue", "local_queue"}
+FLAVOR = read(wire.ResourceFlavor, "gpu", spec={"nodeLabels": {"pool": "a"}})
+CHECK = msgspec.convert({"metadata": {"name": "c"}, "status": {"conditions": []}}, wire.AdmissionCheck)
+CLASS = msgspec.convert({"metadata": {"name": "high"}, "value": 9}, wire.WorkloadPriorityClass)
+POD_CLASS = msgspec.convert({"metadata": {"name": "high"}, "value": 9}, wire_core.PriorityClass)
+WORKLOAD = {"workload", "batch_job", "topology_ungater", *COUNTS}
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param(put("workloads", "ns/w", make_workload(clusterName="x")), WORKLOAD, id="a-workload-changes"),
+        pytest.param(
+            put("workloads", "ns/v", make_workload("v", owner={"kind": "Other"})),
+            WORKLOAD - {"batch_job"},
+            id="a-workload-of-another-kind",
+        ),
+        pytest.param(
+            lambda o: o.watches.workloads.store.remove("ns/w"), WORKLOAD - {"topology_ungater"}, id="one-goes"
+        ),
+        pytest.param(job_changed, {"batch_job"}, id="a-job-changes"),
+        pytest.param(job_deleted, {"batch_job"}, id="a-job-goes"),
+        pytest.param(put("flavors", "gpu", FLAVOR), CORE | {"batch_job"}, id="a-flavor-changes"),
+        pytest.param(put("cohorts", "c", read(wire.Cohort, "c")), CORE, id="a-cohort-arrives"),
+        pytest.param(put("checks", "c", CHECK), CORE, id="a-check-arrives"),
+        pytest.param(relabelled, CORE, id="a-namespace-is-relabelled"),
+        pytest.param(put("namespaces", "ns", read(wire_core.Namespace, "ns")), set(), id="a-namespace-as-it-was"),
+        pytest.param(recounted, set(), id="only-counts-of-a-queue-change"),
+        pytest.param(put("workload_priorities", "high", CLASS), {"batch_job"}, id="a-priority-class-arrives"),
+        pytest.param(put("priority_classes", "high", POD_CLASS), {"batch_job"}, id="a-pod-priority-arrives"),
+    ],
+)
+async def test_an_event_wakes_those_whom_it_concerns(
+    make: Make, change: Callable[[Operator], None], want: set[str]
+) -> None:
+    """What may free or block somebody makes them be looked at; echoes of our own counts wake nobody."""
+    assert await woken(filled(make()), change) == want
+
+
+# --- health and leadership -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """An API server with our kinds and no nodes."""
+    running = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.stop()
+
+
+@asynccontextmanager
+async def at_work(operator: Operator) -> AsyncIterator[None]:
+    """The operator runs while the block does."""
+    task = asyncio.create_task(operator.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def clock_of(operator: Operator) -> FakeClock:
+    assert isinstance(operator.clock, FakeClock)
+    return operator.clock
+
+
+async def happens(operator: Operator, true: Callable[[], bool]) -> None:
+    """Let time pass until `true` holds; fail if it does not within a generous time."""
+    async with asyncio.timeout(20):
+        while not true():
+            await clock_of(operator).advance(0.5)
+            await asyncio.sleep(0.002)  # requests on the wire take real time
+
+
+async def test_a_process_is_not_ready_before_every_watch_has_synced(make: Make) -> None:
+    """Each watch has a check of its own that says so; without a server none ever passes."""
+    operator = make()
+
+    assert len(operator.checks.results()) == len(operator.watches.all())
+    assert set(operator.checks.failing().values()) == {"has not brought its initial state yet"}
+
+
+async def test_a_process_is_ready_while_its_watches_live(make: Make, sandbox: Sandbox) -> None:
+    """After the first sync every check passes; a watch that is silent for too long fails its own."""
+    operator = make(sandbox.url)
+    async with at_work(operator):
+        await asyncio.wait_for(operator.ready.wait(), 20)
+        synced = operator.checks.failing()
+    await clock_of(operator).advance(operator.timings.watch_stale_after + 1)
+    stale = operator.checks.failing()
+
+    assert synced == {}
+    assert stale.keys() == operator.checks.results().keys()
+    assert all("silent for 181 s" in reason for reason in stale.values())
+
+
+async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(make: Make, sandbox: Sandbox) -> None:
+    """It syncs and queues what is to be done, and does it once the lease of the other has run out."""
+    operator = make(sandbox.url, config=make_configuration(elect=True))
+    election = operator.config.leader_election
+    metadata = {"name": election.resource_name, "namespace": election.resource_namespace}
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": {}}
+    async with Client(sandbox.url) as user:
+        await user.create(NAMESPACES, {"metadata": {"name": election.resource_namespace}})
+        await user.create(LEASES, {"metadata": metadata, "spec": spec}, election.resource_namespace)
+        await user.create(CLUSTER_QUEUES, queue)
+        async with at_work(operator):
+            await asyncio.wait_for(operator.synced.wait(), 20)
+            await happens(operator, lambda: waiting(operator)["cluster_queue"] == 1)
+            followed = operator.ready.is_set(), operator.checks.failing()
+            before = await user.get_json(CLUSTER_QUEUES, "team")
+            await happens(operator, operator.ready.is_set)
+            await happens(operator, lambda: _has_status(operator))
+
+    assert followed == (False, {})
+    assert "status" not in before or not before["status"].get("conditions")
+
+
+def _has_status(operator: Operator) -> bool:
+    queue = operator.watches.cluster_queues.store.get("team")
+    return queue is not None and bool(queue.status.conditions)

@@ -361,8 +361,9 @@ def pending(obj: wire.Workload) -> Pending:
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
     state = obj.status.requeue_state
-    ended = sorted((pods.name, pods.count) for pods in obj.status.reclaimable_pods)  # they are not asked for again
-    shape = _digest([obj.spec.priority or 0, obj.spec.pod_sets, ended])
+    ended = sorted((r.name, r.count) for r in obj.status.reclaimable_pods)  # they are not asked for again
+    pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
+    shape = _digest([obj.spec.priority or 0, pods, ended])  # labels are left out: those of a Job's pods name the Job
     version = _digest(
         [
             obj.metadata.generation,

@@ -90,6 +90,11 @@ def make_workload(
     )
 
 
+def labelled(label: str) -> JSON:
+    """The pods of `make_workload` with a label."""
+    return {"name": "main", "count": 4, "template": {"metadata": {"labels": {label: "a"}}, "spec": asking(cpu="1500m")}}
+
+
 def head_of(workload: wire.Workload, *, topology_only: bool = False) -> Head:
     return from_api.head(workload, queue="team", topology_only=topology_only, last_tried={})
 
@@ -543,6 +548,7 @@ def test_a_pending_workload_knows_its_place() -> None:
         pytest.param(make_workload(metadata={"name": "x", "uid": "v"}), True, True, id="a-twin"),
         pytest.param(make_workload(priority=1), False, True, id="another-priority"),
         pytest.param(make_workload(pod_sets=[]), False, True, id="other-pods"),
+        pytest.param(make_workload(pod_sets=[labelled("job-name")]), True, True, id="pods-with-the-name-of-their-job"),
         pytest.param(make_workload(metadata={"generation": 2}), True, False, id="edited-by-its-user"),
         pytest.param(make_workload(conditions={"Evicted": ("True", "Preempted")}), True, False, id="evicted"),
         pytest.param(

@@ -24,6 +24,8 @@ _log = structlog.get_logger(__name__)
 
 _BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED)
 """Reasons that this reconciler writes, and takes back when the cause is gone."""
+_CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
+"""Reasons to wait that somebody wanted, or that are over: no warnings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +128,26 @@ class WorkloadReconciler:
     def _checks_missing(self, workload: wire.Workload) -> bool:
         admission = workload.status.admission
         queue = self._cache.queue_object(admission.cluster_queue) if admission is not None else None
-        strategy = queue.spec.admission_checks_strategy if queue is not None else None
+        if queue is None:
+            return True  # nobody can say which checks it wanted
+        strategy = queue.spec.admission_checks_strategy
         wanted = {rule.name for rule in strategy.admission_checks} if strategy is not None else set()
         return not wanted <= {check.name for check in workload.status.admission_checks}
 
     def _leave(self, workload: wire.Workload) -> status.Patch | None:
-        """A stopped queue: admitted Workloads are evicted by HoldAndDrain, reservations are taken back by any stop."""
-        stopped = self._stopped(workload)
-        if stopped is None or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        """A queue is stopped or gone: reservations are taken back, admitted Workloads are evicted by HoldAndDrain."""
+        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
-        reason, message, drain = stopped
+        stopped = self._stopped(workload)
         if from_api.condition_true(workload, names.CONDITION_ADMITTED):
-            return status.evict(workload, reason=reason, message=message, stamp=self._stamp()) if drain else None
+            if stopped is None or not stopped[2]:
+                return None
+            return status.evict(workload, reason=stopped[0], message=stopped[1], stamp=self._stamp())
+        blocked = _Blocked(names.REASON_SUSPENDED, stopped[1]) if stopped is not None else self._missing(workload)
+        if blocked is None:
+            return None
         return status.unreserve(
-            workload, reason=names.REASON_SUSPENDED, message=message, stamp=self._stamp(), requeued=None
+            workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp(), requeued=None
         )
 
     # --- looks --------------------------------------------------------------------------------------------------
@@ -158,6 +166,18 @@ class WorkloadReconciler:
             message = f"ClusterQueue {name} is stopped (stopPolicy {policy})"
             return (names.REASON_CLUSTER_QUEUE_STOPPED, message, policy == "HoldAndDrain")
         return None
+
+    def _missing(self, workload: wire.Workload) -> _Blocked | None:
+        """The queue of a reservation that is gone, or on its way; None when both are there."""
+        local = self._local_queues.get(from_api.local_queue_key(workload))
+        if local is None:
+            return self._queue_blocker(workload)
+        name = self._cluster_queue(workload, local)
+        queue = self._cache.queue_object(name) if name is not None else None
+        if queue is not None and queue.metadata.deletion_timestamp is None:
+            return None
+        gone = "does not exist" if queue is None else "is being deleted"
+        return _Blocked(names.REASON_MISCONFIGURED, f"ClusterQueue {name or '(none)'} {gone}")
 
     @staticmethod
     def _cluster_queue(workload: wire.Workload, local: wire.LocalQueue | None) -> str | None:
@@ -226,9 +246,13 @@ class WorkloadReconciler:
             old = from_api.condition(before.status.conditions, kind)
             if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
                 continue
+            if kind == names.CONDITION_ADMITTED and new.reason == names.REASON_NO_RESERVATION:
+                continue  # why there is none is told instead
             evicted = kind == names.CONDITION_EVICTED and new.status == "True"
+            if evicted and before.status.admission is None:
+                continue  # it held nothing
             reason = f"EvictedDueTo{new.reason}" if evicted else new.reason
-            warning = new.status == "False" and not evicted
+            warning = new.status == "False" and not evicted and new.reason not in _CALM
             self._recorder.record(workload_reference(after), reason=reason, message=new.message, warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return

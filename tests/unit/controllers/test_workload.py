@@ -1,0 +1,418 @@
+"""A Workload's conditions and its queues: what blocks it is said, who must leave leaves, who may come back comes back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.errors import ServerError
+from kqueue.runtime.resources import ResourceType
+from kqueue.state import from_api
+from kqueue.state.cache import Holding
+from tests.unit.controllers.builders import (
+    JSON,
+    World,
+    condition,
+    make_cluster_queue,
+    make_local_queue,
+    make_workload,
+    message_of,
+    read,
+    reserved,
+    status_of,
+)
+
+GATED = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}}
+NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks")
+CHECKED = {"admissionChecks": [{"name": "budget"}]}
+
+
+class Workloads(World):
+    """A world with a Workload `a` and its reconciler."""
+
+    def __init__(self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON]) -> None:
+        super().__init__(*objects, (WORKLOADS, workload or make_workload()))
+        self.reconciler = WorkloadReconciler(
+            workloads=self.workloads,
+            local_queues=self.local_queues,
+            writer=self.writer,
+            cache=self.cache,
+            queues=self.queues,
+            namespace_labels=self.namespaces.get,
+            recorder=self.recorder,
+            clock=self.clock,
+        )
+
+    async def step(self) -> int:
+        """One reconcile with everything seen; how many writes it made."""
+        before = len(self.client.writes())
+        self.sync()
+        await self.reconciler.reconcile("ns/a")
+        return len(self.client.writes()) - before
+
+    async def rest(self) -> None:
+        """Reconcile until nothing is left to do; fails if that does not end."""
+        for _ in range(10):
+            if not await self.step():
+                return
+        raise AssertionError("the workload goes on and on")
+
+    def check(self, name: str = "budget") -> None:
+        """An AdmissionCheck that answers."""
+        obj = {
+            "metadata": {"name": name},
+            "spec": {"controllerName": "x"},
+            "status": {"conditions": [condition("Active")]},
+        }
+        self.intake.on_check(None, read(wire.AdmissionCheck, obj))
+
+    @property
+    def found(self) -> JSON:
+        """The Workload as the server has it."""
+        obj = self.workload()
+        assert obj is not None
+        return obj
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Workloads]]:
+    worlds: list[Workloads] = []
+
+    def build(*args: Any) -> Workloads:
+        worlds.append(Workloads(*args))
+        return worlds[-1]
+
+    yield build
+    for world in worlds:
+        await world.close()
+
+
+# --- what blocks it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workload", "setting", "reason", "says"),
+    [
+        pytest.param({"queue": ""}, None, "Misconfigured", "set the label kueue.x-k8s.io/queue-name", id="no queue is named"),
+        pytest.param({"queue": "no"}, None, "Misconfigured", "LocalQueue no does not exist in namespace ns", id="no such LocalQueue"),
+        pytest.param({}, (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")), "Suspended", "LocalQueue main is stopped", id="the LocalQueue is stopped"),
+        pytest.param({}, (LOCAL_QUEUES, make_local_queue(cluster_queue="no")), "Misconfigured", "ClusterQueue no of LocalQueue main does not exist", id="no such ClusterQueue"),
+        pytest.param({}, (CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold")), "Suspended", "ClusterQueue team is stopped", id="the ClusterQueue is stopped"),
+        pytest.param({}, (CLUSTER_QUEUES, make_cluster_queue(cpus={"no": 1})), "Suspended", "ResourceFlavor no not found", id="the ClusterQueue is not active"),
+        pytest.param({}, (CLUSTER_QUEUES, make_cluster_queue(namespaceSelector={"matchLabels": {"a": "b"}})), "Misconfigured", "label it to match", id="the namespace does not match"),
+        pytest.param({"cpus": "lots"}, None, "Misconfigured", "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]", id="its requests cannot be read"),
+        pytest.param({"metadata": GATED}, None, "AdmissionGated", "example.com/budget", id="another controller holds it back"),
+    ],
+)  # fmt: skip
+async def test_what_blocks_a_waiting_workload_is_said_once(
+    make: Callable[..., Workloads], workload: JSON, setting: Any, reason: str, says: str
+) -> None:
+    """Reason and remedy by one write and one event, a warning unless it is wanted; the next look writes nothing."""
+    world = make(make_workload(**workload), *([setting] if setting is not None else []))
+
+    assert await world.step() == 1
+
+    assert status_of(world.found, "QuotaReserved") == ("False", reason)
+    assert status_of(world.found, "Admitted") == ("False", "NoReservation")
+    assert says in message_of(world.found, "QuotaReserved")
+    warnings = [] if reason == "AdmissionGated" else [reason]
+    assert (world.recorder.events, world.recorder.warnings) == ([("Workload a", reason)], warnings)
+    assert await world.step() == 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "namespaces"),
+    [
+        pytest.param(make_workload(), {"ns": {}}, id="nothing blocks it"),
+        pytest.param(make_workload(metadata={"annotations": {"kueue.x-k8s.io/admission-gated-by": ""}}), {"ns": {}}, id="an empty gate is none"),
+        pytest.param(make_workload(status={"conditions": [condition("QuotaReserved", "False", "WaitingForQuota", "free 3")]}), {"ns": {}}, id="the scheduler has said why"),
+        pytest.param(make_workload(status={"conditions": [condition("QuotaReserved", "False", "OnHold")]}, queue="no"), {"ns": {}}, id="its job keeps it on hold"),
+        pytest.param(make_workload(status=reserved()), {"ns": {}}, id="it runs"),
+        pytest.param(make_workload(status=reserved()), {}, id="it runs and its namespace is going"),
+        pytest.param(make_workload(status={"conditions": [condition("Finished")]}, queue="no"), {"ns": {}}, id="it has finished"),
+        pytest.param(make_workload(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}, queue="no"), {"ns": {}}, id="it is going"),
+    ],
+)  # fmt: skip
+async def test_what_needs_no_word_gets_none(
+    make: Callable[..., Workloads], workload: JSON, namespaces: dict[str, dict[str, str]]
+) -> None:
+    """No write and no event."""
+    world = make(workload)
+    world.namespaces.clear()
+    world.namespaces.update(namespaces)
+
+    assert (await world.step(), world.recorder.events) == (0, [])
+
+
+async def test_a_workload_that_is_gone_is_nobodys(make: Callable[..., Workloads]) -> None:
+    """A late reconcile of a deleted Workload does nothing."""
+    world = make()
+    world.client.drop(WORKLOADS, "ns/a")
+
+    assert await world.step() == 0
+
+
+async def test_a_missing_namespace_is_said(make: Callable[..., Workloads]) -> None:
+    """It may be deleted while its objects are still there."""
+    world = make()
+    world.namespaces.clear()
+
+    await world.step()
+
+    assert message_of(world.found, "QuotaReserved") == "Namespace ns does not exist"
+
+
+async def test_a_reason_is_taken_back_when_its_cause_is_gone(make: Callable[..., Workloads]) -> None:
+    """The workload is to be evaluated; a scheduler's reason after that is not touched."""
+    world = make(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
+    await world.step()
+    world.client.put(LOCAL_QUEUES, make_local_queue())
+
+    assert await world.step() == 1
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
+    assert await world.step() == 0
+
+
+async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make: Callable[..., Workloads]) -> None:
+    """Between the decision and the watch's word on it nothing is written over it."""
+    world = make(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
+    world.sync()
+    obj: wire.Workload = read(wire.Workload, make_workload(status=reserved()))
+    admission = from_api.admission(obj)
+    assert admission is not None
+    holding = Holding(
+        key="ns/a",
+        uid="uid-of-a",
+        local_queue="ns/main",
+        admission=admission,
+        requests={},
+        admitted=False,
+        assumed=True,
+    )
+    with world.cache.assumed(holding):
+        assert await world.step() == 0
+
+
+async def test_a_write_that_fails_is_made_by_the_next_look(make: Callable[..., Workloads]) -> None:
+    """The failure is the controller's, which comes again; no event tells what did not happen."""
+    world = make(make_workload(queue="no"))
+    world.client.fail(ServerError("down", status=500))
+    with pytest.raises(ServerError):
+        await world.step()
+    assert world.recorder.events == []
+
+    assert await world.step() == 1
+
+
+# --- who must leave --------------------------------------------------------------------------------------------------
+
+
+def stopped(which: str, policy: str) -> tuple[ResourceType, JSON]:
+    if which == "LocalQueue":
+        return LOCAL_QUEUES, make_local_queue(stopPolicy=policy)
+    return CLUSTER_QUEUES, make_cluster_queue(stopPolicy=policy, admissionChecksStrategy=CHECKED)
+
+
+@pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
+@pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
+async def test_a_stopped_queue_takes_reservations_back(make: Callable[..., Workloads], which: str, policy: str) -> None:
+    """What is reserved and not admitted gives its quota back at once; it is not an eviction."""
+    world = make(make_workload(status=reserved(NOT_YET)), stopped("ClusterQueue", "None"), stopped(which, policy))
+    world.check()
+
+    await world.rest()
+
+    assert "admission" not in world.found["status"]
+    assert status_of(world.found, "QuotaReserved") == ("False", "Suspended")
+    assert f"{which} {'main' if which == 'LocalQueue' else 'team'} is stopped" in message_of(
+        world.found, "QuotaReserved"
+    )
+    assert (status_of(world.found, "Evicted"), status_of(world.found, "Requeued")) == (("", ""), ("", ""))
+    world.sync()
+    assert world.free() == 10
+
+
+@pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
+async def test_hold_and_drain_evicts_what_runs(make: Callable[..., Workloads], which: str) -> None:
+    """Evicted once, counted, told; the quota is held until its job has stopped."""
+    world = make(make_workload(status=reserved()), stopped(which, "HoldAndDrain"))
+
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", f"{which}Stopped")
+    assert world.found["status"]["schedulingStats"]["evictions"][0]["count"] == 1
+    assert status_of(world.found, "QuotaReserved")[0] == "True"
+    assert (world.recorder.reasons, world.recorder.warnings) == ([f"EvictedDueTo{which}Stopped"], [])
+    assert world.free() == 9
+
+
+@pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
+async def test_hold_leaves_alone_what_runs(make: Callable[..., Workloads], which: str) -> None:
+    """No new admissions, that is all."""
+    world = make(make_workload(status=reserved()), stopped(which, "Hold"))
+
+    assert await world.step() == 0
+
+
+async def test_the_local_queue_is_looked_at_first(make: Callable[..., Workloads]) -> None:
+    """Its stop policy counts when both are stopped."""
+    world = make(
+        make_workload(status=reserved()), stopped("LocalQueue", "HoldAndDrain"), stopped("ClusterQueue", "HoldAndDrain")
+    )
+
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "LocalQueueStopped")
+
+
+async def test_the_queue_that_admitted_it_counts(make: Callable[..., Workloads]) -> None:
+    """A LocalQueue that points elsewhere by now does not save its workloads from being drained."""
+    world = make(
+        make_workload(status=reserved()),
+        stopped("ClusterQueue", "HoldAndDrain"),
+        (CLUSTER_QUEUES, make_cluster_queue("other")),
+        (LOCAL_QUEUES, make_local_queue(cluster_queue="other")),
+    )
+
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "ClusterQueueStopped")
+
+
+@pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue", "going"])
+@pytest.mark.parametrize("admitted", [True, False], ids=["it runs", "it is reserved"])
+async def test_a_reservation_in_a_queue_that_is_gone_is_taken_back(
+    make: Callable[..., Workloads], admitted: bool, which: str
+) -> None:
+    """What runs goes on; what is not admitted yet gives its quota back and says what is missing."""
+    world = make(make_workload(status=reserved() if admitted else reserved(NOT_YET)), stopped("ClusterQueue", "None"))
+    world.check()
+    world.sync()
+    if which == "LocalQueue":
+        world.client.drop(LOCAL_QUEUES, "ns/main")
+    elif which == "ClusterQueue":
+        world.client.drop(CLUSTER_QUEUES, "team")
+    else:
+        leaving = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]}
+        world.client.change(CLUSTER_QUEUES, "team", {"metadata": leaving})
+
+    assert await world.step() == (0 if admitted else 1)
+
+    want = ("True", "QuotaReserved") if admitted else ("False", "Misconfigured")
+    assert status_of(world.found, "QuotaReserved") == want
+    assert ("admission" in world.found["status"]) is admitted
+
+
+# --- its user switches it off and on ---------------------------------------------------------------------------------
+
+
+async def test_a_deactivated_workload_that_runs_is_evicted(make: Callable[..., Workloads]) -> None:
+    """Its user hears of it once."""
+    world = make(make_workload(active=False, status=reserved()))
+
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "Deactivated")
+    assert status_of(world.found, "QuotaReserved")[0] == "True"
+    assert world.recorder.reasons == ["EvictedDueToDeactivated"]
+
+
+async def test_a_deactivated_workload_that_waits_is_marked_quietly(make: Callable[..., Workloads]) -> None:
+    """It held nothing, so nobody is told of an eviction; why it waits is said."""
+    world = make(make_workload(active=False))
+
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "Deactivated")
+    assert status_of(world.found, "QuotaReserved") == ("False", "Deactivated")
+    assert world.recorder.reasons == ["Deactivated"]
+
+
+@pytest.mark.parametrize(
+    ("evicted", "fix", "back"),
+    [
+        pytest.param("Deactivated", {}, "Reactivated", id="its user has activated it"),
+        pytest.param("LocalQueueStopped", {}, "LocalQueueRestarted", id="its LocalQueue runs again"),
+        pytest.param("ClusterQueueStopped", {}, "ClusterQueueRestarted", id="its ClusterQueue runs again"),
+        pytest.param("DeactivatedDueToAdmissionCheck", {}, None, id="its user did not deactivate it"),
+        pytest.param("Deactivated", {"active": False}, None, id="it is still inactive"),
+        pytest.param("LocalQueueStopped", {"setting": stopped("LocalQueue", "Hold")}, None, id="its LocalQueue is still stopped"),
+        pytest.param("ClusterQueueStopped", {"setting": stopped("ClusterQueue", "HoldAndDrain")}, None, id="its ClusterQueue is still stopped"),
+    ],
+)  # fmt: skip
+async def test_an_evicted_workload_comes_back_when_the_cause_is_gone(
+    make: Callable[..., Workloads], evicted: str, fix: JSON, back: str | None
+) -> None:
+    """Requeued turns True, and it stands in its queue again; not before."""
+    conditions = [
+        condition("QuotaReserved", "False", "PendingEvaluation"),
+        condition("Evicted", "True", evicted),
+        condition("Requeued", "False", evicted),
+    ]
+    workload = make_workload(active=fix.get("active", True), status={"conditions": conditions})
+    world = make(workload, *([fix["setting"]] if "setting" in fix else []))
+
+    await world.rest()
+
+    assert status_of(world.found, "Requeued") == (("True", back) if back else ("False", evicted))
+    world.sync()
+    heads = [item.key for _, item in world.queues.pop_heads(lambda _: True)]
+    assert heads == (["ns/a"] if back else [])
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def state(name: str, state: str) -> JSON:
+    return {"name": name, "state": state, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("checks", "admitted"),
+    [
+        pytest.param([state("budget", "Ready")], ("True", "Admitted"), id="all are ready"),
+        pytest.param([state("budget", "Ready"), state("other", "Pending")], ("False", "UnsatisfiedAdmissionChecks"), id="one is pending"),
+        pytest.param([], ("", ""), id="the queue's check has not been listed yet"),
+    ],
+)  # fmt: skip
+async def test_admission_waits_for_every_check(
+    make: Callable[..., Workloads], checks: list[JSON], admitted: tuple[str, str]
+) -> None:
+    """Reserved is admitted when every check of the queue is there and ready; said once."""
+    status = reserved(condition("PodsReady", "False"), admissionChecks=checks)
+    world = make(make_workload(status=status), stopped("ClusterQueue", "None"))
+    world.check()
+
+    await world.rest()
+
+    assert status_of(world.found, "Admitted") == admitted
+    assert world.recorder.reasons == ([admitted[1]] if admitted[1] else [])
+
+
+async def test_an_admission_without_checks_is_completed(make: Callable[..., Workloads]) -> None:
+    """The reservation was written while the queue had checks; it has none by now."""
+    world = make(make_workload(status=reserved(condition("PodsReady", "False"))))
+
+    await world.rest()
+
+    assert status_of(world.found, "Admitted") == ("True", "Admitted")
+    assert world.recorder.warnings == []
+
+
+async def test_a_flavor_that_comes_unblocks(make: Callable[..., Workloads]) -> None:
+    """Whatever order objects are created in: the reason goes with its cause."""
+    world = make(make_workload())
+    world.client.drop(RESOURCE_FLAVORS, "default")
+    await world.rest()
+    assert status_of(world.found, "QuotaReserved") == ("False", "Suspended")
+
+    world.client.put(RESOURCE_FLAVORS, {"metadata": {"name": "default"}, "spec": {}})
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")

@@ -294,14 +294,14 @@ class ClusterApi:
         if content_type == APPLY_PATCH:
             return await self._apply(kind, name, namespace, patch, subresource or "", options)
         change = _patcher(kind, patch, content_type)
-        return await self.rewrite(
-            kind,
-            name,
-            namespace or "",
-            lambda old: self._decode(kind, change(old), options),
-            subresource or "",
-            options,
-        )
+
+        def make(old: Object) -> Object:
+            try:
+                return self._decode(kind, change(old), options)
+            except failure.UndecodableError as error:
+                raise failure.bad_patch(patch, error) from error
+
+        return await self.rewrite(kind, name, namespace or "", make, subresource or "", options)
 
     async def _apply(
         self, kind: Kind, name: str, namespace: str | None, wanted: Any, subresource: str, options: WriteOptions

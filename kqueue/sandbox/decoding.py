@@ -77,11 +77,10 @@ def check(kind: Kind, obj: Object, validation: Validation, warnings: list[str]) 
             walk(builtin(METADATA), obj["metadata"], ((), "metadata"), unknown)
             kind.custom.prune(obj, unknown)
     except WrongTypeError as error:
-        text = f'{kind.kind} in version "{kind.resource.version}" cannot be handled as a {kind.kind}: {error}'
-        raise failure.bad_request(text) from error
+        raise failure.undecodable(kind.resource, kind.kind, str(error)) from error
     if unknown and validation == "Strict":
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise failure.bad_request(f"strict decoding error: {listed}")
+        raise failure.undecodable(kind.resource, kind.kind, f"strict decoding error: {listed}")
     if unknown and validation == "Warn":
         warnings.extend(text for path in unknown if (text := f'unknown field "{path}"') not in warnings)
 

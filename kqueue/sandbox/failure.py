@@ -205,6 +205,25 @@ def bad_request(message: str) -> InvalidError:
     return InvalidError(message, status=400, reason="BadRequest")
 
 
+class UndecodableError(InvalidError):
+    """What was sent is not of its kind; `problem` says where, without the kind."""
+
+    problem: str = ""
+
+
+def undecodable(resource: Resource, kind: str, problem: str) -> UndecodableError:
+    """400: a field is of another type, or not one of the kind's."""
+    text = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {problem}'
+    error = UndecodableError(text, status=400, reason="BadRequest")
+    error.problem = problem
+    return error
+
+
+def bad_patch(patch: object, error: UndecodableError) -> InvalidError:
+    """422: the patch makes something of the object that is not of its kind."""
+    return invalid_object("", "", "", [invalid("patch", patch, error.problem)])
+
+
 def unsupported_media(message: str) -> InvalidError:
     """415: the body is of a type that is not read here."""
     return InvalidError(message, status=415, reason="UnsupportedMediaType")

@@ -24,20 +24,25 @@ _PATH_SEGMENT_FORBIDDEN = re.compile(r"[/%]")
 
 SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character"
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
 LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character"
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
 QUALIFIED_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character"
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character"
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def timestamp(moment: datetime) -> str:
@@ -215,9 +220,12 @@ def causes(kind: Kind, metadata: Object) -> list[Cause]:
         found += annotation_causes(annotations, "metadata.annotations")
     if owners := metadata.get("ownerReferences"):
         found += _owner_causes(owners)
-    for finalizer in metadata.get("finalizers") or ():
+    for index, finalizer in enumerate(metadata.get("finalizers") or ()):
         if not isinstance(finalizer, str) or qualified_name_problem(finalizer):
-            found.append(failure.invalid("metadata.finalizers", finalizer, QUALIFIED_RULE))
+            found.append(failure.invalid(f"metadata.finalizers[{index}]", finalizer, QUALIFIED_RULE))
+        elif kind.custom is None and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            problem = "name is neither a standard finalizer name nor is it fully qualified"
+            found.append(failure.invalid(f"metadata.finalizers[{index}]", finalizer, problem))
     return found
 
 
@@ -226,8 +234,8 @@ def _owner_causes(owners: list[Object]) -> list[Cause]:
     controllers = 0
     for owner in owners:
         found += [
-            failure.invalid(f"metadata.ownerReferences.{key}", owner.get(key, ""), f"{key} must not be empty")
-            for key in ("apiVersion", "kind", "name", "uid")
+            failure.invalid(f"metadata.ownerReferences.{key}", owner.get(key, ""), f"{word}must not be empty")
+            for key, word in (("apiVersion", "version "), ("kind", "kind "), ("name", ""), ("uid", ""))
             if not owner.get(key)
         ]
         controllers += bool(owner.get("controller"))

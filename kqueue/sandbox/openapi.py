@@ -1,6 +1,7 @@
 """The OpenAPI documents that `kubectl explain` and field validation ask for.
 
-They name the fields of built-in kinds, without words about them; custom kinds carry the words of their definition.
+They name the fields of built-in kinds, with no more than a hint where words about them are; custom kinds carry the
+words of their definition.
 """
 
 from __future__ import annotations
@@ -30,6 +31,15 @@ _SCALARS: dict[str, Object] = {
     "int_or_string": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
     "any": {"type": "object"},
 }
+VERSION_2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+VERSION_2 = {"swagger": "2.0", "info": {"title": "kqueue sandbox", "version": "v1.36.3"}, "paths": {}}
+"""`/openapi/v2`, which names no kind.
+
+kubectl reads it for kinds that the newer documents do not have, such as lists, and passes over what it does not find.
+"""
+VERSION_2_BYTES = b"\n\x032.0\x12\x19\n\x0ekqueue sandbox\x12\x07v1.36.3"
+"""The same as protobuf, the only form that kubectl asks for."""
+_ELSEWHERE = "https://kubernetes.io/docs/reference/kubernetes-api/"
 _METADATA_NOTE = "Standard object's metadata."
 _API_VERSION_NOTE = "The version of this object's schema."
 _KIND_NOTE = "The kind of this object."
@@ -98,7 +108,8 @@ def _add_message(message: str, shape: Shape, schemas: dict[str, Object]) -> None
     name = _full_name(message)
     if name in schemas:
         return
-    schema: Object = {"type": "object", "properties": {}}
+    note = f"The sandbox knows the fields' names and types; what they mean is told at {_ELSEWHERE}"
+    schema: Object = {"type": "object", "description": note, "properties": {}}
     schemas[name] = schema
     schema["properties"] = {key: _schema(field, schemas) for key, field in (shape.fields or {}).items()}
 

@@ -135,6 +135,8 @@ class ApiServer:
         )
         if path in READY_PATHS or path.startswith(tuple(f"{each}/" for each in READY_PATHS)):
             return web.Response(text="ok")
+        if path == "/openapi/v2" and "protobuf" in request.headers.get("Accept", ""):
+            return web.Response(body=openapi.VERSION_2_BYTES, headers={"Content-Type": openapi.VERSION_2_PROTOBUF})
         if path in ("/api", "/apis") and wants_all:
             return _json(discovery.aggregated(registry, core=path == "/api"), content_type=AGGREGATED)
         parts = path.strip("/").split("/")
@@ -152,6 +154,8 @@ class ApiServer:
                 found = discovery.group(registry, group)
             case ["apis", group, version]:
                 found = discovery.resource_list(registry, group, version)
+            case ["openapi", "v2"]:
+                found = openapi.VERSION_2
             case ["openapi", "v3"]:
                 found = openapi.index(registry)
             case ["openapi", "v3", "api", version]:

@@ -173,6 +173,95 @@ async def test_mistakes_are_named(kubectl: Kubectl, spec: dict[str, Any], compla
     assert complaint in await kubectl.refused("apply", "-f", "-", stdin=job(**spec))
 
 
+CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "complaint"),
+    [
+        pytest.param("apply", "a: [b\n", "error converting YAML to JSON", id="malformed YAML"),
+        pytest.param("apply", "kind: Job\n", "apiVersion not set", id="a manifest without apiVersion"),
+        pytest.param(
+            "apply", "apiVersion: v1\nkind: Nope\nmetadata: {name: a}\n", 'no matches for kind "Nope" in version "v1"',
+            id="an unknown kind",
+        ),
+        pytest.param(
+            "apply", "apiVersion: no.such/v1\nkind: Job\nmetadata: {name: a}\n",
+            'no matches for kind "Job" in version "no.such/v1"', id="an unknown group",
+        ),
+        pytest.param("create", CONFIG_MAP + "dat: {}\n", 'strict decoding error: unknown field "dat"', id="a field too many"),
+        pytest.param(
+            "create", CONFIG_MAP + "data: {x: 1}\n", 'ConfigMap in version "v1" cannot be handled as a ConfigMap:',
+            id="a number for a text",
+        ),
+        pytest.param(
+            "create", CONFIG_MAP.replace("name: c", "name: C_d"),
+            """metadata.name: Invalid value: "C_d": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex""",
+            id="a name of other letters",
+        ),
+        pytest.param(
+            "create", CONFIG_MAP.replace("name: c", ""),
+            "metadata.name: Required value: name or generateName is required", id="no name",
+        ),
+        pytest.param(
+            "create", CONFIG_MAP.replace("name: c", "name: c, labels: {x: 'a b'}"),
+            'metadata.labels: Invalid value: "a b": a valid label must be', id="a label's value with a blank",
+        ),
+        pytest.param(
+            "create", CONFIG_MAP.replace("name: c", "name: c, finalizers: [x]"),
+            'metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified',
+            id="a finalizer of nobody",
+        ),
+        pytest.param(
+            "create", CONFIG_MAP.replace("name: c", "name: c, ownerReferences: [{kind: x}]"),
+            'metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty', id="an owner half named",
+        ),
+        pytest.param("replace", CONFIG_MAP, 'configmaps "c" not found', id="replacing what is not there"),
+        pytest.param("delete", CONFIG_MAP, 'configmaps "c" not found', id="deleting what is not there"),
+        pytest.param(
+            "create", CONFIG_MAP.replace("name: c", "name: c, namespace: other"),
+            'the namespace from the provided object "other" does not match', id="two namespaces",
+        ),
+    ],
+)  # fmt: skip
+async def test_wrong_manifests_are_refused_in_the_same_words(
+    kubectl: Kubectl, verb: str, text: str, complaint: str
+) -> None:
+    """What is wrong is named, where the server says it and where kubectl does."""
+    assert complaint in await kubectl.refused(verb, "-f", "-", stdin=text)
+
+
+@pytest.mark.parametrize(
+    ("patch", "complaint"),
+    [
+        pytest.param('{"spec": {"parallelism": "x"}}', "The request is invalid: patch: Invalid value", id="a text for a number"),
+        pytest.param('{"metadata": {"labels": {"a": "b c"}}}', 'metadata.labels: Invalid value: "b c"', id="a bad label"),
+        pytest.param('{"metadata": {"resourceVersion": "1"}}', "the object has been modified", id="an old version"),
+        pytest.param("{bad", "BadRequest", id="malformed JSON"),
+    ],
+)  # fmt: skip
+async def test_wrong_patches_are_refused_in_the_same_words(kubectl: Kubectl, patch: str, complaint: str) -> None:
+    """Also those that the server understands only when it has patched."""
+    await kubectl("apply", "-f", "-", stdin=job())
+
+    assert complaint in await kubectl.refused("patch", "job", "j", "--type=merge", "-p", patch)
+
+
+async def test_a_list_is_applied_item_by_item(kubectl: Kubectl) -> None:
+    """kind: List, in JSON or YAML, as `kubectl get -o yaml` prints it."""
+    names = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} for name in ("a", "b")]
+
+    made = await kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": names})
+    printed = await kubectl("get", "cm", "a", "b", "-o", "yaml")
+    again = await kubectl("apply", "-f", "-", stdin=printed)
+
+    assert made == "configmap/a created\nconfigmap/b created\n"
+    assert again == "configmap/a configured\nconfigmap/b configured\n"
+    assert "unknown field" in await kubectl.refused(
+        "apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": [{**names[0], "dat": {}}]}
+    )
+
+
 async def test_a_custom_kind_from_definition_to_deletion(kubectl: Kubectl) -> None:
     """Columns, short names, explanations, defaults, validation, describe, wait, deletion."""
     group = f"{kubectl.namespace}.example.com"

@@ -1,0 +1,301 @@
+"""Status and finalizers of queues, and the finalizers of what they use: true to cache and queues, written on change."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.finalizers import FinalizerReconciler
+from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from tests.unit.controllers.builders import (
+    JSON,
+    World,
+    condition,
+    make_cluster_queue,
+    make_flavor,
+    make_local_queue,
+    make_workload,
+    message_of,
+    reserved,
+    status_of,
+)
+
+OURS = "kueue.x-k8s.io/resource-in-use"
+LEAVING = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks")
+
+
+class Offices(World):
+    """A world with reconcilers of ClusterQueues, LocalQueues and flavors."""
+
+    def __init__(self, *objects: Any) -> None:
+        super().__init__(*objects)
+        self.cluster_queue = ClusterQueueReconciler(
+            cluster_queues=self.cluster_queues,
+            writer=self.writer_of(CLUSTER_QUEUES, self.cluster_queues, wire.ClusterQueue),
+            cache=self.cache,
+            queues=self.queues,
+            clock=self.clock,
+        )
+        self.local_queue = LocalQueueReconciler(
+            local_queues=self.local_queues,
+            writer=self.writer_of(LOCAL_QUEUES, self.local_queues, wire.LocalQueue),
+            cache=self.cache,
+            queues=self.queues,
+            clock=self.clock,
+        )
+        self.flavor = FinalizerReconciler(
+            self.writer_of(RESOURCE_FLAVORS, self.flavors, wire.ResourceFlavor),
+            lambda name: bool(self.cache.queues_of_flavor(name)),
+        )
+
+    async def step(self, reconcile: Callable[[str], Any], key: str) -> list[str]:
+        """One reconcile with everything seen; the writes it made."""
+        self.sync()
+        before = len(self.client.writes())
+        await reconcile(key)
+        return [str(call) for call in self.client.writes()[before:]]
+
+    async def team(self) -> JSON | None:
+        """ClusterQueue `team` after a reconcile."""
+        await self.step(self.cluster_queue.reconcile, "team")
+        return self.client.object(CLUSTER_QUEUES, "team")
+
+    async def main(self) -> JSON | None:
+        """LocalQueue `main` after a reconcile."""
+        await self.step(self.local_queue.reconcile, "ns/main")
+        return self.client.object(LOCAL_QUEUES, "ns/main")
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Offices]]:
+    worlds: list[Offices] = []
+
+    def build(*objects: Any) -> Offices:
+        worlds.append(Offices(*objects))
+        return worlds[-1]
+
+    yield build
+    for world in worlds:
+        await world.close()
+
+
+def busy(world: Offices) -> None:
+    """Two workloads wait, one of them parked; one is reserved and two are admitted."""
+    world.add(
+        make_workload("waits"),
+        make_workload("parked", cpus=20),
+        make_workload("reserved", pods=2, status=reserved(NOT_YET, cpus=1, pods=2)),
+        make_workload("runs", status=reserved(cpus=3)),
+        make_workload("runs-too", status=reserved(cpus=1)),
+    )
+
+
+# --- ClusterQueues ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_cluster_queue_shows_who_waits_and_who_holds_what(make: Callable[..., Offices]) -> None:
+    """Counts of pending, reserving and admitted; usage by flavor, reserved and admitted; Active."""
+    world = make()
+    busy(world)
+
+    found = await world.team()
+
+    assert found is not None
+    counts = [found["status"][f"{kind}Workloads"] for kind in ("pending", "reserving", "admitted")]
+    assert counts == [2, 3, 2]
+    assert [u["resources"] for u in found["status"]["flavorsReservation"]] == [
+        [{"name": "cpu", "total": "6", "borrowed": "0"}]
+    ]
+    assert [u["resources"] for u in found["status"]["flavorsUsage"]] == [
+        [{"name": "cpu", "total": "4", "borrowed": "0"}]
+    ]
+    assert status_of(found, "Active") == ("True", "Ready")
+
+
+async def test_what_stands_there_is_not_written_again(make: Callable[..., Offices]) -> None:
+    """Finalizer and status take two writes; then none, while nothing changes."""
+    world = make()
+    busy(world)
+
+    first = await world.step(world.cluster_queue.reconcile, "team")
+    again = await world.step(world.cluster_queue.reconcile, "team")
+
+    assert (first, again) == (["patch clusterqueues team", "patch clusterqueues team/status"], [])
+
+
+async def test_only_what_changed_is_written(make: Callable[..., Offices]) -> None:
+    """One more workload waits: one number."""
+    world = make()
+    await world.team()
+    world.add(make_workload())
+
+    await world.team()
+
+    assert world.client.calls[-1].body["status"] == {"pendingWorkloads": 1}
+
+
+async def test_what_is_borrowed_is_shown(make: Callable[..., Offices]) -> None:
+    """Usage above the queue's own quota, also in fractions, as quantities are written."""
+    world = make(
+        (CLUSTER_QUEUES, make_cluster_queue(cohortName="all")),
+        (CLUSTER_QUEUES, make_cluster_queue("lender", cohortName="all")),
+    )
+    status = reserved(cpus=12)
+    status["admission"]["podSetAssignments"][0]["resourceUsage"] = {"cpu": "12500m"}
+    world.add(make_workload(cpus="12500m", status=status))
+
+    found = await world.team()
+
+    assert found is not None
+    assert found["status"]["flavorsUsage"][0]["resources"] == [{"name": "cpu", "total": "12500m", "borrowed": "2500m"}]
+    assert await world.step(world.cluster_queue.reconcile, "team") == []
+
+
+@pytest.mark.parametrize(
+    ("queue", "reason", "says"),
+    [
+        pytest.param(make_cluster_queue(cpus={"no": 1}), "FlavorNotFound", "ResourceFlavor no not found; create it", id="a flavor is missing"),
+        pytest.param(make_cluster_queue(stopPolicy="Hold"), "Stopped", "its stopPolicy is Hold", id="it is stopped"),
+        pytest.param(make_cluster_queue(admissionChecksStrategy={"admissionChecks": [{"name": "no"}]}), "AdmissionCheckNotFound", "AdmissionCheck no not found", id="a check is missing"),
+    ],
+)  # fmt: skip
+async def test_why_a_cluster_queue_admits_nobody(
+    make: Callable[..., Offices], queue: JSON, reason: str, says: str
+) -> None:
+    """Active is False, with the remedy; the counts are kept all the same."""
+    world = make((CLUSTER_QUEUES, queue))
+    world.add(make_workload())
+
+    found = await world.team()
+
+    assert found is not None
+    assert status_of(found, "Active") == ("False", reason)
+    assert says in message_of(found, "Active")
+    assert found["status"]["pendingWorkloads"] == 1
+
+
+async def test_a_queue_that_recovers_says_so(make: Callable[..., Offices]) -> None:
+    """The transition time moves with the status, and only with it."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold")))
+    await world.team()
+    await world.clock.advance(60)
+    world.client.put(CLUSTER_QUEUES, {**make_cluster_queue(stopPolicy="HoldAndDrain"), **_kept(world)})
+    held = await world.team()
+    assert held is not None
+    assert held["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+    world.client.put(CLUSTER_QUEUES, {**make_cluster_queue(), **_kept(world)})
+    found = await world.team()
+
+    assert found is not None
+    assert status_of(found, "Active") == ("True", "Ready")
+    assert found["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
+
+
+def _kept(world: Offices) -> JSON:
+    """The parts of ClusterQueue `team` that a user's edit of its spec leaves alone."""
+    found = world.client.object(CLUSTER_QUEUES, "team")
+    assert found is not None
+    return {"metadata": found["metadata"], "status": found["status"]}
+
+
+async def test_a_cluster_queue_in_use_cannot_go(make: Callable[..., Offices]) -> None:
+    """Deleted, it stays while a workload holds its quota, says so, and goes with the last one."""
+    world = make()
+    world.add(make_workload(status=reserved()))
+    found = await world.team()
+    assert found is not None
+    assert found["metadata"]["finalizers"] == [OURS]
+    world.client.change(CLUSTER_QUEUES, "team", LEAVING)
+    found = await world.team()
+    assert status_of(found, "Active") == ("False", "Terminating")
+
+    world.client.drop(WORKLOADS, "ns/a")
+
+    assert await world.team() is None
+
+
+async def test_a_queue_that_is_gone_is_nobodys(make: Callable[..., Offices]) -> None:
+    """Late reconciles of deleted queues do nothing."""
+    world = make()
+
+    assert await world.step(world.cluster_queue.reconcile, "no") == []
+    assert await world.step(world.local_queue.reconcile, "ns/no") == []
+
+
+# --- LocalQueues -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_local_queue_shows_its_own(make: Callable[..., Offices]) -> None:
+    """What waits and holds through another LocalQueue of the same ClusterQueue is not counted; written once."""
+    world = make((LOCAL_QUEUES, make_local_queue("other")))
+    busy(world)
+    world.add(make_workload("alien", queue="other"), make_workload("alien-runs", queue="other", status=reserved()))
+
+    found = await world.main()
+
+    assert found is not None
+    counts = [found["status"][f"{kind}Workloads"] for kind in ("pending", "reserving", "admitted")]
+    assert counts == [2, 3, 2]
+    assert status_of(found, "Active") == ("True", "Ready")
+    assert await world.step(world.local_queue.reconcile, "ns/main") == []
+    assert "finalizers" not in found["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason", "says"),
+    [
+        pytest.param([(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))], "Stopped", "stopPolicy Hold", id="it is stopped"),
+        pytest.param([(LOCAL_QUEUES, make_local_queue(cluster_queue="no"))], "ClusterQueueDoesNotExist", "ClusterQueue no does not exist", id="no such ClusterQueue"),
+        pytest.param([(CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold"))], "ClusterQueueIsInactive", "ClusterQueue team is not active", id="its ClusterQueue admits nobody"),
+    ],
+)  # fmt: skip
+async def test_why_a_local_queue_leads_nowhere(
+    make: Callable[..., Offices], objects: list[Any], reason: str, says: str
+) -> None:
+    """Active is False, with the remedy; those who wait are counted."""
+    world = make(*objects)
+    world.add(make_workload())
+
+    found = await world.main()
+
+    assert found is not None
+    assert status_of(found, "Active") == ("False", reason)
+    assert says in message_of(found, "Active")
+    assert found["status"]["pendingWorkloads"] == 1
+
+
+# --- what queues use -------------------------------------------------------------------------------------------------
+
+
+async def test_a_flavor_in_use_cannot_go(make: Callable[..., Offices]) -> None:
+    """It gets our finalizer beside others', keeps it while a queue lists it, and goes with the last that does."""
+    world = make((RESOURCE_FLAVORS, {**make_flavor(), "metadata": {"name": "default", "finalizers": ["theirs"]}}))
+    assert await world.step(world.flavor.reconcile, "default") == ["patch resourceflavors default"]
+    found = world.client.object(RESOURCE_FLAVORS, "default")
+    assert found is not None
+    assert found["metadata"]["finalizers"] == ["theirs", OURS]
+    assert await world.step(world.flavor.reconcile, "default") == []
+
+    world.client.change(RESOURCE_FLAVORS, "default", LEAVING)
+    assert await world.step(world.flavor.reconcile, "default") == []
+    world.client.drop(CLUSTER_QUEUES, "team")
+    assert await world.step(world.flavor.reconcile, "default") == ["patch resourceflavors default"]
+
+    found = world.client.object(RESOURCE_FLAVORS, "default")
+    assert found is not None
+    assert found["metadata"]["finalizers"] == ["theirs"]
+
+
+async def test_what_is_deleted_is_not_held_anew(make: Callable[..., Offices]) -> None:
+    """A flavor that goes before it ever had our finalizer does not get it."""
+    world = make((RESOURCE_FLAVORS, {**make_flavor(), "metadata": {"name": "default", "finalizers": ["theirs"]}}))
+    world.client.change(RESOURCE_FLAVORS, "default", LEAVING)
+
+    assert await world.step(world.flavor.reconcile, "default") == []
+    assert await world.step(world.flavor.reconcile, "no") == []

@@ -17,6 +17,7 @@ from kqueue.cli.admission import register, serving
 from kqueue.cli.operator import Operator
 from kqueue.clock import Clock, SystemClock
 from kqueue.config import Configuration, Timings
+from kqueue.errors import KqueueError
 from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
 from kqueue.runtime.loop import tune_collector
@@ -105,8 +106,25 @@ async def running(
 
 async def _ended(work: asyncio.Task[None]) -> None:
     work.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
+    try:
         await work
+    except asyncio.CancelledError:
+        pass
+    except BaseExceptionGroup as group:
+        reason = _reason(group)
+        if reason is None:
+            raise
+        raise reason from group
+
+
+def _reason(group: BaseExceptionGroup[BaseException]) -> KqueueError | None:
+    """The first error of a group in which all are raised on purpose, to be told in one sentence; None with a bug."""
+    if group.split(KqueueError)[1] is not None:
+        return None
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first if isinstance(first, KqueueError) else None
 
 
 @asynccontextmanager

@@ -1,0 +1,98 @@
+"""`kqueue config` and `kqueue timings`: what is printed is what a controller runs with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kqueue.cli import app
+from kqueue.config import Timings, load
+
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+OLD_HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
+
+
+@pytest.fixture(autouse=True)
+def no_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timings as they are, whoever runs the tests."""
+    for field in asdict(Timings()):
+        monkeypatch.delenv(f"KQUEUE_TIMING_{field.upper()}", raising=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(HEAD, id="nothing-set"),
+        pytest.param(HEAD + "waitForPodsReady: {timeout: 5m, blockAdmission: true}\n", id="a-duration"),
+        pytest.param(HEAD + "leaderElection: {leaderElect: false, leaseDuration: 20s}\n", id="election"),
+        pytest.param(HEAD + "namespace: batch\nfeatureGates: {PriorityBoost: true}\n", id="a-gate"),
+        pytest.param(
+            HEAD + "managedJobsNamespaceSelector: {matchExpressions: [{key: a, operator: Exists}]}\n", id="a-selector"
+        ),
+        pytest.param(HEAD + "tls: {minVersion: VersionTLS13}\n", id="tls"),
+        pytest.param(OLD_HEAD, id="an-older-file-that-waits-for-no-pods"),
+    ],
+)
+def test_a_printed_configuration_read_again_is_the_same(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every default is filled in and nothing is lost: the output is a file for the next controller."""
+    given, printed = tmp_path / "given.yaml", tmp_path / "printed.yaml"
+    given.write_text(text)
+    assert app.run(["config", str(given)]) == 0
+    printed.write_text(capsys.readouterr().out)
+    assert app.run(["config", str(printed)]) == 0
+
+    assert capsys.readouterr().out == printed.read_text()
+    settings = load(given).model_dump(exclude={"feature_gates"})
+    assert load(printed).model_dump(exclude={"feature_gates"}) == settings
+    assert all(load(printed).enabled(gate) == on for gate, on in load(given).feature_gates.items())
+
+
+def test_a_configuration_is_printed_for_programs_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON says the same as YAML, and plain text would say less, so it is YAML."""
+    pages = {}
+    for output in ("yaml", "json", "text"):
+        assert app.run(["config", "-o", output]) == 0
+        pages[output] = capsys.readouterr().out
+
+    assert json.loads(pages["json"]) == yaml.safe_load(pages["yaml"])
+    assert pages["text"] == pages["yaml"]
+    assert yaml.safe_load(pages["yaml"])["kind"] == "Configuration"
+
+
+def test_gates_can_be_given_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the controller's own flag; a gate that does not exist is named, and the exit code is 2."""
+    assert app.run(["config", "--feature-gates", "PriorityBoost=true"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["featureGates"]["PriorityBoost"] is True
+    assert app.run(["config", "--feature-gates", "PriorityBost=true"]) == 2
+    assert "PriorityBost" in capsys.readouterr().err
+
+
+def test_timings_are_printed_under_the_names_that_override_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each printed name, set in the environment, changes the printed value."""
+    assert app.run(["timings", "-o", "yaml"]) == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert printed == {f"KQUEUE_TIMING_{field.upper()}": value for field, value in asdict(Timings()).items()}
+
+    for variable, seconds in printed.items():
+        monkeypatch.setenv(variable, str(seconds * 2))
+    assert app.run(["timings", "-o", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == {name: seconds * 2 for name, seconds in printed.items()}
+
+
+def test_timings_are_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    """One per line, the values one below the other."""
+    assert app.run(["timings"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert len(lines) == len(asdict(Timings()))
+    assert {len(line) - len(line.split()[1]) for line in lines} == {
+        len(max((x.split()[0] for x in lines), key=len)) + 2
+    }

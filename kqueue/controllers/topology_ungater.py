@@ -16,7 +16,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.resources import PODS
 from kqueue.core.ranks import Member, RankRules, Release, releases
-from kqueue.errors import ConflictError, KqueueError, NotFoundError
+from kqueue.errors import KqueueError, NotFoundError
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
@@ -103,10 +103,11 @@ class TopologyUngater:
         for pod, _ in chosen:
             self._expectations.expect(key, pod.uid)
         outcomes = await asyncio.gather(*(self._release(key, pod, patch) for pod, patch in chosen))
-        failed = [error for error in outcomes if error is not None]
-        if len(failed) < len(chosen):
-            self._on_released(workload, len(chosen) - len(failed))
-            _log.info("pods released", workload=key, pods=len(chosen) - len(failed))
+        released = sum(error is None for error in outcomes)
+        failed = [error for error in outcomes if error is not None and not isinstance(error, NotFoundError)]
+        if released:
+            self._on_released(workload, released)
+            _log.info("pods released", workload=key, pods=released)
         if failed:
             raise failed[0]
         return Result()
@@ -167,16 +168,12 @@ class TopologyUngater:
         )
 
     async def _release(self, workload: str, pod: GangPod, patch: dict[str, object]) -> KqueueError | None:
-        """Send one patch; the error when the pod must be looked at again."""
+        """Send one patch; why the pod was not released, None when it was."""
         namespace, name = split_key(pod.key)
         try:
             await self._client.patch(PODS, name, patch, namespace, lane=Lane.UNGATE)
-        except (NotFoundError, ConflictError) as e:
-            # gone or changed: its watch event brings the newest version, no harm in looking again
-            self._expectations.observed(workload, pod.uid)
-            return None if isinstance(e, NotFoundError) else e
         except KqueueError as e:
-            self._expectations.observed(workload, pod.uid)
+            self._expectations.observed(workload, pod.uid)  # no event will tell of it
             return e
         return None
 

@@ -340,6 +340,7 @@ class Operator:
                 workloads.enqueue(key)
 
         watches.workloads.subscribe(on_workload)
+        self.queues.on_parked = workloads.enqueue
         configuration: list[Reflector[Any, Any]] = [
             watches.local_queues,
             watches.cluster_queues,
@@ -368,6 +369,7 @@ class Operator:
             switches=self._switches,
             clock=self.clock,
             label_keys_to_copy=self.config.integrations.label_keys_to_copy,
+            echo_timeout=self.timings.expectation_timeout,
             on_created=lambda seconds: self.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
         )
         jobs = self._controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)

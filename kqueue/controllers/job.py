@@ -1,7 +1,7 @@
 """Keeps a job and its Workload in step: one Workload per queued job, started when admitted, stopped when evicted.
 
-Every reconcile reads the world and takes the next step; nothing is remembered in between, so a controller that is
-killed anywhere goes on where it stopped.
+Every reconcile reads the world and takes the next step, so a controller that is killed anywhere goes on where it
+stopped.  All that is remembered in between is which of our own writes the watch still owes us: until then we wait.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
@@ -19,7 +20,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.errors import AlreadyExistsError, InvalidObjectError, NotFoundError, TerminalError
+from kqueue.errors import AlreadyExistsError, InvalidObjectError, KqueueError, NotFoundError, TerminalError
 from kqueue.jobs import rules
 from kqueue.jobs.infos import flavors_of, infos_at_start, infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
@@ -36,6 +37,8 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 OWNER_INDEX = "owner"
+_REMEMBERED = 100_000
+"""Own writes that are waited for at most; those beyond cost a request that changes nothing."""
 _OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
 """Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
 
@@ -78,10 +81,12 @@ class JobReconciler:
         clock: Clock,
         label_keys_to_copy: Sequence[str] = (),
         on_created: Callable[[float], None] = lambda _seconds: None,
+        echo_timeout: float = 60.0,
     ) -> None:
         """`manages` says whether jobs of a namespace are managed at all.
 
-        `on_created` is told how many seconds after a new job its Workload was created.
+        `on_created` is told how many seconds after a new job its Workload was created.  `echo_timeout`: seconds after
+        which a write of ours that the watch has not brought is not waited for any longer.
         """
         self.kind = kind
         self.resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
@@ -89,7 +94,27 @@ class JobReconciler:
         self._flavors, self._manages, self._recorder = flavors, manages, recorder
         self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
-        self._on_created = on_created
+        self._on_created, self._echo_timeout = on_created, echo_timeout
+        self._written: TTLCache[str, int] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """Job key to the resource version of our newest write, until the watch has brought it."""
+        self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """UIDs of jobs whose Workload we have created, until the watch has brought it."""
+        workloads.subscribe(self._on_workload)
+
+    def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        for owner in seen.metadata.owner_references if seen is not None else ():
+            self._created.pop(owner.uid, None)
+
+    def _is_old(self, key: str, job: JSON) -> bool:
+        """Whether the watch still owes us what we wrote ourselves: deciding on less would write it twice."""
+        written = self._written.get(key)
+        if written is None:
+            return False
+        if int(job["metadata"]["resourceVersion"]) < written:
+            return True
+        self._written.pop(key, None)
+        return False
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one job."""
@@ -102,14 +127,15 @@ class JobReconciler:
             return Result()
         if self.kind.managed_by(job) not in ("", self._own_controller()):
             return Result()
-        await self._step(job)
-        return Result()
+        if self._is_old(key, job):
+            return Result(requeue_after=self._echo_timeout)
+        return await self._step(job)
 
     @staticmethod
     def _own_controller() -> str:
         return names.JOB_CONTROLLER
 
-    async def _step(self, job: JSON) -> None:
+    async def _step(self, job: JSON) -> Result:
         try:
             pod_sets = self.kind.pod_sets(job, self._switches)
         except InvalidObjectError as e:
@@ -117,9 +143,9 @@ class JobReconciler:
             raise
         workload = await self._find(job, pod_sets)
         if workload is None:
-            await self._without_workload(job, pod_sets)
-            return
+            return await self._without_workload(job, pod_sets)
         await self._with_workload(job, workload)
+        return Result()
 
     # --- finding -----------------------------------------------------------------------------------------------
 
@@ -186,14 +212,16 @@ class JobReconciler:
 
     # --- without a Workload ------------------------------------------------------------------------------------
 
-    async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> None:
+    async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> Result:
         if self.kind.finished(job) is not None or self._owned(_key(job)):
-            return  # finished without us, or an old Workload is still on its way out: its end brings us back
+            return Result()  # finished without us, or an old Workload is on its way out: its end brings us back
+        if job["metadata"]["uid"] in self._created:
+            return Result(requeue_after=self._echo_timeout)
         if not self.kind.is_suspended(job):
             await self._stop(job, (), "NoMatchingWorkload", "the job has no Workload yet")
-            return
+            return Result()
         if self.kind.active(job):
-            return
+            return Result()
         workload = workload_for(
             self.kind,
             job,
@@ -201,15 +229,20 @@ class JobReconciler:
             switches=self._switches,
             label_keys_to_copy=self._label_keys,
         )
+        self._created[job["metadata"]["uid"]] = None
         try:
             await self._client.create(WORKLOADS, workload)
         except AlreadyExistsError:
-            return  # made by us before; the watch brings it
+            return Result()  # made by us before; the watch brings it
+        except KqueueError:
+            self._created.pop(job["metadata"]["uid"], None)
+            raise
         if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have become ours late
             created = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
             self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         self._event(job, reason="CreatedWorkload", message=f"Created Workload {_key(workload)}; it waits for admission")
         _log.info("workload created", job=_key(job), workload=_key(workload))
+        return Result()
 
     def _priority(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
         source = priority_source(job, pod_sets)
@@ -392,13 +425,15 @@ class JobReconciler:
     async def _patch(self, job: JSON, patch: Mapping[str, Any], *, subresource: str = "") -> JSON:
         """One merge patch under the resource version that the decision was made on; returns the job as written."""
         metadata = {**patch.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
-        return await self._client.patch(
+        written = await self._client.patch(
             self.resource,
             job["metadata"]["name"],
             {**patch, "metadata": metadata},
             job["metadata"]["namespace"],
             subresource=subresource or None,
         )
+        self._written[_key(job)] = int(written["metadata"]["resourceVersion"])
+        return written
 
     async def _stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
         """Do all steps that are left of a stop; returns the job as it is then.  Nothing is done for a stopped job."""

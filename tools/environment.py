@@ -74,8 +74,10 @@ def make_venv() -> None:
     print("venv: installing what uv.lock pins", flush=True)
     pinned = VENV / "requirements.txt"
     run(uv, "export", "--quiet", "--frozen", "--no-emit-project", "--extra", "sandbox", "-o", pinned)
-    run(uv, "pip", "install", "--quiet", "--python", BIN / "python", "--require-hashes", "-r", pinned)
-    run(uv, "pip", "install", "--quiet", "--python", BIN / "python", "--no-deps", "--editable", ROOT)
+    install = (uv, "pip", "install", "--quiet", "--python", BIN / "python")
+    # compiled once, here: where Python may not write bytecode, every process would start three seconds later
+    run(*install, "--compile-bytecode", "--require-hashes", "-r", pinned)
+    run(*install, "--no-deps", "--editable", ROOT)
     STAMP.write_text(wanted())
 
 

@@ -183,8 +183,8 @@ class Story:
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._said: dict[str, tuple[str, str]] = {}
         self._described = False
-        self._peak: Counter[tuple[str, str]] = Counter()
-        """Largest usage seen per (ClusterQueue, resource)."""
+        self._usages: list[Counter[tuple[str, str]]] = []
+        """Usage per (ClusterQueue, resource), at every moment at which it was seen to differ from the one before."""
         self._seen_pods: dict[str, dict[str, str]] = {}
         """Job to pod to node, of every pod ever seen on a node."""
 
@@ -193,8 +193,6 @@ class Story:
         folder = examples_folder()
         for obj in _documents(folder / "queues.yaml"):
             await self._client.create(_type_of(obj), obj)
-        for node in await self._client.list_json(NODES):
-            self._nodes[node["metadata"]["name"]] = node["metadata"]["labels"]
         for name in CHAPTERS:
             obj = next(_documents(folder / f"{name}.yaml"))
             created = await self._client.create(JOBS, obj)
@@ -226,6 +224,9 @@ class Story:
                 live.stop()
 
     async def _look(self) -> View:
+        if not self._nodes:
+            nodes = await self._client.list_json(NODES)
+            self._nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
         jobs, workloads, pods = await asyncio.gather(
             self._client.list_json(JOBS, "default"),
             self._client.list_json(WORKLOADS, "default"),
@@ -254,8 +255,8 @@ class Story:
             for pod_set in admission["podSetAssignments"]:
                 for resource, amount in pod_set.get("resourceUsage", {}).items():
                     now[admission["clusterQueue"], resource] += parse_quantity(amount, resource)
-        for key, amount in now.items():
-            self._peak[key] = max(self._peak[key], amount)
+        if not self._usages or self._usages[-1] != now:
+            self._usages.append(now)
 
     async def _tell(self, view: View) -> None:
         """One plain line per change, and the map and the explanation when the story is at its fullest."""
@@ -331,7 +332,7 @@ class Story:
     # --- checks ------------------------------------------------------------------------------------------------
 
     async def problems(self) -> list[str]:
-        """What broke a promise: a gang outside its domain, a shared node, a quota exceeded, a silent wait."""
+        """What broke a promise: a gang outside its domain, a pod that never ran, a quota exceeded, a silent wait."""
         view = await self._look()
         found = [*self._stray_pods(view), *await self._exceeded()]
         for name in NEVER:
@@ -354,21 +355,25 @@ class Story:
                 yield f"{name} has {job['spec']['parallelism']} pods, {len(nodes)} were seen on nodes"
 
     async def _exceeded(self) -> list[str]:
-        """Cohort by cohort: the peak of all queues against what they have together."""
+        """Cohort by cohort: the most that its queues used at one moment against what they have together."""
         have: Counter[tuple[str, str]] = Counter()
-        used: Counter[tuple[str, str]] = Counter()
+        cohorts: dict[str, str] = {}
         for queue in await self._client.list_json(CLUSTER_QUEUES):
-            cohort = queue["spec"].get("cohortName") or queue["metadata"]["name"]
+            name = queue["metadata"]["name"]
+            cohort = cohorts[name] = queue["spec"].get("cohortName") or name
             for group in queue["spec"]["resourceGroups"]:
                 for flavor in group["flavors"]:
                     for r in flavor["resources"]:
                         have[cohort, r["name"]] += parse_quantity(r["nominalQuota"], r["name"])
-            for (name, resource), amount in self._peak.items():
-                if name == queue["metadata"]["name"]:
-                    used[cohort, resource] += amount
+        peak: Counter[tuple[str, str]] = Counter()
+        for usage in self._usages:
+            used: Counter[tuple[str, str]] = Counter()
+            for (queue_name, resource), amount in usage.items():
+                used[cohorts.get(queue_name, queue_name), resource] += amount
+            peak |= used  # the larger of the two, entry by entry
         return [
             f"cohort {cohort} used {format_quantity(amount, r)} {r} of {format_quantity(have[cohort, r], r)}"
-            for (cohort, r), amount in used.items()
+            for (cohort, r), amount in peak.items()
             if amount > have[cohort, r]
         ]
 

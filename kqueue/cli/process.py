@@ -97,6 +97,7 @@ async def running(
         )
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(health.stop)
+            stack.enter_context(metrics.collector_pauses())
             if "webhooks" in flags.parts:
                 await stack.enter_async_context(_webhooks(client, configuration, flags, clock, metrics))
             work = asyncio.create_task(wired.run(), name="operator")

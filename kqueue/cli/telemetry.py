@@ -14,7 +14,7 @@ from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.core.cycle import Admit
 from kqueue.core.quota import QuotaNode, Usage, total
 from kqueue.core.workload import Admission
-from kqueue.observe import EventRecorder, Metrics, Regarding, ResourceFigures
+from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, Regarding, ResourceFigures
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.queues import Queues
@@ -82,7 +82,7 @@ class CycleObserver:
 
 
 class WorkloadCounter:
-    """Counts Workloads that finish, are evicted, and give back what they held, as their watch tells it."""
+    """Counts Workloads that get ready, finish, are evicted, and give back what they held, as their watch tells it."""
 
     def __init__(self, metrics: Metrics, clock: Clock, counts: Callable[[], bool]) -> None:
         """`counts`: whether this replica is the one that counts; what a follower sees, the leader counts."""
@@ -97,10 +97,14 @@ class WorkloadCounter:
             return
         cluster = self._metrics.cluster_queue(admission.cluster_queue)
         if _rose(old, new, names.CONDITION_FINISHED):
-            local = self._metrics.local_queue(namespace=new.metadata.namespace, name=new.spec.queue_name or "")
             ran = self._since(new, names.CONDITION_ADMITTED)
-            for queue in (cluster, local):
+            for queue in (cluster, self._local(new)):
                 queue.finished(priority_class=_priority_class(new), ran=ran)
+        since_admitted = self._since(new, names.CONDITION_ADMITTED)
+        if _rose(old, new, names.CONDITION_PODS_READY) and since_admitted is not None:
+            waited = (self._clock.now() - from_api.queue_time(new)).total_seconds()
+            for queue in (cluster, self._local(new)):
+                queue.ready(priority_class=_priority_class(new), waited=waited, since_admitted=since_admitted)
         if _rose(old, new, names.CONDITION_EVICTED):
             self._evicted(new, admission.cluster_queue)
         took = self._since(new, names.CONDITION_EVICTED)
@@ -127,8 +131,10 @@ class WorkloadCounter:
         first = sum(e.count for e in evictions) <= 1
         cluster = self._metrics.cluster_queue(cluster_queue)
         cluster.evicted(reason=reason, underlying_cause=cause, priority_class=priority_class, first=first)
-        local = self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
-        local.evicted(reason=reason, underlying_cause=cause, priority_class=priority_class)
+        self._local(workload).evicted(reason=reason, underlying_cause=cause, priority_class=priority_class)
+
+    def _local(self, workload: wire.Workload) -> LocalQueueMetrics:
+        return self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
 
     def _since(self, workload: wire.Workload, kind: str) -> float | None:
         """Seconds since the condition became True; None when it is not."""

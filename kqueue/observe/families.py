@@ -160,9 +160,6 @@ class ProcessFamilies(_Group):
         self.collector_pause = self._histogram(
             "kqueue_gc_pause_seconds", "Pauses of the garbage collector", "generation", buckets=_SHORT_BUCKETS
         )
-        self.cycle_phase = self._histogram(
-            "kqueue_cycle_phase_seconds", "Time of a phase of the admission cycle", "phase", buckets=_SHORT_BUCKETS
-        )
         self.watch_age = self._gauge("kqueue_watch_age_seconds", "Since the last sign of life of a watch", "kind")
         self.api_requests = self._counter(
             "kqueue_api_requests_total", "Requests to the API server; code 0: no answer",
@@ -172,11 +169,7 @@ class ProcessFamilies(_Group):
             "kqueue_api_request_seconds", "Time of requests to the API server", "verb", "lane",
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
         )  # fmt: skip
-        self.admission_writes = self._counter(
-            "kqueue_admission_writes_total", "Writes on the road of admissions; divide by admissions", "object"
-        )
         self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit had to heal", "cause")
-        self.quarantined = self._counter("kqueue_quarantined_workloads_total", "Workloads set aside after a bug")
         self.webhooks = self._counter(
             "kqueue_webhook_requests_total", "Admission reviews", "path", "operation", "result"
         )

@@ -100,25 +100,13 @@ class Metrics:
         self._cycle.attempts.labels(result).inc()
         self._cycle.attempt_seconds.labels(result).observe(max(0.0, seconds))
 
-    def cycle_phase(self, phase: str, seconds: float) -> None:
-        """A phase of a cycle ended: snapshot, plan, apply ..."""
-        self._process.cycle_phase.labels(phase).observe(max(0.0, seconds))
-
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """A Workload was created, `seconds` after its job."""
         self._cycle.creation_latency.labels(job_kind).observe(max(0.0, seconds))
 
-    def admission_write(self, written: str, count: int = 1) -> None:
-        """Writes that an admission needed: `workload`, `workload_status`, `job` or `pod`."""
-        self._process.admission_writes.labels(written).inc(count)
-
     def drift(self, cause: str, entries: int = 1) -> None:
         """An audit found `entries` of the cache wrong and healed them."""
         self._process.drift.labels(cause).inc(entries)
-
-    def quarantined(self) -> None:
-        """A Workload was set aside because planning it failed on a bug."""
-        self._process.quarantined.inc()
 
     # --- the process
 

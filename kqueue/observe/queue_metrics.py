@@ -77,26 +77,55 @@ class _Bound:
             self._of(family, *rest).set(value)
 
 
-class ClusterQueueMetrics(_Bound):
-    """One ClusterQueue."""
+class _QueueMetrics(_Bound):
+    """What both kinds of queues report."""
 
-    def __init__(self, name: str, families: ClusterQueueFamilies, resources: ClusterQueueResourceFamilies) -> None:
-        super().__init__(name)
-        self._f, self._r = families, resources
+    def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
+        super().__init__(*labels)
+        self._q = families
 
     def pending(self, *, active: int, inadmissible: int) -> None:
         """Workloads in the heap and set aside."""
-        self._set(self._f.pending, active, "active")
-        self._set(self._f.pending, inadmissible, "inadmissible")
+        self._set(self._q.pending, active, "active")
+        self._set(self._q.pending, inadmissible, "inadmissible")
 
     def holding(self, *, reserving: int, admitted: int) -> None:
         """Workloads that hold quota, and those of them that are admitted."""
-        self._set(self._f.reserving, reserving)
-        self._set(self._f.admitted_active, admitted)
+        self._set(self._q.reserving, reserving)
+        self._set(self._q.admitted_active, admitted)
 
     def finished_kept(self, workloads: int) -> None:
         """Finished Workloads that still exist."""
-        self._set(self._f.finished_now, workloads)
+        self._set(self._q.finished_now, workloads)
+
+    def quota_reserved(self, *, priority_class: str, waited: float) -> None:
+        """A reservation was made, `waited` seconds after queueing."""
+        self._count(self._q.reserved, priority_class)
+        self._observe(self._q.reserved_wait, waited, priority_class)
+
+    def admitted(self, *, priority_class: str, waited: float) -> None:
+        """A Workload was admitted, `waited` seconds after queueing."""
+        self._count(self._q.admitted, priority_class)
+        self._observe(self._q.admission_wait, waited, priority_class)
+
+    def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
+        """A Workload's pods are ready, `waited` seconds after queueing."""
+        self._observe(self._q.ready_wait, waited, priority_class)
+        self._observe(self._q.admitted_until_ready, since_admitted, priority_class)
+
+    def finished(self, *, priority_class: str, ran: float | None) -> None:
+        """A Workload finished; `ran` seconds in all, None when it was not admitted at the end."""
+        self._count(self._q.finished, priority_class)
+        if ran is not None:
+            self._observe(self._q.execution, ran, priority_class)
+
+
+class ClusterQueueMetrics(_QueueMetrics):
+    """One ClusterQueue."""
+
+    def __init__(self, name: str, families: ClusterQueueFamilies, resources: ClusterQueueResourceFamilies) -> None:
+        super().__init__(families, name)
+        self._f, self._r = families, resources
 
     def status(self, current: str) -> None:
         """`pending`, `active` or `terminating`."""
@@ -120,27 +149,6 @@ class ClusterQueueMetrics(_Bound):
         self._replace(self._r.borrowing_limit, {key: _limit(row.borrowing_limit) for key, row in rows.items()})
         self._replace(self._r.lending_limit, {key: _limit(row.lending_limit) for key, row in rows.items()})
 
-    def quota_reserved(self, *, priority_class: str, waited: float) -> None:
-        """A reservation was made, `waited` seconds after queueing."""
-        self._count(self._f.reserved, priority_class)
-        self._observe(self._f.reserved_wait, waited, priority_class)
-
-    def admitted(self, *, priority_class: str, waited: float) -> None:
-        """A Workload was admitted, `waited` seconds after queueing."""
-        self._count(self._f.admitted, priority_class)
-        self._observe(self._f.admission_wait, waited, priority_class)
-
-    def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
-        """A Workload's pods are ready, `waited` seconds after queueing."""
-        self._observe(self._f.ready_wait, waited, priority_class)
-        self._observe(self._f.admitted_until_ready, since_admitted, priority_class)
-
-    def finished(self, *, priority_class: str, ran: float | None) -> None:
-        """A Workload finished; `ran` seconds in all, None when it was not admitted at the end."""
-        self._count(self._f.finished, priority_class)
-        if ran is not None:
-            self._observe(self._f.execution, ran, priority_class)
-
     def evicted(self, *, reason: str, underlying_cause: str, priority_class: str, first: bool) -> None:
         """A Workload was evicted; `first` when never before."""
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
@@ -160,26 +168,12 @@ class ClusterQueueMetrics(_Bound):
         self._count(self._f.ungated, by=pods)
 
 
-class LocalQueueMetrics(_Bound):
+class LocalQueueMetrics(_QueueMetrics):
     """One LocalQueue."""
 
     def __init__(self, name: str, namespace: str, families: LocalQueueFamilies) -> None:
-        super().__init__(name, namespace)
+        super().__init__(families, name, namespace)
         self._f = families
-
-    def pending(self, *, active: int, inadmissible: int) -> None:
-        """Workloads in the heap and set aside."""
-        self._set(self._f.pending, active, "active")
-        self._set(self._f.pending, inadmissible, "inadmissible")
-
-    def holding(self, *, reserving: int, admitted: int) -> None:
-        """Workloads that hold quota, and those of them that are admitted."""
-        self._set(self._f.reserving, reserving)
-        self._set(self._f.admitted_active, admitted)
-
-    def finished_kept(self, workloads: int) -> None:
-        """Finished Workloads that still exist."""
-        self._set(self._f.finished_now, workloads)
 
     def status(self, active: str) -> None:
         """Status of condition Active: `True`, `False` or `Unknown`."""
@@ -190,27 +184,6 @@ class LocalQueueMetrics(_Bound):
         """(reserved, used) by (flavor, resource); what is not in `figures` disappears."""
         self._replace(self._f.reservation, {tuple(key): reserved for key, (reserved, _) in figures.items()})
         self._replace(self._f.usage, {tuple(key): used for key, (_, used) in figures.items()})
-
-    def quota_reserved(self, *, priority_class: str, waited: float) -> None:
-        """A reservation was made, `waited` seconds after queueing."""
-        self._count(self._f.reserved, priority_class)
-        self._observe(self._f.reserved_wait, waited, priority_class)
-
-    def admitted(self, *, priority_class: str, waited: float) -> None:
-        """A Workload was admitted, `waited` seconds after queueing."""
-        self._count(self._f.admitted, priority_class)
-        self._observe(self._f.admission_wait, waited, priority_class)
-
-    def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
-        """A Workload's pods are ready, `waited` seconds after queueing."""
-        self._observe(self._f.ready_wait, waited, priority_class)
-        self._observe(self._f.admitted_until_ready, since_admitted, priority_class)
-
-    def finished(self, *, priority_class: str, ran: float | None) -> None:
-        """A Workload finished; `ran` seconds in all, None when it was not admitted at the end."""
-        self._count(self._f.finished, priority_class)
-        if ran is not None:
-            self._observe(self._f.execution, ran, priority_class)
 
     def evicted(self, *, reason: str, underlying_cause: str, priority_class: str) -> None:
         """A Workload was evicted."""

@@ -71,12 +71,17 @@ HELD = workload(true("QuotaReserved", ago=60), true("Admitted", ago=60))
 EVICTED = workload(true("Admitted", ago=60), true("Evicted", ago=5, reason="Preempted"), schedulingStats=evictions(1))
 AGAIN = workload(true("Admitted", ago=60), true("Evicted", ago=0, reason="Preempted"), schedulingStats=evictions(2))
 GONE = workload(true("Evicted", ago=5, reason="Preempted"), held=False, schedulingStats=evictions(1))
+READY = workload(true("Admitted", ago=60), true("PodsReady"))
 FINISHED = workload(true("Admitted", ago=60), true("Finished"))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "name", "labels", "want"),
     [
+        pytest.param(HELD, READY, "kueue_admitted_until_ready_wait_time_seconds_sum",
+                     QUEUE | {"priority_class": "high"}, 60, id="how-long-until-its-pods-were-ready"),
+        pytest.param(HELD, READY, "kueue_local_queue_ready_wait_time_seconds_count",
+                     LOCAL | {"priority_class": "high"}, 1, id="ready-in-its-local-queue"),
         pytest.param(HELD, FINISHED, "kueue_finished_workloads_total", QUEUE | {"priority_class": "high"}, 1,
                      id="finished"),
         pytest.param(HELD, FINISHED, "kueue_local_queue_finished_workloads_total", LOCAL | {"priority_class": "high"},

@@ -196,11 +196,8 @@ def test_the_process_is_reported() -> None:
     """Calls, reconciles, watches, queues, webhooks and trouble are counted under the names they are asked for."""
     metrics = Metrics()
     metrics.attempt(success=False, seconds=0.2)
-    metrics.cycle_phase("plan", 0.01)
     metrics.workload_created(job_kind="Job", seconds=0.5)
-    metrics.admission_write("job")
     metrics.drift("missing-pod", 2)
-    metrics.quarantined()
     metrics.api_request(verb="patch", resource="pods", subresource="", lane="ungate", code=409, seconds=0.1)
     metrics.api_request(verb="watch", resource="pods", subresource="", lane="watch", code=200, seconds=300)
     metrics.reconcile(controller="job", result="success", seconds=0.1)
@@ -215,7 +212,6 @@ def test_the_process_is_reported() -> None:
     assert value(metrics, "kqueue_api_request_seconds_count", verb="watch", lane="watch") is None
     assert value(metrics, "kqueue_watch_age_seconds", kind="pods") == 12.5
     assert value(metrics, "kqueue_cache_drift_total", cause="missing-pod") == 2
-    assert value(metrics, "kqueue_admission_writes_total", object="job") == 1
     assert value(metrics, "kqueue_events_lost_total", cause="queue-full") == 1
     page = series(metrics)
     assert page["workqueue_depth", frozenset({("name", "job")})] == 3
@@ -276,13 +272,13 @@ async def test_a_page_is_kept_for_a_while() -> None:
     metrics = Metrics(clock=clock, cache_seconds=5.0)
     first, second = await asyncio.gather(metrics.render(), metrics.render())
     assert first is second
-    metrics.quarantined()
+    metrics.drift("quota")
     assert await metrics.render() is first
     await clock.advance(5.1)
     third = await metrics.render()
-    assert b'kqueue_quarantined_workloads_total{replica_role="standalone"} 1.0' in third
+    assert b'kqueue_cache_drift_total{cause="quota",replica_role="standalone"} 1.0' in third
     metrics.set_role("leader")
-    assert b'kqueue_quarantined_workloads_total{replica_role="leader"} 1.0' in await metrics.render()
+    assert b'kqueue_cache_drift_total{cause="quota",replica_role="leader"} 1.0' in await metrics.render()
 
 
 def test_collector_pauses_are_measured_inside_the_block_only() -> None:

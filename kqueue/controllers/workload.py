@@ -24,6 +24,8 @@ _log = structlog.get_logger(__name__)
 
 _BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED)
 """Reasons that this reconciler writes, and takes back when the cause is gone."""
+_UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
+"""Reasons that say nothing of a try; what a try has said of an equal workload says more."""
 _CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
 """Reasons to wait that somebody wanted, or that are over: no warnings."""
 
@@ -108,6 +110,9 @@ class WorkloadReconciler:
         blocked = self._blocker(workload)
         if blocked is not None:
             return status.wait(workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp())
+        verdict = self._queues.bulk_verdict(from_api.workload_key(workload))
+        if verdict is not None and verdict.reason and (written is None or written.reason in _UNTRIED):
+            return status.wait(workload, reason=verdict.reason, message=verdict.message, stamp=self._stamp())
         if written is None or written.reason not in _BLOCKED:
             return None
         return status.wait(

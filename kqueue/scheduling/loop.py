@@ -25,7 +25,7 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import from_api, status
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.namespaces import namespace_problem
-from kqueue.state.queues import Pending, Queues, RequeueReason
+from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, Verdict
 
 _log = structlog.get_logger(__name__)
 
@@ -203,8 +203,10 @@ class SchedulingLoop:
             _log.exception("scheduling failed on a bug", workload=key)
             self._requeue(key, RequeueReason.GENERIC)
 
-    def _requeue(self, key: str, reason: RequeueReason, *, condition_reason: str = "", has_more: bool = False) -> None:
-        if self._queues.requeue(key, reason, condition_reason=condition_reason, has_more=has_more):
+    def _requeue(
+        self, key: str, reason: RequeueReason, *, verdict: Verdict = NO_VERDICT, has_more: bool = False
+    ) -> None:
+        if self._queues.requeue(key, reason, verdict=verdict, has_more=has_more):
             self._came_back.add(key)
 
     # --- heads -------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class SchedulingLoop:
         requests: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         key = from_api.workload_key(obj)
-        self._requeue(key, requeue, condition_reason=reason, has_more=has_more)
+        self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
         self._spawn(self._write_wait(key, reason, message, requests))
 
     async def _write_wait(

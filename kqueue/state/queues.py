@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Strategy(StrEnum):
@@ -67,6 +68,17 @@ class Pending:
         return not self.on_hold and (self.not_before is None or self.not_before <= now)
 
 
+class Verdict(NamedTuple):
+    """What a try has said: the reason and the message of QuotaReserved=False."""
+
+    reason: str
+    message: str
+
+
+NO_VERDICT = Verdict("", "")
+"""The try has said nothing that others could be told."""
+
+
 @dataclass(slots=True)
 class _Queue:
     """The buckets of one ClusterQueue."""
@@ -76,7 +88,7 @@ class _Queue:
     active: dict[str, Pending] = field(default_factory=dict)
     inadmissible: dict[str, Pending] = field(default_factory=dict)
     in_flight: Pending | None = None
-    moved_shapes: dict[str, str] = field(default_factory=dict)  # shape -> reason of the attempt that parked it
+    moved_shapes: dict[str, Verdict] = field(default_factory=dict)  # shape -> what the try said that parked it
     pops: int = 0
     flushed_at_pop: int = -1
 
@@ -121,6 +133,8 @@ class Queues:
     def __init__(self, now: Callable[[], datetime], on_wake: Callable[[], None] = lambda: None) -> None:
         self._now = now
         self._on_wake = on_wake
+        self.on_parked: Callable[[str], None] = lambda _key: None
+        """Told of each workload that is parked without a try of its own, because an equal one was refused."""
         self._queues: dict[str, _Queue] = {}
         self._local: dict[str, str] = {}  # LocalQueue key -> ClusterQueue
         self._known: dict[str, Pending] = {}  # every pending workload, also those without a queue
@@ -237,7 +251,9 @@ class Queues:
         """The in-flight workload was admitted: free the slot, forget the workload."""
         self.delete(key)
 
-    def requeue(self, key: str, reason: RequeueReason, *, condition_reason: str = "", has_more: bool = False) -> bool:
+    def requeue(
+        self, key: str, reason: RequeueReason, *, verdict: Verdict = NO_VERDICT, has_more: bool = False
+    ) -> bool:
         """Bring an in-flight workload back, in its newest version.  True when it is in the heap again.
 
         Nobody is woken: who runs the cycles knows whether the next one can find anything else.
@@ -259,7 +275,7 @@ class Queues:
             return True
         queue.park(item)
         if reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
-            self._park_shape(queue, item.shape, condition_reason)
+            self._park_shape(queue, item.shape, verdict)
         return False
 
     @staticmethod
@@ -270,11 +286,11 @@ class Queues:
             immediate = reason in IMMEDIATE_BEST_EFFORT
         return immediate or has_more or queue.flushed_at_pop >= queue.pops
 
-    @staticmethod
-    def _park_shape(queue: _Queue, shape: str, condition_reason: str) -> None:
-        queue.moved_shapes[shape] = condition_reason
+    def _park_shape(self, queue: _Queue, shape: str, verdict: Verdict) -> None:
+        queue.moved_shapes[shape] = verdict
         for item in [p for p in queue.active.values() if p.shape == shape]:
             queue.park(item)
+            self.on_parked(item.key)
 
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:
         """Move parked workloads of these ClusterQueues back into their heaps; returns how many moved.
@@ -323,8 +339,8 @@ class Queues:
             counts[item.local_queue] = (active + (not waits), inadmissible + waits)
         return counts
 
-    def bulk_reason(self, key: str) -> str | None:
-        """The condition reason of the attempt that parked this workload's shape; None when it was not parked so."""
+    def bulk_verdict(self, key: str) -> Verdict | None:
+        """What the try has said that parked this workload's shape; None when it was not parked so."""
         queue = self._queues.get(self._home.get(key, ""))
         if queue is None or key not in queue.inadmissible:
             return None

@@ -10,8 +10,9 @@ import pytest
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH
+from tests.sim.objects import job
 from tests.sim.plan import draw
-from tests.sim.world import World, simulated
+from tests.sim.world import World, condition, simulated
 
 
 def _seeds() -> list[object]:
@@ -38,3 +39,20 @@ async def test_whatever_happens_every_promise_holds(seed: int) -> None:
     async with simulated(seed, faults=faults) as world:
         watch_admissions(world)
         await Actor(world, draw(seed)).run()
+
+
+async def test_equals_that_were_not_tried_say_what_was_said_of_the_one_that_was() -> None:
+    """Of equal Jobs one is tried and the others are parked with it, those that come later too; all name the numbers."""
+    async with simulated() as world:
+        await world.submit(job("running", pods=4, run_seconds=None))
+        await world.pass_time(1)
+        for name in ("tried", "parked", "late"):
+            await world.submit(job(name, pods=4))
+            await world.pass_time(2 if name == "parked" else 0)
+        found = [condition(world.workload_of(name), "QuotaReserved") for name in ("tried", "parked", "late")]
+
+    said = [(c["status"], c["reason"], c["message"]) for c in found if c is not None]
+    assert len(said) == 3
+    assert set(said) == {said[0]}
+    assert said[0][:2] == ("False", "WaitingForQuota")
+    assert "asks for 32" in said[0][2]

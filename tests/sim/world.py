@@ -296,12 +296,12 @@ def owner_of(obj: Object) -> str:
     return next((o["name"] for o in obj["metadata"].get("ownerReferences") or () if o.get("controller")), "")
 
 
-def condition(obj: Object, kind: str) -> Object | None:
-    """A condition; None when it is not there."""
-    return next((c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] == kind), None)
+def condition(obj: Object | None, kind: str) -> Object | None:
+    """A condition; None when it, or the object, is not there."""
+    return next((c for c in ((obj or {}).get("status") or {}).get("conditions") or () if c["type"] == kind), None)
 
 
-def is_true(obj: Object, kind: str) -> bool:
+def is_true(obj: Object | None, kind: str) -> bool:
     """Whether a condition is True."""
     found = condition(obj, kind)
     return found is not None and found["status"] == "True"

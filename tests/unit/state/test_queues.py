@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.state.queues import Pending, Queues, RequeueReason, Strategy
+from kqueue.state.queues import Pending, Queues, RequeueReason, Strategy, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -95,13 +95,17 @@ def test_the_flush_that_came_while_a_head_was_tried_counts() -> None:
 def test_equals_of_one_that_does_not_fit_are_parked_with_it() -> None:
     """Equal shapes are tried once; a later arrival of that shape waits too, until the next flush."""
     queues = make_queues()
+    parked: list[str] = []
+    queues.on_parked = parked.append
     for name in ("a", "b"):
         queues.push(make_pending(name, shape="same"))
     assert pop(queues) == "a"
-    queues.requeue("ns/a", RequeueReason.NO_FIT, condition_reason="WaitingForQuota")
+    verdict = Verdict("WaitingForQuota", "8 asked, 4 free")
+    queues.requeue("ns/a", RequeueReason.NO_FIT, verdict=verdict)
     queues.push(make_pending("late", shape="same"))
     assert pop(queues) is None
-    assert queues.bulk_reason("ns/b") == "WaitingForQuota"
+    assert parked == ["ns/b"]
+    assert [queues.bulk_verdict(f"ns/{name}") for name in ("b", "late")] == [verdict, verdict]
     assert queues.flush(["team"]) == 3
 
 

@@ -90,7 +90,7 @@ class Intake:
             self._queues.delete(key)
             self._help_others(seen, held)
             return
-        if gave_back:
+        if gave_back or _shrank(held, self._cache.holding(key)):
             self._help_others(seen, held)
         if not from_api.is_queueable(new):
             self._queues.delete(key)
@@ -208,3 +208,11 @@ class Intake:
         obj = self._cache.queue_object(queue)
         labels = self._namespace_labels(item.key.partition("/")[0])
         return obj is not None and labels is not None and from_api.selector_matches(obj.spec.namespace_selector, labels)
+
+
+def _shrank(before: Holding | None, after: Holding | None) -> bool:
+    """Whether a workload goes on and holds less than before: some of its pods have ended for good."""
+    if before is None or after is None or before.admission == after.admission:
+        return False
+    left = after.admission.usage()
+    return any(left.get(column, 0) < amount for column, amount in before.admission.usage().items())

@@ -319,6 +319,8 @@ class JobReconciler:
             await self._start_or_follow(job, workload)
         elif not from_api.condition_true(workload, names.CONDITION_ADMITTED):
             await self._stop(job, infos_at_stop(_json(workload)), "NotAdmitted", "the Workload is not admitted")
+        elif not self.kind.suspend(job):  # neither suspended nor running: a stop was cut off before the admission came
+            await self._stop(job, infos_at_stop(_json(workload)), "NotAdmitted", "")
 
     async def _report(self, job: JSON, workload: wire.Workload) -> bool:
         """Write what the job tells of its pods; True when something was written."""

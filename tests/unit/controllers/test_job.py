@@ -577,6 +577,21 @@ async def test_a_stop_that_is_cut_off_goes_on(make: Callable[..., Jobs], steps: 
     assert world.recorder.reasons.count("Started") == 0
 
 
+async def test_an_admission_does_not_strand_a_stop_that_was_cut_off(make: Callable[..., Jobs]) -> None:
+    """A job whose user started it too early was half stopped when its turn came: the stop ends, then the job starts."""
+    world = make()
+    await world.queued()
+    half_stopped = {"metadata": {"annotations": {"kueue.x-k8s.io/stopping": "true"}}, "spec": {"suspend": True}}
+    world.client.change(JOBS, KEY, {**half_stopped, "status": RUNNING})
+    world.admit()
+
+    await world.rest()
+
+    assert world.job["spec"]["suspend"] is False
+    assert world.job["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "gpu"}
+    assert "kueue.x-k8s.io/stopping" not in world.job["metadata"].get("annotations", {})
+
+
 async def test_a_job_whose_workload_is_deleted_is_stopped(make: Callable[..., Jobs]) -> None:
     """The Workload is held until the job is suspended, and goes then."""
     world = make()

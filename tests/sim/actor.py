@@ -233,7 +233,10 @@ class Actor:
                         await self.world.api.delete(resource, obj["metadata"]["name"], namespace=NAMESPACE)
 
     async def kill(self, at_write: int, *, after: bool, down: float) -> None:
-        """SIGKILL, now or at one of the next writes; and after `down` seconds a new controller."""
-        await self.world.kill_at_write(at_write, after=after)
+        """SIGKILL, now (0) or at one of the next writes; and after `down` seconds a new controller."""
+        if at_write:
+            self.world.arm_kill(at_write, after=after)
+            await self.world.pass_time(5)
+        self.world.kill_controller()
         await self.world.pass_time(down)
         self.world.start_controller()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
 
+from kqueue.sandbox.api import JOBS
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH
-from tests.sim.objects import job
+from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, job
 from tests.sim.plan import draw
-from tests.sim.world import World, condition, simulated
+from tests.sim.world import World, condition, is_true, simulated
 
 
 def _seeds() -> list[object]:
@@ -56,3 +58,51 @@ async def test_equals_that_were_not_tried_say_what_was_said_of_the_one_that_was(
     assert set(said) == {said[0]}
     assert said[0][:2] == ("False", "WaitingForQuota")
     assert "asks for 32" in said[0][2]
+
+
+async def _submitted(world: World) -> None:
+    await world.submit(job("gang"))
+
+
+async def _started_by_hand(world: World) -> None:
+    await world.api.patch(CLUSTER_QUEUES, "solo", {"spec": {"stopPolicy": "Hold"}})
+    await world.submit(job("gang"))
+    await world.pass_time(3)
+    await world.api.patch(CLUSTER_QUEUES, "solo", {"spec": {"stopPolicy": "None"}})
+    await world.api.patch(JOBS, "gang", {"spec": {"suspend": False}}, namespace=NAMESPACE)
+
+
+async def _drained(world: World) -> None:
+    await world.submit(job("gang"))
+    await world.pass_time(3)
+    await world.api.patch(CLUSTER_QUEUES, "solo", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    await world.pass_time(3)
+    await world.api.patch(CLUSTER_QUEUES, "solo", {"spec": {"stopPolicy": "None"}})
+
+
+@pytest.mark.parametrize("after", [pytest.param(False, id="before"), pytest.param(True, id="after")])
+@pytest.mark.parametrize(
+    ("act", "writes"),
+    [
+        pytest.param(_submitted, 9, id="a gang that is submitted"),
+        pytest.param(_started_by_hand, 14, id="a gang whose user starts it by hand when its turn comes"),
+        pytest.param(_drained, 20, id="a gang whose queue is drained and opened again"),
+    ],
+)
+async def test_a_controller_killed_at_any_write_is_gone_on_from(
+    act: Callable[[World], Awaitable[None]], writes: int, *, after: bool
+) -> None:
+    """Killed just before or just after its nth write, for every n: the next controller brings the Job to the same end."""
+    for number in range(1, writes + 1):
+        async with simulated(f"write {number}") as world:
+            watch_admissions(world)
+            world.arm_kill(number, after=after)
+            await act(world)
+            await world.pass_time(20)
+            world.kill_controller()
+            world.start_controller()
+            await world.pass_time(100)
+
+            found = invariants.breaches(world, (*invariants.ALWAYS, *invariants.AT_REST, invariants.nothing_is_held))
+            assert (number, found) == (number, [])
+            assert is_true(world.find(JOBS, "gang"), "Complete"), f"killed at write {number}"

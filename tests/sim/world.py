@@ -183,11 +183,9 @@ class World:
         self._buried.append(self.controller)
         self.controller = None
 
-    async def kill_at_write(self, number: int, *, after: bool, patience: float = 10.0) -> None:
-        """Kill the controller just before or `after` its next `number`-th write, or after `patience` seconds; 0: now."""
-        if self.controller is None or number == 0:
-            self.kill_controller()
-            return
+    def arm_kill(self, number: int, *, after: bool) -> None:
+        """The controller will die just before or `after` its `number`-th write from now on."""
+        assert self.controller is not None
         client, left = self.controller.client, [number]
 
         def strike(_write: str) -> None:
@@ -199,11 +197,6 @@ class World:
             client.after_write = strike
         else:
             client.before_write = strike
-        end = self.clock.monotonic() + patience
-        while not client.killed and self.clock.monotonic() < end:
-            await self.pass_time(min(0.5, end - self.clock.monotonic()))
-        if not client.killed:
-            self.kill_controller()
 
     def disturb_all(self) -> None:
         """Nobody's place in line is that of its age any more."""

@@ -14,6 +14,7 @@ from kqueue.errors import ServerError
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import from_api
 from kqueue.state.cache import Holding
+from kqueue.state.queues import RequeueReason, Verdict
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -177,6 +178,30 @@ async def test_a_reason_is_taken_back_when_its_cause_is_gone(make: Callable[...,
 
     assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
     assert await world.step() == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "want"),
+    [
+        pytest.param(None, ("False", "WaitingForQuota"), id="nothing has been said of it"),
+        pytest.param("PendingEvaluation", ("False", "WaitingForQuota"), id="it has not been tried"),
+        pytest.param("TopologyPlacementFailed", ("False", "TopologyPlacementFailed"), id="it has been tried itself"),
+    ],
+)
+async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
+    make: Callable[..., Workloads], before: str | None, want: tuple[str, str]
+) -> None:
+    """A workload that waits for the same says why, though no cycle has looked at it."""
+    conditions = [condition("QuotaReserved", "False", before)] if before is not None else []
+    world = make(make_workload(minute=1, status={"conditions": conditions}))
+    world.add(make_workload("tried"))
+    [(_, head)] = world.queues.pop_heads(lambda _: True)
+    assert head.key == "ns/tried"
+    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == want
 
 
 async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make: Callable[..., Workloads]) -> None:

@@ -452,6 +452,7 @@ async def test_a_bug_in_one_cycle_does_not_end_scheduling(
             raise error
         return whole(queues)
 
+    await world.settle()
     monkeypatch.setattr(world.cache, "snapshot", snapshot)
     world.start()
 

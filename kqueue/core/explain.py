@@ -122,6 +122,8 @@ def _topology(b: Blocker) -> str:
 def _no_room(b: Blocker, misfit: Misfit) -> str:
     """Asked and free, at which level, in which domain, and what is short."""
     where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
+    if misfit.spread:
+        where = f"all domains of level {misfit.level} together"
     text = f"{misfit.total} {misfit.unit}s do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
     if misfit.best_domain is not None:
         leader = ", but not for the leader besides" if misfit.fit >= misfit.total else ""

@@ -191,9 +191,10 @@ def _pod_set_placement(
 def _explained(misfit: Misfit, capacity: Capacity, workers: PodSetRequest, search: _Search) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
     tree, shape = capacity.tree, shape_of(workers)
-    facts = replace(
-        misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape), layers=search.layers()
-    )
+    facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape))
+    if misfit.spread:
+        return replace(facts, shortage=shortage(capacity, shape, workers.count, slice(0, len(tree))))
+    facts = replace(facts, layers=search.layers())
     level, best = search.last_level, search.best_domain()
     if best is None:
         return facts
@@ -328,12 +329,13 @@ class _Search:
                 left -= int(led[domain])
                 i += 1
             if leaders_left > 0:
-                return self._misfit(MisfitCode.NO_FIT, fit=0)
+                return self._misfit(MisfitCode.NO_FIT, fit=0, spread=True)
             rest = np.sort(order[i:])
         if left > 0:
             more = self._fill(level, rest, counts.slices[level], left, sort=True)
             if more is None:
-                return self._misfit(MisfitCode.NO_FIT, fit=request.need - left + int(counts.slices[level][rest].sum()))
+                fit = request.need - left + int(counts.slices[level][rest].sum())
+                return self._misfit(MisfitCode.NO_FIT, fit=fit, spread=True)
             chosen += more.domains.tolist()
         return np.array(chosen, dtype=np.int64)
 
@@ -519,7 +521,7 @@ class _Search:
 
     # -- why not -------------------------------------------------------------------------------------------------------
 
-    def _misfit(self, code: MisfitCode, *, fit: int = 0, detail: str = "") -> Misfit:
+    def _misfit(self, code: MisfitCode, *, fit: int = 0, spread: bool = False, detail: str = "") -> Misfit:
         request = self._request
         return Misfit(
             code=code,
@@ -531,6 +533,7 @@ class _Search:
             unit="pod" if request.slice_size == 1 else "slice",
             fit=fit,
             total=request.need,
+            spread=spread,
             detail=detail,
         )
 

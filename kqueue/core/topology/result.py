@@ -143,9 +143,11 @@ class Misfit:
         level: for NoFit and NoDomainsAtLevel where the search ended; else the level at fault.
         other_level, count, size, other_size: of the checks that compare two of them.
         unit: `pod` or `slice`; `fit` of `total` units fit.  `fit` can equal `total` when only the leader does not fit.
-        layers: per slice layer, only when there is more than one.
-        best_domain: full path of the domain of `level` with the most room; None when there is none.
-        shortage: the scarcest resource in it; None when rules, not resources, keep the pods out.
+        spread: the units might lie in several domains of `level`, and `fit` is the sum over all of them; else `fit` is
+            that of the best domain.
+        layers: per slice layer, only when there is more than one, and the units must lie in one domain.
+        best_domain: full path of the domain of `level` with the most room; None when there is none, or with `spread`.
+        shortage: the scarcest resource in it (with `spread`: in all); None when rules, not resources, keep pods out.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
         detail: what is wrong, in words, for the codes about invalid input.
         placed: pod sets of earlier groups, which did find room.
@@ -163,6 +165,7 @@ class Misfit:
     unit: str = "pod"
     fit: int = 0
     total: int = 0
+    spread: bool = False
     layers: tuple[LayerFit, ...] = ()
     best_domain: Path | None = None
     shortage: Shortage | None = None

@@ -129,6 +129,11 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
         pytest.param(make_misfit(unit="slice", fit=1, total=2), ["2 slices do not fit", "room for 1"], id="slices"),
         pytest.param(make_misfit(best_domain=None, fit=0), [": none of them would fit"], id="no-domain-at-all"),
         pytest.param(make_misfit(best_domain=None, fit=3), [": only 3 of them would fit"], id="no-best-domain"),
+        pytest.param(
+            make_misfit(best_domain=None, spread=True, fit=8),
+            ["9 pods do not fit in all domains of level rack together", ": only 8 of them would fit"],
+            id="not-even-spread",
+        ),
         pytest.param(make_misfit(level=None), ["do not fit in the topology (topology dc"], id="no-level"),
         pytest.param(
             make_misfit(fit=9), ["has room for 9, but not for the leader besides"], id="only-the-leader-is-left-over"

@@ -195,6 +195,16 @@ def test_a_preferred_request_climbs_one_level_at_a_time() -> None:
     assert {path[0] for path in found["main"].paths} == {"b1"}
 
 
+def test_a_misfit_of_what_may_be_spread_counts_over_all_domains() -> None:
+    """Preferred: no single domain is at fault, so none is named."""
+    nodes = [make_node(f"{b}{r}", 2, block=b, rack=r) for b in ("b1", "b2") for r in ("r1", "r2")]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(9, preferred=RACK))
+    assert isinstance(found, Misfit)
+    assert (found.code, found.level, found.fit, found.total, found.spread) == (MisfitCode.NO_FIT, BLOCK, 8, 9, True)
+    assert found.best_domain is None
+    assert found.shortage == Shortage("cpu", asked=9_000, free=8_000)
+
+
 def test_a_misfit_names_level_best_domain_asked_and_free() -> None:
     """The facts of a condition message, and the leaves that cannot hold a single pod by cause."""
     nodes = [

@@ -143,6 +143,8 @@ class LeaderElection(Section):
             )
         if self.lease_duration <= self.renew_deadline:
             problems.append(FieldError("leaseDuration", "must be longer than renewDeadline, or two replicas may lead"))
+        if self.lease_duration % timedelta(seconds=1):
+            problems.append(FieldError("leaseDuration", "must be whole seconds: a Lease cannot say less"))
         if rule := names.dns_subdomain(self.resource_name):
             problems.append(FieldError("resourceName", rule, self.resource_name))
         if self.resource_namespace and (rule := names.dns_label(self.resource_namespace)):

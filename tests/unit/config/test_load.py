@@ -100,6 +100,12 @@ def test_values_are_read() -> None:
             {"leaderElection": {"leaseDuration": "5s"}}, "leaderElection.leaseDuration", "longer than", id="short-lease"
         ),
         pytest.param(
+            {"leaderElection": {"leaseDuration": "15500ms"}},
+            "leaderElection.leaseDuration",
+            "whole",
+            id="half-a-second",
+        ),
+        pytest.param(
             {"leaderElection": {"leaseDuration": 15}}, "leaderElection.leaseDuration", "as text", id="bare-duration"
         ),
         pytest.param(

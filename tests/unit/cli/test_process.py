@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,9 @@ async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
 
 async def test_what_ended_the_controller_is_raised_as_it_is(kubeconfig: Path, address: str) -> None:
     """A setting that only the running controller refuses comes out as one sentence, not as a bundle of tasks."""
-    configuration = make_configuration("leaderElection: {leaseDuration: 15500ms}\n")
+    sound = make_configuration("leaderElection: {leaderElect: true}\n")
+    odd = sound.leader_election.model_copy(update={"lease_duration": timedelta(seconds=15.5)})  # no file can say this
+    configuration = sound.model_copy(update={"leader_election": odd})
     with pytest.raises(ConfigError, match="leaseDuration: must be whole seconds"):
         async with running(configuration, make_flags(kubeconfig, address)) as process:
             await asyncio.wait({process.task}, timeout=20)

@@ -1,7 +1,8 @@
 """Server-side apply, and who owns which field.
 
-Ownership is tracked from the first apply on, as the real server does for objects that carry no `managedFields`: what is
-there before belongs to a manager named `before-first-apply`.  Objects that nobody applies carry none and cost nothing.
+Ownership is tracked from the first apply on, be it by the server or by kubectl itself, as the real server does for
+objects that carry no `managedFields`: what is there before belongs to a manager named `before-first-apply`.  Objects
+that nobody applies carry none and cost nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kqueue.errors import ConflictError
 from kqueue.sandbox import failure, fieldset
@@ -21,6 +24,12 @@ from kqueue.sandbox.shape import ANY, Shape
 from kqueue.sandbox.store import copied
 
 BEFORE = "before-first-apply"
+CLIENT_SIDE = "kubectl-client-side-apply"
+"""The manager of `kubectl apply` without `--server-side`."""
+SERVER_SIDE = "kubectl"
+"""The manager of `kubectl apply --server-side`, which may change what kubectl applied in the other way before."""
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""Where kubectl keeps what it applied without the server's help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class Apply:
             for entry in others
             if (found := list(_clashes(shape, fields, entry["fieldsV1"], old, wanted, "")))
         }
-        if clashes and not self.force:
+        if clashes and not self.force and not self._is_own(shape, fields, others, old, wanted):
             raise _conflict(clashes)
         taken: FieldSet = {}
         for entry in others:
@@ -70,7 +79,19 @@ class Apply:
             new = _pruned(shape, new, fieldset.minus(mine["fieldsV1"], fields), owned_elsewhere, fields)
         kept = [entry for entry in others if entry["fieldsV1"]]
         new["metadata"]["managedFields"] = [*kept, self._entry(kind, fields, mine)]
+        if self.manager == SERVER_SIDE and LAST_APPLIED in (new["metadata"].get("annotations") or {}):
+            new["metadata"]["annotations"][LAST_APPLIED] = _last_applied_text(self.wanted)
         return new
+
+    def _is_own(self, shape: Shape, fields: FieldSet, others: list[Object], old: Object, wanted: Object) -> bool:
+        """Whether all that clashes is kubectl's from the time when it applied without the server, and untouched."""
+        if self.manager != SERVER_SIDE or (last := _last_applied(old)) is None:
+            return False
+        changed, removed = _differences(shape, last, old)
+        own = fieldset.minus(fieldset.of_object(shape, last), fieldset.union(changed, removed))
+        return not any(
+            fieldset.minus(_clashing(shape, fields, entry["fieldsV1"], old, wanted), own) for entry in others
+        )
 
     def _scoped(self, kind: Kind) -> Object:
         """What of `wanted` this endpoint may write."""
@@ -97,14 +118,24 @@ class Apply:
 def track_update(
     kind: Kind, new: Object, old: Object, manager: str, subresource: str, now_text: Callable[[], str]
 ) -> None:
-    """Give the fields that a plain write changed to its manager, in `new`; nothing if nobody tracks this object."""
-    meta = new["metadata"]
-    if "managedFields" not in old["metadata"]:
-        meta.pop("managedFields", None)
+    """Give the fields that a plain write changed to its manager, in `new`; nothing if nobody tracks this object.
+
+    A client may write the entries themselves: its own stand in place of the old ones, one empty entry ends the tracking.
+    """
+    meta, present = new["metadata"], old["metadata"].get("managedFields")
+    sent = meta.pop("managedFields", None)
+    if present is None and manager != CLIENT_SIDE:
+        return
+    if sent == [{}]:
         return
     shape = shape_of(kind)
     changed, removed = _differences(shape, old, new)
-    entries = _entries(kind, old, now_text)
+    is_sent = sent is not None and sent != present and _are_entries(sent)
+    if not (changed or removed or is_sent):
+        if present is not None:
+            meta["managedFields"] = present
+        return
+    entries = [dict(entry) for entry in sent] if is_sent else _entries(kind, old, now_text)
     if changed or removed:
         for entry in entries:
             entry["fieldsV1"] = fieldset.minus(entry["fieldsV1"], fieldset.union(changed, removed))
@@ -121,6 +152,35 @@ def track_update(
             entries = [e for e in entries if e is not mine]
             entries.append(_entry(kind, manager, "Update", subresource, owned, now_text()))
     meta["managedFields"] = [entry for entry in entries if entry["fieldsV1"]]
+
+
+def _last_applied(obj: Object) -> Object | None:
+    """What kubectl has noted in the object; None when it has not, or it cannot be read."""
+    text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    try:
+        found = msgspec.json.decode(text or "null")
+    except msgspec.DecodeError:
+        return None
+    return found if type(found) is dict and type(found.get("metadata")) is dict else None
+
+
+def _last_applied_text(wanted: Object) -> str:
+    meta = {k: v for k, v in wanted["metadata"].items() if k not in ("managedFields", "creationTimestamp")}
+    notes = {k: v for k, v in (meta.pop("annotations", None) or {}).items() if k != LAST_APPLIED}
+    whole = {**wanted, "metadata": {**meta, **({"annotations": notes} if notes else {})}}
+    return msgspec.json.encode(whole, order="deterministic").decode() + "\n"
+
+
+def first_update(kind: Kind, new: Object, manager: str, now: str) -> list[Object]:
+    """managedFields of an object that a plain write creates: none, unless kubectl applies it."""
+    if manager != CLIENT_SIDE:
+        return []
+    return [_entry(kind, manager, "Update", "", fieldset.of_object(shape_of(kind), new), now)]
+
+
+def _are_entries(sent: Any) -> bool:
+    keys = ("manager", "operation", "apiVersion", "fieldsV1")
+    return type(sent) is list and all(type(each) is dict and all(key in each for key in keys) for each in sent)
 
 
 def same(new: Object, old: Object) -> bool:
@@ -257,10 +317,11 @@ def _pruned(shape: Shape, value: Any, dropped: FieldSet, others: FieldSet, wante
             key = name[2:]
             if name == SELF or key not in value:
                 continue
+            child = shape.child(key) or ANY
             if name not in others and name not in wanted:
-                del value[key]
+                if inner or not any(True for _ in fieldset.members(child, value[key])):
+                    del value[key]  # else it was empty when it was owned, and what is in it now is not the owner's
             elif inner:
-                child = shape.child(key) or ANY
                 value[key] = _pruned(child, value[key], inner, others.get(name, {}), wanted.get(name, {}))
                 if value[key] in ({}, []) and name not in wanted:
                     del value[key]

@@ -229,6 +229,8 @@ class ClusterApi:
         call = self.admission.calls(kind, Operation.CREATE, "", new, None, options)
         if call is not None:
             new = await self._mutated(kind, call, new, options)
+        if not managed and (first := applying.first_update(kind, new, options.manager, self.now_text())):
+            new["metadata"]["managedFields"] = first  # without what the server itself will add
         self._name(kind, new, space)
         kind.strategy.prepare_create(new, self)
         self._reject(kind, new, self._causes(kind, new))

@@ -146,3 +146,46 @@ async def test_objects_that_nobody_applies_carry_no_bookkeeping(api: ClusterApi)
     patched = await api.patch(CONFIG_MAPS, "c", {"data": {"b": "2"}}, namespace="default")
 
     assert "managedFields" not in patched["metadata"]
+
+
+KUBECTL = WriteOptions(manager="kubectl-client-side-apply")
+
+
+async def test_what_kubectl_applies_by_itself_is_tracked_from_the_start(api: ClusterApi) -> None:
+    """All that it sent, but nothing that the server itself adds, so that a later apply does not take that away."""
+    made = await api.create(JOBS, job(suspend=True), options=KUBECTL)
+
+    (entry,) = made["metadata"]["managedFields"]
+    assert (entry["manager"], entry["operation"]) == ("kubectl-client-side-apply", "Update")
+    assert "f:suspend" in entry["fieldsV1"]["f:spec"]
+    assert "f:selector" not in entry["fieldsV1"]["f:spec"]
+
+
+async def test_applying_by_kubectl_itself_again_changes_nothing(api: ClusterApi) -> None:
+    """Not even for an object that nobody tracked before."""
+    made = await api.create(CONFIG_MAPS, config_map())
+
+    same = await api.patch(CONFIG_MAPS, "c", {"data": {"a": "1"}}, namespace="default", options=KUBECTL)
+
+    assert same is made
+
+
+@pytest.mark.parametrize(
+    ("sent", "managers"),
+    [
+        pytest.param([{"manager": "new", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {"f:data": {}}}], ["new"], id="its-own-stand"),
+        pytest.param([], ["kubectl-client-side-apply"], id="an-empty-list-says-nothing"),
+        pytest.param([{}], None, id="an-empty-entry-ends-the-tracking"),
+        pytest.param([{"manager": "half"}], ["kubectl-client-side-apply"], id="half-an-entry-is-passed-over"),
+    ],
+)  # fmt: skip
+async def test_a_client_may_write_the_bookkeeping(
+    api: ClusterApi, sent: list[Object], managers: list[str] | None
+) -> None:
+    """As kubectl does when it hands its fields over."""
+    await api.create(CONFIG_MAPS, config_map(), options=KUBECTL)
+
+    new = await api.patch(CONFIG_MAPS, "c", {"metadata": {"managedFields": sent}}, namespace="default")
+
+    found = new["metadata"].get("managedFields")
+    assert (None if found is None else [entry["manager"] for entry in found]) == managers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kqueue.sandbox import columns, core_rules, crd_rules, job_rules, pod_rules, webhook_rules
+from kqueue.sandbox import columns, core_rules, crd_rules, job_rules, pod_rules, scale, webhook_rules
 from kqueue.sandbox.api import Resource
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.strategy import PLAIN, Strategy
@@ -13,6 +13,7 @@ from kqueue.sandbox.table import NAME_AND_AGE, Column
 APPS = "apps"
 RBAC = "rbac.authorization.k8s.io"
 ALL = ("all",)
+SCALED = frozenset(("deployments", "replicasets", "statefulsets", "replicationcontrollers"))
 TOP_LEVEL = {"type": ("type",), "reason": ("reason",)}
 EVENT_SELECTABLE = {
     **TOP_LEVEL,
@@ -65,7 +66,8 @@ def _kind(
         short_names=tuple(short.split()),
         categories=categories,
         status=status,
-        subresources=subresources,
+        subresources=(*subresources, scale.NAME) if plural in SCALED else subresources,
+        scale=scale.ScalePaths() if plural in SCALED else None,
         generation=generation,
         columns=shown,
         strategy=strategy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kqueue.sandbox import json_path
+from kqueue.sandbox import json_path, scale
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.custom_schema import CustomSchema
 from kqueue.sandbox.registry import Kind
@@ -36,6 +36,8 @@ def _kind(spec: Object, version: Object, stored: str) -> Kind:
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         status="status" in subresources,
+        subresources=("scale",) if "scale" in subresources else (),
+        scale=scale.of_definition(subresources.get("scale")),
         generation=True,
         columns=_columns(version.get("additionalPrinterColumns") or []),
         strategy=Strategy(prepare_create=_drop_status) if "status" in subresources else PLAIN,

@@ -27,6 +27,7 @@ STATUS_VERBS = ["get", "patch", "update"]
 SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
 """Subresources whose bodies are of another kind."""
@@ -121,7 +122,7 @@ def _subresource(kind: Kind, name: str) -> Object:
         "singularName": "",
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": ["create"] if name in CREATED_ONLY else STATUS_VERBS if name == "status" else ["get"],
+        "verbs": ["create"] if name in CREATED_ONLY else STATUS_VERBS if name in ("status", "scale") else ["get"],
     }
     if name in SUBRESOURCE_KINDS:
         out["group"], out["version"], out["kind"] = SUBRESOURCE_KINDS[name]

@@ -29,6 +29,8 @@ class Kind:
     """Whether `/status` is a resource of its own, which the main resource cannot write."""
     subresources: tuple[str, ...] = ()
     """Further ones, each with its own code in the server."""
+    scale: Any = None
+    """Where the numbers of its `scale` subresource are (`scale.ScalePaths`); None when it has none."""
     generation: bool = False
     """Whether `metadata.generation` counts changes of what the user asks for."""
     columns: tuple[Column, ...] = NAME_AND_AGE

@@ -13,7 +13,19 @@ import structlog
 from aiohttp import ClientConnectionResetError, web
 
 from kqueue.errors import ApiError, ConfigError
-from kqueue.sandbox import body, discovery, failure, listing, openapi, reviews, route, subresources, table, watching
+from kqueue.sandbox import (
+    body,
+    discovery,
+    failure,
+    listing,
+    openapi,
+    reviews,
+    route,
+    scale,
+    subresources,
+    table,
+    watching,
+)
 from kqueue.sandbox.api import APPLY_PATCH, Object
 from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 from kqueue.sandbox.deletion import Deleted, Preconditions
@@ -115,7 +127,7 @@ class ApiServer:
         if not kind.namespaced and found.namespace:
             raise failure.unknown_path()
         if found.subresource and not _has_subresource(kind, found.subresource):
-            raise failure.unknown_path()
+            raise failure.unknown_path() if kind.custom is None else failure.not_found(kind.resource, found.name)
         method = _METHODS.get((request.method, bool(found.name)))
         if method is None:
             raise failure.wrong_method()
@@ -183,14 +195,14 @@ class ApiServer:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _get(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
-        if found.subresource == "log":
-            self.api.record(kind, found.name, found.namespace)
-            raise failure.bad_request("pods of the sandbox run nothing, so there are no logs")
-        if found.subresource not in ("", "status"):
+        subresources.refuse_stream(self.api, kind, found.name, found.namespace, found.subresource)
+        if found.subresource not in ("", "status", scale.NAME):
             raise failure.wrong_method()
         if route.flag(request.query, "watch"):
             return await self._watch(request, found, kind)
         record = self.api.record(kind, found.name, found.namespace)
+        if found.subresource == scale.NAME:
+            return _json(scale.shown(kind, kind.shown(record.obj)))
         if (form := _form(request)) == "":
             return web.Response(body=listing.encoded(kind, record), content_type=body.JSON)
         version = record.obj["metadata"]["resourceVersion"]
@@ -279,6 +291,7 @@ class ApiServer:
     async def _create_below(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
         if not found.subresource:
             raise failure.wrong_method()
+        subresources.refuse_stream(self.api, kind, found.name, found.namespace, found.subresource)
         options = self._options(request)
         sent = await self._object(request)
         answer = await subresources.create(
@@ -287,19 +300,26 @@ class ApiServer:
         return _json(answer, status=201, warnings=options.warnings)
 
     async def _update(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
-        if found.subresource not in ("", "status", "finalize"):
+        if found.subresource not in ("", "status", "finalize", scale.NAME):
             raise failure.wrong_method()
         options = self._options(request)
         obj = await self._object(request)
+        if found.subresource == scale.NAME:
+            scaled = await scale.replace(self.api, kind, found.name, found.namespace, obj, options)
+            return _json(scaled, warnings=options.warnings)
         new = await self.api.update_owned(kind, obj, found.name, found.namespace, found.subresource, options)
         return self._written(kind, new, options)
 
     async def _patch(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
-        if found.subresource not in ("", "status"):
+        if found.subresource not in ("", "status", scale.NAME):
             raise failure.wrong_method()
         options = self._options(request)
         content_type = request.content_type
         raw = await body.read(request)
+        if found.subresource == scale.NAME:
+            wanted = body.from_json(raw)
+            scaled = await scale.patch(self.api, kind, found.name, found.namespace, wanted, content_type, options)
+            return _json(scaled, warnings=options.warnings)
         if content_type == APPLY_PATCH:
             if not request.query.get("fieldManager"):
                 raise failure.bad_request("fieldManager is required for apply patch")

@@ -21,6 +21,12 @@ PROTECTED_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
 TOKEN_SECONDS = 3600
+STREAMS = {
+    "log": "are no logs",
+    "exec": "is nothing to execute in",
+    "attach": "is nothing to attach to",
+    "portforward": "is no port to forward to",
+}
 
 
 def born_namespace(name: str, around: Surroundings) -> Object:
@@ -84,9 +90,14 @@ async def create(
             api.record(kind, name, namespace)
             return _token(api, body)
         case _:
-            raise failure.wrong_method(
-                f"the sandbox has no {subresource} for {kind.resource.plural}: nothing runs in its pods"
-            )
+            raise failure.wrong_method()
+
+
+def refuse_stream(api: ClusterApi, kind: Kind, name: str, namespace: str, subresource: str) -> None:
+    """Raises InvalidError for what needs a process in a pod, and NotFoundError when there is not even a pod."""
+    if subresource in STREAMS:
+        api.record(kind, name, namespace)
+        raise failure.bad_request(f"pods of the sandbox run nothing, so there {STREAMS[subresource]}")
 
 
 async def _bind(

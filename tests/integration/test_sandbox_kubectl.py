@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import yaml
 
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.controlplane import binaries
@@ -47,6 +49,33 @@ class Kubectl:
 
     async def path(self, path: str, *target: str) -> str:
         return await self("get", *target, "-o", f"jsonpath={path}")
+
+    @asynccontextmanager
+    async def started(self, *args: str, **environment: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """kubectl while it runs, for what it prints bit by bit; killed at the end if it still does."""
+        program = binaries.kubectl()
+        assert program is not None
+        home = str(self._plane.kubeconfig.parent)
+        process = await asyncio.create_subprocess_exec(
+            program, f"--kubeconfig={self._plane.kubeconfig}", f"--cache-dir={home}/kubectl-cache", "-n", self.namespace,
+            *args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+            env={"PATH": os.environ["PATH"], "HOME": home, **environment},
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+    async def edited(self, script: str, *target: str, folder: Path) -> str:
+        """What `kubectl edit` prints when this shell script, whose $1 is the file, is the editor."""
+        editor = folder / "editor"
+        editor.write_text(f"#!/bin/sh\n{script}\n")
+        editor.chmod(0o755)
+        async with self.started("edit", *target, KUBE_EDITOR=str(editor)) as process:
+            out, _ = await process.communicate()
+        return out.decode()
 
 
 @pytest.fixture
@@ -334,18 +363,234 @@ async def test_a_namespace_is_emptied(kubectl: Kubectl) -> None:
 
 
 async def test_a_watch_shows_changes(kubectl: Kubectl) -> None:
-    """get -w prints the row again when the object changes."""
+    """get -w prints a row for every change, and what kind of change it was."""
     await kubectl("create", "configmap", "c")
-    version = await kubectl.path("{.metadata.resourceVersion}", "cm", "c")
-    path = f"/api/v1/namespaces/{kubectl.namespace}/configmaps"
-    watching = asyncio.create_task(
-        kubectl("get", "--raw", f"{path}?watch=true&resourceVersion={version}&timeoutSeconds=1")
-    )
-    await kubectl("annotate", "cm", "c", "a=b")
-    await kubectl("delete", "cm", "c")
+    async with kubectl.started("get", "cm", "c", "-w", "--output-watch-events", "--no-headers") as process:
+        assert process.stdout is not None
+        rows = [(await process.stdout.readline()).split()[:2]]
+        await kubectl("annotate", "cm", "c", "a=b")
+        rows.append((await process.stdout.readline()).split()[:2])
+        await kubectl("delete", "cm", "c")
+        rows.append((await process.stdout.readline()).split()[:2])
 
-    events = [json.loads(line) for line in (await watching).splitlines()]
-    assert [event["type"] for event in events] == ["MODIFIED", "DELETED"]
+    assert rows == [[b"ADDED", b"c"], [b"MODIFIED", b"c"], [b"DELETED", b"c"]]
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [
+        pytest.param("name", "job.batch/j\n", id="name"),
+        pytest.param("jsonpath={.spec.template.spec.containers[*].name}", "main", id="jsonpath"),
+        pytest.param("jsonpath={.spec.nothing}", "", id="jsonpath to nothing"),
+        pytest.param("custom-columns=N:.metadata.name,P:.spec.parallelism,X:.x", "N     P     X\nj     2     <none>\n", id="columns"),
+        pytest.param("go-template={{.spec.suspend}}", "true", id="template"),
+    ],
+)  # fmt: skip
+async def test_objects_are_printed_in_all_forms(kubectl: Kubectl, form: str, printed: str) -> None:
+    """As asked for."""
+    await kubectl("apply", "-f", "-", stdin=job())
+
+    assert await kubectl("get", "job", "j", "-o", form) == printed
+
+
+async def test_yaml_and_json_say_the_same_and_go_back_in(kubectl: Kubectl) -> None:
+    """What is printed can be applied again."""
+    await kubectl("create", "-f", "-", stdin=job())
+
+    printed = await kubectl("get", "job", "j", "-o", "yaml")
+
+    assert yaml.safe_load(printed) == json.loads(await kubectl("get", "job", "j", "-o", "json"))
+    assert await kubectl("replace", "-f", "-", stdin=printed) == "job.batch/j replaced\n"
+
+
+async def test_an_object_is_edited(kubectl: Kubectl, tmp_path: Path) -> None:
+    """kubectl edit with an editor that changes a number, nothing, and something that cannot be changed."""
+    await kubectl("apply", "-f", "-", stdin=job())
+
+    changed = await kubectl.edited('sed -i "s/parallelism: 2/parallelism: 7/" "$1"', "job", "j", folder=tmp_path)
+    same = await kubectl.edited("true", "job", "j", folder=tmp_path)
+    refused = await kubectl.edited(
+        f'sed -i "s/parallelism: 7/parallelism: -1/" "$1"; cat "$1" >> {tmp_path}/seen', "job", "j", folder=tmp_path
+    )
+
+    assert (changed, same) == ("job.batch/j edited\n", "Edit cancelled, no changes made.\n")
+    assert await kubectl.path("{.spec.parallelism}", "job", "j") == "7"
+    assert "Edit cancelled" in refused
+    complaint = "# * spec.parallelism: Invalid value: -1: must be greater than or equal to 0"
+    assert complaint in (tmp_path / "seen").read_text()
+
+
+async def test_waiting_ends_when_it_is_so(kubectl: Kubectl) -> None:
+    """For a condition, a value, the creation and the deletion; and it says so when it is not."""
+    await kubectl("apply", "-f", "-", stdin=job())
+
+    async def wait(what: str, *target: str, seconds: int = 30) -> str:
+        return await kubectl("wait", f"--for={what}", *target, f"--timeout={seconds}s")
+
+    assert await wait("condition=Suspended", "job/j") == "job.batch/j condition met\n"
+    assert await wait("condition=suspended=true", "job/j") == "job.batch/j condition met\n"
+    assert await wait("jsonpath={.spec.parallelism}=2", "job/j") == "job.batch/j condition met\n"
+    coming = asyncio.create_task(wait("create", "cm/c"))
+    await kubectl("create", "configmap", "c", "--from-literal=a=1")
+    assert await coming == "configmap/c condition met\n"
+    async with kubectl.started("wait", "--for=jsonpath={.data.a}=2", "cm/c", "--timeout=30s") as waiting:
+        await kubectl("patch", "cm", "c", "-p", '{"data": {"a": "2"}}')
+        assert (await waiting.communicate())[0] == b"configmap/c condition met\n"
+    async with kubectl.started("wait", "--for=delete", "cm/c", "--timeout=30s") as waiting:
+        await kubectl("delete", "cm", "c", "--wait=false")
+        assert (await waiting.communicate())[0] in (b"configmap/c condition met\n", b"")
+    with pytest.raises(KubectlError, match="timed out waiting for the condition on jobs/j"):
+        await wait("condition=Complete", "job/j", seconds=1)
+
+
+async def test_labels_and_annotations_are_set_and_taken_away(kubectl: Kubectl) -> None:
+    """One that is there is not overwritten unawares."""
+    await kubectl("create", "configmap", "c")
+    for verb, done in (("label", "labeled"), ("annotate", "annotated")):
+        assert await kubectl(verb, "cm", "c", "a=b") == f"configmap/c {done}\n"
+        assert "--overwrite is false" in await kubectl.refused(verb, "cm", "c", "a=c")
+        await kubectl(verb, "cm", "c", "a=c", "--overwrite")
+    assert json.loads(await kubectl.path("{.metadata.labels}", "cm", "c")) == {"a": "c"}
+    await kubectl("label", "cm", "c", "a-")
+    await kubectl("annotate", "cm", "c", "a-")
+
+    assert await kubectl.path("{.metadata.labels}{.metadata.annotations}", "cm", "c") == ""
+    assert "invalid label value" in await kubectl.refused("label", "cm", "c", "a=b c")
+    assert 'metadata.annotations: Invalid value: "a b": name part must consist of' in await kubectl.refused(
+        "annotate", "cm", "c", "a b=c"
+    )
+
+
+async def test_replicas_are_scaled(kubectl: Kubectl) -> None:
+    """Of kinds that have some, under a condition too; others say that they have none."""
+    await kubectl("create", "deployment", "d", "--image=i", "--replicas=0")
+    await kubectl("apply", "-f", "-", stdin=job())
+
+    assert await kubectl("scale", "deployment", "d", "--replicas=3") == "deployment.apps/d scaled\n"
+    assert await kubectl("scale", "deploy/d", "--current-replicas=3", "--replicas=2") == "deployment.apps/d scaled\n"
+    assert "Expected replicas to be 3, was 2" in await kubectl.refused(
+        "scale", "deploy/d", "--current-replicas=3", "--replicas=4"
+    )
+    scale = json.loads(await kubectl("get", "deploy", "d", "--subresource=scale", "-o", "json"))
+    assert (scale["kind"], scale["spec"], scale["status"]["selector"]) == ("Scale", {"replicas": 2}, "app=d")
+    patch = ("patch", "deploy", "d", "--subresource=scale", "--type=merge", "-p")
+    complaint = await kubectl.refused(*patch, '{"spec": {"replicas": -1}}')
+    assert 'The Scale "d" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0' in complaint
+    assert "The request is invalid: patch: Invalid value" in await kubectl.refused(
+        *patch, '{"spec": {"replicas": "a"}}'
+    )
+    assert await kubectl(*patch, '{"spec": {"replicas": 5}}') == "scale.autoscaling/d patched\n"
+    assert await kubectl.path("{.spec.replicas}", "deploy", "d") == "5"
+    assert "could not find the requested resource" in await kubectl.refused("scale", "job", "j", "--replicas=3")
+
+
+async def test_custom_kinds_are_scaled(kubectl: Kubectl) -> None:
+    """Where their definition says that their numbers are."""
+    group = f"{kubectl.namespace}.example.com"
+    scaled = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n", "labelSelectorPath": ".status.s"}
+    numbers = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"spec": numbers, "status": numbers}}
+    crd = definition(schema=schema, subresources={"status": {}, "scale": scaled})
+    crd |= {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    crd["metadata"]["name"], crd["spec"]["group"] = f"things.{group}", group
+    thing = {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"n": 3}}
+    plural = f"things.{group}"
+    try:
+        await kubectl("apply", "-f", "-", stdin=crd)
+        await kubectl("wait", "--for=condition=Established", f"crd/{plural}", "--timeout=30s")
+        await kubectl("apply", "-f", "-", stdin=thing)
+        status = '{"status": {"n": 2, "s": "a=b"}}'
+        await kubectl("patch", plural, "t", "--type=merge", "--subresource=status", "-p", status)
+        await kubectl("scale", f"{plural}/t", "--replicas=4")
+
+        found = json.loads(await kubectl("get", plural, "t", "--subresource=scale", "-o", "json"))
+        assert (found["spec"], found["status"]) == ({"replicas": 4}, {"replicas": 2, "selector": "a=b"})
+        assert await kubectl.path("{.spec.n} {.metadata.generation}", plural, "t") == "4 2"
+    finally:
+        await kubectl("delete", "crd", plural, "--ignore-not-found", "--wait=true")
+
+
+async def test_apply_moves_from_kubectl_to_the_server(kubectl: Kubectl) -> None:
+    """What kubectl applied by itself it may change by way of the server, others may not; and back again."""
+
+    def parallelism(number: int) -> dict[str, Any]:
+        return job(parallelism=number)
+
+    await kubectl("apply", "-f", "-", stdin=parallelism(2))
+    assert 'conflict with "kubectl-client-side-apply" using batch/v1: .spec.parallelism' in await kubectl.refused(
+        "apply", "--server-side", "--field-manager=other", "-f", "-", stdin=parallelism(3)
+    )
+    moved = await kubectl("apply", "--server-side", "-f", "-", stdin=parallelism(4))
+    again = await kubectl("apply", "--server-side", "-f", "-", stdin=parallelism(5))
+    back = await kubectl("apply", "-f", "-", stdin=parallelism(6))
+    await kubectl("patch", "job", "j", "--type=merge", "-p", '{"spec": {"parallelism": 7}}')
+
+    assert [moved, again, back] == ["job.batch/j serverside-applied\n"] * 2 + ["job.batch/j configured\n"]
+    assert await kubectl.path("{.spec.template.metadata.labels['job-name']}", "job", "j") == "j"
+    assert 'conflict with "kubectl-patch" using batch/v1: .spec.parallelism' in await kubectl.refused(
+        "apply", "--server-side", "-f", "-", stdin=parallelism(8)
+    )
+
+
+async def test_deletion_waits_for_finalizers_or_does_not(kubectl: Kubectl) -> None:
+    """kubectl returns when the object is gone, at once with --wait=false, and says when time is up."""
+    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "finalizers": ["example.com/hold"]}}
+    await kubectl("create", "-f", "-", stdin=held)
+
+    assert "deleted" in await kubectl("delete", "cm", "c", "--wait=false", "--cascade=background")
+    assert "timed out waiting" in await kubectl.refused("delete", "cm", "c", "--timeout=1s")
+    async with kubectl.started("delete", "cm", "c", "--timeout=30s") as waiting:
+        assert await kubectl.path("{.metadata.deletionTimestamp}", "cm", "c") != ""
+        await kubectl("patch", "cm", "c", "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+        await waiting.communicate()
+    assert "not found" in await kubectl.refused("get", "cm", "c")
+    assert await kubectl("delete", "cm", "c", "--ignore-not-found") == ""
+
+
+async def test_objects_are_described(kubectl: Kubectl) -> None:
+    """Built-in kinds and custom ones, by field."""
+    await kubectl("apply", "-f", "-", stdin=job())
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}}
+    await kubectl("apply", "-f", "-", stdin={**queue, "spec": {"clusterQueue": "all"}})
+
+    described = {" ".join(line.split()) for line in (await kubectl("describe", "job", "j")).splitlines()}
+    queue_described = await kubectl("describe", "localqueue", "q")
+
+    assert {"Name: j", "Parallelism: 2", "Labels: team=a", "ONE: 1", "Image: img:v1", "Suspend: true"} <= described
+    assert "Cluster Queue:  all" in queue_described
+
+
+async def test_nodes_are_tainted_and_cordoned(kubectl: Kubectl) -> None:
+    """As an administrator would, with the mistakes that one makes."""
+    [node] = await kubectl.cluster.add_nodes((1, 1, 1), prefix="kubectl")
+    await kubectl.cluster.until(f"/api/v1/nodes/{node}", lambda _: True, what="the node")
+
+    assert await kubectl("taint", "node", node, "a=b:NoSchedule") == f"node/{node} tainted\n"
+    assert "already has a taint" in await kubectl.refused("taint", "node", node, "a=c:NoSchedule")
+    await kubectl("taint", "node", node, "a=c:NoSchedule", "--overwrite")
+    assert "a=c:NoSchedule" in await kubectl("describe", "node", node)
+    assert await kubectl("taint", "node", node, "a-") == f"node/{node} untainted\n"
+    assert "not found" in await kubectl.refused("taint", "node", node, "a-")
+    assert await kubectl("cordon", node) == f"node/{node} cordoned\n"
+    assert "SchedulingDisabled" in await kubectl("get", "node", node)
+    assert await kubectl("uncordon", node) == f"node/{node} uncordoned\n"
+    assert await kubectl.path("{.spec.unschedulable}", "node", node) == ""
+
+
+async def test_the_cluster_tells_of_itself(kubectl: Kubectl) -> None:
+    """Address, versions, kinds, and who one is."""
+    assert f"Kubernetes control plane is running at {kubectl.cluster.url}" in await kubectl("cluster-info")
+    assert "Server Version: v1.36.3" in await kubectl("version")
+    versions = (await kubectl("api-versions")).split()
+    assert {"v1", "batch/v1", "kueue.x-k8s.io/v1beta2", "apiextensions.k8s.io/v1"} <= set(versions)
+    kinds = {line.split()[0] for line in (await kubectl("api-resources", "--no-headers")).splitlines()}
+    assert {"pods", "jobs", "nodes", "leases", "workloads", "clusterqueues"} <= kinds
+    batch = await kubectl("api-resources", "--api-group=batch", "--no-headers", "-o", "wide")
+    assert [line.split() for line in batch.splitlines()][1] == [
+        "jobs", "batch/v1", "true", "Job", "create,delete,deletecollection,get,list,patch,update,watch", "all",
+    ]  # fmt: skip
+    assert await kubectl("auth", "can-i", "delete", "nodes") == "yes\n"
+    assert "system:masters" in await kubectl("auth", "whoami")
 
 
 async def test_fields_are_explained(kubectl: Kubectl) -> None:
@@ -354,7 +599,11 @@ async def test_fields_are_explained(kubectl: Kubectl) -> None:
 
     for field in ("resources", "image", "livenessProbe"):
         assert field in explained
-    assert "batch/v1" in await kubectl("api-versions")
+    queue = await kubectl("explain", "localqueue.spec.clusterQueue")
+    assert "FIELD: clusterQueue <string>" in queue
+    assert "DESCRIPTION" in queue
+    assert 'field "nope" does not exist' in await kubectl.refused("explain", "job.spec.nope")
+    assert "the server doesn't have a resource type" in await kubectl.refused("explain", "nope")
 
 
 # --- what only the sandbox can show here
@@ -387,12 +636,13 @@ async def test_nodes_are_described_and_drained(sandbox: Kubectl) -> None:
     await sandbox("wait", "--for=condition=Ready", "pod/p", "--timeout=10s")
 
     described = await sandbox("describe", "node", node)
-    logs = await sandbox.refused("logs", "p")
+    logs, inside = await sandbox.refused("logs", "p"), await sandbox.refused("exec", "p", "--", "ls")
     await sandbox("taint", "node", node, "a=b:NoSchedule")
     await sandbox("drain", node, "--force", "--timeout=30s")
 
     assert "default                     p" in described
     assert "there are no logs" in logs
+    assert "there is nothing to execute in" in inside
     assert "SchedulingDisabled" in await sandbox("get", "node", node)
     assert "a=b:NoSchedule" in await sandbox("describe", "node", node)
     assert "not found" in await sandbox.refused("get", "pod", "p")
@@ -413,21 +663,3 @@ async def test_describe_shows_events(sandbox: Kubectl) -> None:
 
     assert "no room in any rack" in await sandbox("describe", "job", "j")
     assert "job/j" in await sandbox("get", "events")
-
-
-async def test_an_object_is_edited(sandbox: Kubectl, tmp_path: Path) -> None:
-    """kubectl edit, with an editor that changes one number."""
-    await sandbox("apply", "-f", "-", stdin=job())
-    editor = tmp_path / "editor"
-    editor.write_text("#!/bin/sh\nsed -i 's/parallelism: 2/parallelism: 7/' \"$1\"\n")
-    editor.chmod(0o755)
-    program = binaries.kubectl()
-    assert program is not None
-    kubectl = await asyncio.create_subprocess_exec(
-        program, f"--kubeconfig={tmp_path / 'kubeconfig'}", "edit", "job", "j",
-        stdout=asyncio.subprocess.PIPE, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "EDITOR": str(editor)},
-    )  # fmt: skip
-    out, _ = await kubectl.communicate()
-
-    assert out == b"job.batch/j edited\n"
-    assert await sandbox.path("{.spec.parallelism}", "job", "j") == "7"

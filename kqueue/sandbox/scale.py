@@ -1,0 +1,123 @@
+"""The `scale` subresource: how many replicas there are to be, asked and answered alike for every kind that has some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kqueue.sandbox import columns, failure, patching
+from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object, Resource
+from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.store import copied
+
+if TYPE_CHECKING:
+    from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+
+NAME = "scale"
+SCALES = Resource("autoscaling", "v1", "scales")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where an object has its numbers; `selector` is empty when the kind has a label selector of the usual form."""
+
+    wanted: tuple[str, ...] = ("spec", "replicas")
+    present: tuple[str, ...] = ("status", "replicas")
+    selector: tuple[str, ...] = ()
+
+
+def of_definition(described: Object | None) -> ScalePaths | None:
+    """The paths that a CustomResourceDefinition names; None when it has no such subresource."""
+    if described is None:
+        return None
+    wanted, present, selector = (
+        tuple(key for key in str(described.get(name, "")).split(".") if key)
+        for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+    )
+    return ScalePaths(wanted, present, selector)
+
+
+def shown(kind: Kind, obj: Object) -> Object:
+    """The Scale of an object."""
+    paths, meta = _paths(kind), obj["metadata"]
+    status: Object = {"replicas": _at(obj, paths.present) or 0}
+    if selector := _selector(kind, obj, paths):
+        status["selector"] = selector
+    keys = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: meta[key] for key in keys if key in meta},
+        "spec": {"replicas": _at(obj, paths.wanted) or 0},
+        "status": status,
+    }
+
+
+async def replace(
+    api: ClusterApi, kind: Kind, name: str, namespace: str, sent: Object, options: WriteOptions
+) -> Object:
+    """Write the number of `sent`, a Scale.  Raises InvalidError, ConflictError, NotFoundError."""
+    new = await api.rewrite(kind, name, namespace, lambda old: _scaled(kind, old, sent), NAME, options)
+    return shown(kind, new)
+
+
+async def patch(
+    api: ClusterApi, kind: Kind, name: str, namespace: str, wanted: Any, content_type: str, options: WriteOptions
+) -> Object:
+    """Patch the object's Scale.  Raises InvalidError, ConflictError, NotFoundError."""
+    if content_type not in (MERGE_PATCH, STRATEGIC_PATCH, JSON_PATCH):
+        raise failure.unsupported_media(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}"
+        )
+    form = JSON_PATCH if content_type == JSON_PATCH else MERGE_PATCH  # a Scale holds no lists that could be merged
+
+    def make(old: Object) -> Object:
+        try:
+            return _scaled(kind, old, patching.patched(shown(kind, old), wanted, form, kind))
+        except failure.UndecodableError as error:
+            raise failure.bad_patch(wanted, error) from error
+
+    return shown(kind, await api.rewrite(kind, name, namespace, make, NAME, options))
+
+
+def _scaled(kind: Kind, old: Object, sent: Object) -> Object:
+    """`old` with the number that a Scale asks for, under the Scale's resourceVersion."""
+    replicas = (sent.get("spec") or {}).get("replicas", 0)
+    meta = sent.get("metadata") or {}
+    if type(replicas) is not int:
+        problem = f"spec.replicas must be an integer, found {failure.shown(replicas)}"
+        raise failure.undecodable(SCALES, "Scale", problem)
+    if replicas < 0:
+        mistake = failure.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise failure.invalid_object("autoscaling", "Scale", old["metadata"]["name"], [mistake])
+    new = copied(old)
+    for key in ("uid", "resourceVersion"):
+        if meta.get(key):
+            new["metadata"][key] = meta[key]
+    holder = new
+    *way, last = _paths(kind).wanted
+    for key in way:
+        holder = holder.setdefault(key, {})
+    holder[last] = replicas
+    return new
+
+
+def _paths(kind: Kind) -> ScalePaths:
+    paths: ScalePaths = kind.scale
+    return paths
+
+
+def _at(obj: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        obj = obj.get(key) if isinstance(obj, dict) else None
+    return obj
+
+
+def _selector(kind: Kind, obj: Object, paths: ScalePaths) -> str:
+    if kind.custom is not None:
+        return str(_at(obj, paths.selector) or "") if paths.selector else ""
+    selector = (obj.get("spec") or {}).get("selector") or {}
+    if "matchLabels" not in selector and "matchExpressions" not in selector:
+        selector = {"matchLabels": selector}  # a ReplicationController's
+    return columns.selector_text(selector).replace(columns.NONE, "")

@@ -352,6 +352,8 @@ class Operator:
         ]
         for watch in configuration:
             watch.subscribe(_if_changed(on_configuration))
+        watches.flavors.subscribe(_enqueues(flavors))
+        watches.topologies.subscribe(_enqueues(topologies))
 
     def _make_job_kind(self, kind: JobKind) -> None:
         watches = self.watches
@@ -525,6 +527,15 @@ class Operator:
                 for drift in self.cache.audit():
                     self.metrics.drift("cache")
                     _log.error("the cache had drifted from what it was told", drift=drift)
+
+
+def _enqueues(controller: Controller) -> Callable[[Any, Any], None]:
+    """Every event of an object without namespace brings it to its own controller."""
+
+    def on_event(old: Any, new: Any) -> None:
+        controller.enqueue((new if new is not None else old).metadata.name)
+
+    return on_event
 
 
 def _if_changed(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

@@ -178,6 +178,15 @@ def job_deleted(operator: Operator) -> None:
     operator.watches.jobs["batch/job"].store.remove("ns/j")
 
 
+def released(operator: Operator) -> None:
+    """The flavor comes back as it was, but for a finalizer that somebody took away."""
+    store = operator.watches.flavors.store
+    flavor = store.get("gpu")
+    assert flavor is not None
+    metadata = msgspec.structs.replace(flavor.metadata, finalizers=("other",))
+    store.put("gpu", msgspec.structs.replace(flavor, metadata=metadata))
+
+
 COUNTS = {"cluster_queue", "local_queue"}
 FLAVOR = read(wire.ResourceFlavor, "gpu", spec={"nodeLabels": {"pool": "a"}})
 CHECK = msgspec.convert({"metadata": {"name": "c"}, "status": {"conditions": []}}, wire.AdmissionCheck)
@@ -201,6 +210,7 @@ WORKLOAD = {"workload", "batch_job", "topology_ungater", *COUNTS}
         pytest.param(job_changed, {"batch_job"}, id="a-job-changes"),
         pytest.param(job_deleted, {"batch_job"}, id="a-job-goes"),
         pytest.param(put("flavors", "gpu", FLAVOR), CORE | {"batch_job"}, id="a-flavor-changes"),
+        pytest.param(released, {"resource_flavor"}, id="a-flavor-loses-its-finalizer"),
         pytest.param(put("cohorts", "c", read(wire.Cohort, "c")), CORE, id="a-cohort-arrives"),
         pytest.param(put("checks", "c", CHECK), CORE, id="a-check-arrives"),
         pytest.param(relabelled, CORE, id="a-namespace-is-relabelled"),

@@ -131,29 +131,28 @@ class SchedulingLoop:
         popped = self._queues.pop_heads(self._may_admit)
         if not popped:
             return False
-        open_keys = {item.key for _, item in popped}
         tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
         self._came_back.clear()
         try:
-            heads = []
-            for queue, item in popped:
-                with self._alone(item.key):
-                    head = self._head(queue, item)
-                    if head is None:
-                        open_keys.discard(item.key)
-                    else:
-                        heads.append(head)
-            success = await self._timed(heads, open_keys) if heads else False
+            success = await self._try(popped)
         finally:
-            for key in open_keys:  # cut off half-way: nobody is lost
-                self._requeue(key, RequeueReason.FAILED_AFTER_NOMINATION)
-        self._wake_unless_stuck(tries, success=success)
+            for _, item in popped:  # those still in flight: a cycle that is cut off half-way loses nobody
+                self._requeue(item.key, RequeueReason.FAILED_AFTER_NOMINATION)
+        self._wake_unless_stuck(tries)
         return success
 
-    async def _timed(self, heads: list[Head], open_keys: set[str]) -> bool:
+    async def _try(self, popped: list[tuple[str, Pending]]) -> bool:
+        heads: list[Head] = []
+        for queue, item in popped:
+            with self._alone(item.key):
+                head = self._head(queue, item)
+                if head is not None:
+                    heads.append(head)
+        if not heads:
+            return False
         self.cycles += 1
         started = self._clock.monotonic()
-        success = await self._plan(heads, open_keys)
+        success = await self._plan(heads)
         self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
         return success
 
@@ -161,13 +160,13 @@ class SchedulingLoop:
         """Where the workload's scan of flavors will go on."""
         return list(self._last_tried.get(key, (0, {}))[1].items())
 
-    def _wake_unless_stuck(self, tries: _Tries, *, success: bool) -> None:
+    def _wake_unless_stuck(self, tries: _Tries) -> None:
         """Go on with the queues' next heads, unless there are none but those just refused.
 
-        A cycle that parks a workload makes way for the next one, so going on comes to an end by itself.  Heads of
-        StrictFIFO queues come back at once: they are tried again while their scan of flavors moves on, not for ever.
+        A cycle that admits or parks a workload makes way for the next one, so going on comes to an end by itself.
+        Heads of StrictFIFO queues come back at once: they are tried again while their scan of flavors moves on.
         """
-        if success or len(self._came_back) < len(tries):
+        if len(self._came_back) < len(tries):
             self.wake()
             return
         state = (self._cache.generation, self._cache.ledger.generation)
@@ -181,14 +180,12 @@ class SchedulingLoop:
     def _may_admit(self, queue: str) -> bool:
         return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
 
-    async def _plan(self, heads: list[Head], open_keys: set[str]) -> bool:
-        """Decide and apply; who was dealt with leaves `open_keys`."""
+    async def _plan(self, heads: list[Head]) -> bool:
         snapshot = self._cache.snapshot({head.queue for head in heads})
         since, success = self._clock.monotonic(), False
         for decision in plan(snapshot, heads):
             with self._alone(decision.head.key):
                 success |= self._apply(decision)
-                open_keys.discard(decision.head.key)
             if self._clock.monotonic() - since > self._settings.yield_after:
                 await self._clock.sleep(0)
                 since = self._clock.monotonic()

@@ -152,7 +152,7 @@ async def test_the_next_cycle_need_not_wait_for_the_write(make: Callable[..., Sc
 
     assert [await world.loop.cycle() for _ in range(3)] == [True, False, True]
 
-    assert world.free() == 0
+    assert (world.free(), world.observed.cycles) == (0, [True, False, True])
 
 
 async def test_a_reservation_that_waits_for_checks_is_not_yet_an_admission(make: Callable[..., Scheduled]) -> None:
@@ -571,11 +571,20 @@ async def test_a_strict_head_does_not_keep_other_queues_from_being_worked_off(ma
     assert world.observed.reservations == ["small"]
 
 
-async def test_who_was_refused_before_does_not_hide_who_came_since(make: Callable[..., Scheduled]) -> None:
+@pytest.mark.parametrize("blocked", [False, True], ids=["nobody", "a strict head"])
+async def test_who_was_refused_before_does_not_hide_who_came_since(
+    make: Callable[..., Scheduled], blocked: bool
+) -> None:
     """The head that the last cycle refused comes once more, with another behind it: both are tried."""
-    world = make()
-    world.add(make_workload("large", cpus=20))
+    world = make(*three_teams(), (CLUSTER_QUEUES, make_cluster_queue("red", queueingStrategy="StrictFIFO")))
+    await world.settle()
     world.start()
+    if blocked:
+        world.add(make_workload("stuck", queue="red", cpus=20))
+        await world.until_quiet()
+        world.client.drop(WORKLOADS, "ns/stuck")
+        world.sync()
+    world.add(make_workload("large", cpus=20))
     await world.until_quiet()
 
     world.client.put(WORKLOADS, make_workload("large", cpus=21))
@@ -586,18 +595,22 @@ async def test_who_was_refused_before_does_not_hide_who_came_since(make: Callabl
 
 
 async def test_a_scan_that_stopped_early_goes_on_at_the_next_flavor(make: Callable[..., Scheduled]) -> None:
-    """A workload that could preempt in the first flavors is tried in the others, one cycle after the other."""
-    queue = make_cluster_queue(
-        cpus={"default": 10, "second": 10, "third": 10}, flavorFungibility={"whenCanPreempt": "MayStopSearch"}
-    )
-    flavors = [(RESOURCE_FLAVORS, make_flavor(name)) for name in ("second", "third")]
-    world = make(*flavors, (CLUSTER_QUEUES, queue))
-    full = reserved(cpus=10)
-    full["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": "second"}
-    world.add(make_workload("x", cpus=10, status=reserved(cpus=10)), make_workload("y", cpus=10, status=full))
-    world.add(make_workload("a", cpus=5))
+    """A workload that could preempt in one flavor is tried in the next, one cycle after the other, on every state."""
+    flavors = ("default", "second", "third")
+    queue = make_cluster_queue(cpus=dict.fromkeys(flavors, 10), flavorFungibility={"whenCanPreempt": "MayStopSearch"})
+    world = make((CLUSTER_QUEUES, queue), *((RESOURCE_FLAVORS, make_flavor(name)) for name in flavors))
+    for name in flavors:
+        full = reserved(cpus=10)
+        full["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": name}
+        world.add(make_workload(f"in-{name}", cpus=10, status=full))
+    world.add(make_workload(cpus=5))
+    await world.settle()
     world.start()
+    await world.until_quiet()
+    assert world.observed.reservations == []
 
+    world.client.drop(WORKLOADS, "ns/in-third")
+    await world.settle()
     await world.until_quiet()
 
     assert world.observed.reservations == ["a"]

@@ -32,7 +32,7 @@ from kqueue.jobs.registry import BY_FRAMEWORK
 from kqueue.jobs.switches import switches_from
 from kqueue.observe import Checks, EventLimits, EventRecorder, LoopProbe, Metrics
 from kqueue.runtime.client import Client
-from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
+from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile, Result
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
 from kqueue.runtime.loop import freeze_after_sync
@@ -49,6 +49,9 @@ _log = structlog.get_logger(__name__)
 
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 """What `--parts` may name: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
+
+_AT_ONCE = 1000
+"""Keys that are queued before the event loop gets a turn."""
 
 
 @dataclass(slots=True)
@@ -329,15 +332,23 @@ class Operator:
             if seen is not None:
                 workloads.enqueue(from_api.workload_key(seen))
 
-        def on_configuration(_old: object, _new: object) -> None:
+        async def look_at_all(_key: str) -> Result:
             """A queue, flavor, topology or namespace changed: every waiting workload may be blocked or freed by it."""
             refresh_counts()
             for name in watches.flavors.store:
                 flavors.enqueue(name)
             for name in watches.topologies.store:
                 topologies.enqueue(name)
-            for key in watches.workloads.store:
+            for number, key in enumerate(list(watches.workloads.store), start=1):
                 workloads.enqueue(key)
+                if number % _AT_ONCE == 0:
+                    await self.clock.sleep(0)
+            return Result()
+
+        everything = self._controller("configuration", look_at_all)  # many changes at once, as at the start, are one
+
+        def on_configuration(_old: object, _new: object) -> None:
+            everything.enqueue("all")
 
         watches.workloads.subscribe(on_workload)
         self.queues.on_parked = workloads.enqueue

@@ -27,7 +27,9 @@ JSON = dict[str, Any]
 T = TypeVar("T")
 NOWHERE = "http://127.0.0.1:1"
 AT_ONCE = Timings(status_refresh_window=0, ungater_window=0)
-CORE = {"workload", "cluster_queue", "local_queue", "resource_flavor", "topology"}
+CORE = {"workload", "cluster_queue", "local_queue", "resource_flavor", "topology", "configuration"}
+ALL = {"configuration"}
+"""Makes every workload and queue be looked at."""
 
 Make = Callable[..., Operator]
 
@@ -209,11 +211,11 @@ WORKLOAD = {"workload", "batch_job", "topology_ungater", *COUNTS}
         ),
         pytest.param(job_changed, {"batch_job"}, id="a-job-changes"),
         pytest.param(job_deleted, {"batch_job"}, id="a-job-goes"),
-        pytest.param(put("flavors", "gpu", FLAVOR), CORE | {"batch_job"}, id="a-flavor-changes"),
+        pytest.param(put("flavors", "gpu", FLAVOR), {*ALL, "resource_flavor", "batch_job"}, id="a-flavor-changes"),
         pytest.param(released, {"resource_flavor"}, id="a-flavor-loses-its-finalizer"),
-        pytest.param(put("cohorts", "c", read(wire.Cohort, "c")), CORE, id="a-cohort-arrives"),
-        pytest.param(put("checks", "c", CHECK), CORE, id="a-check-arrives"),
-        pytest.param(relabelled, CORE, id="a-namespace-is-relabelled"),
+        pytest.param(put("cohorts", "c", read(wire.Cohort, "c")), ALL, id="a-cohort-arrives"),
+        pytest.param(put("checks", "c", CHECK), ALL, id="a-check-arrives"),
+        pytest.param(relabelled, ALL, id="a-namespace-is-relabelled"),
         pytest.param(put("namespaces", "ns", read(wire_core.Namespace, "ns")), set(), id="a-namespace-as-it-was"),
         pytest.param(recounted, set(), id="only-counts-of-a-queue-change"),
         pytest.param(put("workload_priorities", "high", CLASS), {"batch_job"}, id="a-priority-class-arrives"),
@@ -301,7 +303,7 @@ async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(ma
         await user.create(CLUSTER_QUEUES, queue)
         async with at_work(operator):
             await asyncio.wait_for(operator.synced.wait(), 20)
-            await happens(operator, lambda: waiting(operator)["cluster_queue"] == 1)
+            await happens(operator, lambda: waiting(operator)["configuration"] == 1)
             followed = operator.ready.is_set(), operator.checks.failing()
             before = await user.get_json(CLUSTER_QUEUES, "team")
             await happens(operator, operator.ready.is_set)

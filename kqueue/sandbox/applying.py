@@ -120,7 +120,7 @@ def track_update(
 ) -> None:
     """Give the fields that a plain write changed to its manager, in `new`; nothing if nobody tracks this object.
 
-    A client may write the entries themselves: its own stand in place of the old ones, one empty entry ends the tracking.
+    A client may write the entries themselves: its own replace the old ones, and one empty entry ends the tracking.
     """
     meta, present = new["metadata"], old["metadata"].get("managedFields")
     sent = meta.pop("managedFields", None)

@@ -87,7 +87,7 @@ CORE = (
           strategy=pod_rules.POD, selectable=POD_SELECTABLE),
     _kind("", "Service", "services", short="svc", categories=ALL, status=True, shown=columns.SERVICES,
           strategy=core_rules.SERVICE),
-    _kind("", "ConfigMap", "configmaps", short="cm", shown=columns.CONFIG_MAPS),
+    _kind("", "ConfigMap", "configmaps", short="cm", shown=columns.CONFIG_MAPS, strategy=core_rules.CONFIG_MAP),
     _kind("", "Secret", "secrets", shown=columns.SECRETS, strategy=core_rules.SECRET, selectable={"type": ("type",)}),
     _kind("", "ServiceAccount", "serviceaccounts", short="sa", subresources=("token",)),
     _kind("", "Event", "events", short="ev", shown=columns.EVENTS, selectable=EVENT_SELECTABLE),
@@ -102,7 +102,7 @@ CORE = (
 )  # fmt: skip
 OTHERS = (
     _kind(APPS, "Deployment", "deployments", short="deploy", categories=ALL, status=True, generation=True,
-          shown=columns.DEPLOYMENTS, strategy=core_rules.WORKLOAD),
+          shown=columns.DEPLOYMENTS, strategy=core_rules.DEPLOYMENT),
     _kind(APPS, "DaemonSet", "daemonsets", short="ds", categories=ALL, status=True, generation=True,
           shown=columns.DAEMON_SETS, strategy=core_rules.DAEMON_SET),
     _kind(APPS, "StatefulSet", "statefulsets", short="sts", categories=ALL, status=True, generation=True,

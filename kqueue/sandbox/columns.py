@@ -153,7 +153,7 @@ def selector_text(selector: Object | None) -> str:
         return NONE
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for each in selector.get("matchExpressions") or ():
-        values = ",".join(each.get("values") or ())
+        values = ",".join(sorted(each.get("values") or ()))
         operator = {"In": f" in ({values})", "NotIn": f" notin ({values})", "Exists": ""}.get(each["operator"], "")
         parts.append(("!" if each["operator"] == "DoesNotExist" else "") + each["key"] + operator)
     return ",".join(parts) or NONE

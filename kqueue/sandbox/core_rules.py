@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kqueue.sandbox import failure, pod_rules
@@ -109,6 +110,22 @@ def default_workload(obj: Object) -> None:
     pod_rules.default_template(spec.setdefault("template", {}))
 
 
+def default_deployment(obj: Object) -> None:
+    """A Deployment replaces a quarter of its pods at a time."""
+    default_workload(obj)
+    obj["spec"].setdefault("progressDeadlineSeconds", 600)
+    strategy = obj["spec"].setdefault("strategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for key in ("maxUnavailable", "maxSurge"):
+            rolling.setdefault(key, "25%")
+
+
+def begin_deployment(obj: Object, _: Surroundings) -> None:
+    """Nothing has been done yet."""
+    obj["status"] = {}
+
+
 def default_daemon_set(obj: Object) -> None:
     """A DaemonSet's template."""
     spec = obj.setdefault("spec", {})
@@ -136,6 +153,17 @@ def selector_step(new: Object, old: Object) -> list[Cause]:
     if new["spec"].get("selector") != old["spec"].get("selector"):
         return [failure.invalid("spec.selector", new["spec"].get("selector"), "field is immutable")]
     return []
+
+
+def immutable_step(new: Object, old: Object) -> list[Cause]:
+    """ConfigMaps and Secrets that are immutable stay so, with all that is in them."""
+    if not old.get("immutable"):
+        return []
+    words = "field is immutable when `immutable` is set"
+    found = [] if new.get("immutable") else [failure.forbidden_field("immutable", words)]
+    return found + [
+        failure.forbidden_field(key, words) for key in ("data", "binaryData") if new.get(key) != old.get(key)
+    ]
 
 
 def merge_string_data(secret: Object) -> None:
@@ -196,6 +224,8 @@ PRIORITY_CLASS = Strategy(
     default=default_priority_class, validate=priority_class_causes, validate_update=priority_class_step
 )
 WORKLOAD = Strategy(default=default_workload, validate=workload_causes, validate_update=selector_step)
+DEPLOYMENT = replace(WORKLOAD, default=default_deployment, prepare_create=begin_deployment)
 DAEMON_SET = Strategy(default=default_daemon_set, validate=workload_causes, validate_update=selector_step)
-SECRET = Strategy(default=merge_string_data)
+CONFIG_MAP = Strategy(validate_update=immutable_step)
+SECRET = Strategy(default=merge_string_data, validate_update=immutable_step)
 SERVICE = Strategy(default=default_service)

@@ -160,7 +160,7 @@ def not_found(resource: Resource, name: str) -> NotFoundError:
 
 
 class UnknownPathError(NotFoundError):
-    """A path or kind that is not served.  On the wire it is the one failure that is plain text, as of a real server."""
+    """A path or kind that is not served."""
 
 
 def unknown_path() -> UnknownPathError:
@@ -273,6 +273,11 @@ def internal(message: str) -> ServerError:
     return ServerError(f"Internal error occurred: {message}", status=500, reason="InternalError")
 
 
+def unforeseen(message: str) -> ServerError:
+    """500 for a mistake of the client's that a real server answers in this way, without a reason."""
+    return ServerError(message, status=500)
+
+
 def status_object(error: ApiError) -> Object:
     """The Status that tells a client of `error`."""
     out: Object = {
@@ -281,7 +286,7 @@ def status_object(error: ApiError) -> Object:
         "metadata": {},
         "status": "Failure",
         "message": str(error),
-        "reason": error.reason,
+        **({"reason": error.reason} if error.reason else {}),
         "code": error.status,
     }
     details = error.details.as_json() if isinstance(error, Detailed) else {}

@@ -105,7 +105,7 @@ def settle_namespace(kind: Kind, metadata: Object, namespace: str | None) -> str
 def begin(kind: Kind, metadata: Object, *, now: str, chance: Random) -> None:
     """Turn what a client sent into the metadata of an object that has just begun."""
     if metadata.get("resourceVersion"):
-        raise failure.bad_request("resourceVersion should not be set on objects to be created")
+        raise failure.unforeseen("resourceVersion should not be set on objects to be created")
     for key in (*SERVER_FIELDS, "resourceVersion", "generation", "managedFields"):
         metadata.pop(key, None)
     metadata["uid"] = new_uid(chance)
@@ -222,8 +222,8 @@ def causes(kind: Kind, metadata: Object) -> list[Cause]:
         found += _owner_causes(owners)
     for index, finalizer in enumerate(metadata.get("finalizers") or ()):
         if not isinstance(finalizer, str) or qualified_name_problem(finalizer):
-            found.append(failure.invalid(f"metadata.finalizers[{index}]", finalizer, QUALIFIED_RULE))
-        elif kind.custom is None and "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            found.append(failure.invalid("metadata.finalizers", finalizer, QUALIFIED_RULE))
+        if kind.custom is None and "/" not in str(finalizer) and finalizer not in STANDARD_FINALIZERS:
             problem = "name is neither a standard finalizer name nor is it fully qualified"
             found.append(failure.invalid(f"metadata.finalizers[{index}]", finalizer, problem))
     return found

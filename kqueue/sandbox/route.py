@@ -100,15 +100,15 @@ def selection(route: Route, kind: Kind, query: Mapping[str, str]) -> Selection:
     )
 
 
-def write_options(query: Mapping[str, str], agent: str, user: str) -> WriteOptions:
-    """How a write is to be done.  Raises InvalidError (400)."""
+def write_options(query: Mapping[str, str], agent: str, user: str, kind: str = "CreateOptions") -> WriteOptions:
+    """How a write is to be done; `kind` is what such options are called.  Raises InvalidError (400 or 422)."""
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
-        raise failure.bad_request(f'dryRun: Unsupported value: "{dry_run}": supported values: "All"')
+        raise failure.invalid_object("meta.k8s.io", kind, "", [failure.unsupported("dryRun", dry_run, ["All"])])
     validation = query.get("fieldValidation") or "Warn"
     if validation not in VALIDATIONS:
-        words = ", ".join(f'"{word}"' for word in VALIDATIONS)
-        raise failure.bad_request(f'fieldValidation: Unsupported value: "{validation}": supported values: {words}')
+        problem = failure.unsupported("fieldValidation", validation, list(VALIDATIONS))
+        raise failure.invalid_object("meta.k8s.io", kind, "", [problem])
     manager = query.get("fieldManager") or agent.partition("/")[0] or "unknown"
     if len(manager) > 128:
         raise failure.bad_request("fieldManager may not be longer than 128 characters")

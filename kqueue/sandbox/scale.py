@@ -48,7 +48,7 @@ def shown(kind: Kind, obj: Object) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: meta[key] for key in keys if key in meta},
-        "spec": {"replicas": _at(obj, paths.wanted) or 0},
+        "spec": {"replicas": wanted} if (wanted := _at(obj, paths.wanted)) else {},
         "status": status,
     }
 

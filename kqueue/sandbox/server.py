@@ -27,6 +27,7 @@ from kqueue.sandbox import (
     watching,
 )
 from kqueue.sandbox.api import APPLY_PATCH, Object
+from kqueue.sandbox.builtin import BUILTIN_KINDS
 from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 from kqueue.sandbox.deletion import Deleted, Preconditions
 from kqueue.sandbox.registry import Kind
@@ -103,6 +104,11 @@ class ApiServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
+        except failure.UnknownPathError as error:
+            # As of a real server: who serves the built-in groups answers so, custom and unknown ones meet nobody.
+            if _is_built_in(request.path):
+                return _failed(error)
+            return web.Response(text="404 page not found\n", status=404)
         except ApiError as error:
             return _failed(error)
         except RecursionError:
@@ -140,7 +146,8 @@ class ApiServer:
     def _about(self, request: web.BaseRequest) -> web.Response:
         """Everything that is not an object: health, version, discovery, schemas."""
         if request.method != "GET":
-            raise failure.wrong_method() if request.path.startswith(("/api", "/openapi")) else failure.unknown_path()
+            known = request.path.startswith(("/api", "/openapi", "/version"))
+            raise failure.wrong_method() if known else failure.unknown_path()
         registry, path = self.api.registry, request.path.rstrip("/")
         wants_all = "as=APIGroupDiscoveryList" in request.headers.get("Accept", "") and "v=v2;" in request.headers.get(
             "Accept", ""
@@ -280,7 +287,8 @@ class ApiServer:
         return found
 
     def _options(self, request: web.BaseRequest) -> WriteOptions:
-        return route.write_options(request.query, request.headers.get("User-Agent", ""), reviews.USER)
+        kind = _OPTIONS.get(request.method, "CreateOptions")
+        return route.write_options(request.query, request.headers.get("User-Agent", ""), reviews.USER, kind)
 
     async def _create(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
         options = self._options(request)
@@ -378,9 +386,8 @@ class ApiServer:
         if propagation is None and orphan is not None:
             propagation = "Orphan" if orphan in (True, "true") else "Background"
         if propagation is not None and propagation not in PROPAGATIONS:
-            raise failure.bad_request(
-                f"propagationPolicy must be one of {', '.join(PROPAGATIONS)}, found {propagation!r}"
-            )
+            problem = failure.unsupported("propagationPolicy", propagation, list(PROPAGATIONS))
+            raise failure.invalid_object("meta.k8s.io", "DeleteOptions", "", [problem])
         found = sent.get("preconditions") or {}
         preconditions = Preconditions(uid=found.get("uid"), resource_version=found.get("resourceVersion"))
         wanted = {"propagation": propagation, "grace_period_seconds": grace, "preconditions": preconditions}
@@ -409,6 +416,7 @@ class ApiServer:
         return _json(status, warnings=options.warnings)
 
 
+_OPTIONS = {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 Method = Callable[[ApiServer, web.BaseRequest, Route, Kind], Awaitable[web.StreamResponse]]
 _METHODS: dict[tuple[str, bool], Method] = {
     ("GET", False): ApiServer._list,  # noqa: SLF001 -- the class's own table
@@ -424,6 +432,19 @@ _METHODS: dict[tuple[str, bool], Method] = {
 
 def _has_subresource(kind: Kind, name: str) -> bool:
     return (name == "status" and kind.status) or name in kind.subresources
+
+
+_BUILT_IN_GROUPS = {*(kind.resource.group for kind in BUILTIN_KINDS), *(review[0] for review in reviews.REVIEWS)}
+
+
+def _is_built_in(path: str) -> bool:
+    match path.strip("/").split("/"):
+        case ["api", *_]:
+            return True
+        case ["apis", group, *_]:
+            return group in _BUILT_IN_GROUPS
+        case _:
+            return False
 
 
 def _content_type(request: web.BaseRequest) -> str:
@@ -455,8 +476,6 @@ def _json(
 
 
 def _failed(error: ApiError) -> web.Response:
-    if isinstance(error, failure.UnknownPathError):
-        return web.Response(text="404 page not found\n", status=404)
     status = failure.status_object(error)
     headers = {"Content-Type": body.JSON}
     if error.retry_after is not None:

@@ -153,6 +153,75 @@ THING_STEPS: list[Step] = [
     ("edited", MERGE, f"{T}/s?fieldManager=hand", {"spec": {"n": 5}}),
     ("conflict with the edit", APPLY, f"{T}/s?fieldManager=two", {"metadata": {"name": "s"}, "spec": {"n": 1}}),
 ]  # fmt: skip
+MAPS, C = "/api/v1 configmaps", "/api/v1 configmaps/c"
+
+
+def config_map(name: str = "c", **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **more}}
+
+
+MAP_STEPS: list[Step] = [
+    ("made", "POST", MAPS, config_map(labels={"a": "b"})),
+    ("made again", "POST", MAPS, config_map()),
+    ("no name", "POST", MAPS, {"metadata": {}}),
+    ("another kind", "POST", MAPS, {"kind": "Secret", "apiVersion": "v1", **config_map("d")}),
+    ("another version", "POST", MAPS, {"kind": "ConfigMap", "apiVersion": "v2", **config_map("d")}),
+    ("with a version", "POST", MAPS, config_map("d", resourceVersion="1")),
+    ("in another namespace", "POST", MAPS, config_map("d", namespace="other")),
+    ("number for a text", "POST", MAPS, {**config_map("d"), "data": {"a": 1}}),
+    ("unknown field", "POST", MAPS, {**config_map("d"), "dat": {}}),
+    ("unknown field, strictly", "POST", f"{MAPS}?fieldValidation=Strict", {**config_map("e"), "dat": {}}),
+    ("bad validation", "POST", f"{MAPS}?fieldValidation=Maybe", config_map("e")),
+    ("bad dry run", "POST", f"{MAPS}?dryRun=Some", config_map("e")),
+    ("dry run", "POST", f"{MAPS}?dryRun=All", config_map("e")),
+    ("bad label", "POST", MAPS, config_map("e", labels={"a b": "c d"})),
+    ("bad annotation", "POST", MAPS, config_map("e", annotations={"a b": "c d"})),
+    ("foreign finalizers", "POST", MAPS, config_map("e", finalizers=["x", "a b", "orphan", "example.com/x"])),
+    ("half an owner", "POST", MAPS, config_map("e", ownerReferences=[{"kind": "x"}])),
+    ("two controllers", "POST", MAPS, config_map("e", ownerReferences=[{"apiVersion": "v1", "kind": "x", "name": n, "uid": n, "controller": True} for n in "ab"])),
+    ("put", "PUT", C, {**config_map(), "data": {"a": "1"}}),
+    ("put under a stale version", "PUT", C, config_map(resourceVersion="1")),
+    ("put under another name", "PUT", C, config_map("d")),
+    ("put what is not there", "PUT", f"{MAPS}/zz", config_map("zz")),
+    ("patched strictly", MERGE, f"{C}?fieldValidation=Strict", {"dat": {}}),
+    ("patched with a number", MERGE, C, {"data": {"a": 1}}),
+    ("patched with a number, by strategy", STRATEGIC, C, {"data": {"a": 1}}),
+    ("a test that fails", JSON, C, [{"op": "test", "path": "/data/a", "value": "2"}]),
+    ("an unknown operation", JSON, C, [{"op": "twist", "path": "/data/a"}]),
+    ("no list of operations", JSON, C, {"op": "add"}),
+    ("a list for an object", MERGE, C, []),
+    ("an unknown patch", "application/x-patch", C, {}),
+    ("patched what is not there", MERGE, f"{MAPS}/zz", {}),
+    ("immutable", MERGE, C, {"immutable": True}),
+    ("mutated", MERGE, C, {"data": {"a": "3"}}),
+    ("no status", MERGE, f"{C}/status", {}),
+    ("no scale", "GET", f"{C}/scale", None),
+    ("unknown kind", "GET", "/api/v1 nothings", None),
+    ("unknown group", "GET", "/apis/no.such/v1 nothings", None),
+    ("missing", "GET", f"{MAPS}/zz", None),
+    ("deleted under another uid", "DELETE", C, {"preconditions": {"uid": "x"}}),
+    ("bad propagation", "DELETE", C, {"propagationPolicy": "Sideways"}),
+]  # fmt: skip
+DEPLOYMENTS, S = "/apis/apps/v1 deployments", "/apis/apps/v1 deployments/d/scale"
+LABELS = {"app": "d"}
+DEPLOYMENT = {"metadata": {"name": "d"}, "spec": {"replicas": 2, "selector": {"matchLabels": LABELS, "matchExpressions": [{"key": "x", "operator": "In", "values": ["b", "a"]}]}, "template": {"metadata": {"labels": {**LABELS, "x": "a"}}, "spec": {"containers": [{"name": "c", "image": "img:v1"}]}}}}  # fmt: skip
+SCALE_STEPS: list[Step] = [
+    ("made", "POST", DEPLOYMENTS, DEPLOYMENT),
+    ("read", "GET", S, None),
+    ("patched", MERGE, S, {"spec": {"replicas": 3}}),
+    ("patched by operation", JSON, S, [{"op": "replace", "path": "/spec/replicas", "value": 4}]),
+    ("below zero", MERGE, S, {"spec": {"replicas": -1}}),
+    ("text for a number", MERGE, S, {"spec": {"replicas": "a"}}),
+    ("stale", MERGE, S, {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 5}}),
+    ("put", "PUT", S, {"metadata": {"name": "d"}, "spec": {"replicas": 6}}),
+    ("put nothing", "PUT", S, {"metadata": {"name": "d"}, "spec": {}}),
+    ("counted", "GET", f"{DEPLOYMENTS}/d", None),
+    ("posted", "POST", S, {}),
+    ("deleted", "DELETE", S, None),
+    ("of what is not there", "GET", f"{DEPLOYMENTS}/e/scale", None),
+    ("of what has none", "GET", "/apis/batch/v1 jobs/j/scale", None),
+    ("of a custom kind that has none", "GET", "/apis/example.com/v1 things/t/scale", None),
+]  # fmt: skip
 
 
 class Side:
@@ -164,7 +233,7 @@ class Side:
     async def send(self, method: str, path: str, body: Any, kind: str = "application/json") -> tuple[int, Any]:
         headers = {"Content-Type": kind}
         async with self._session.request(method, path, data=json.dumps(body), headers=headers) as answer:
-            return answer.status, await answer.json() if answer.content_type == "application/json" else None
+            return answer.status, await answer.json() if answer.content_type == "application/json" else {}
 
     async def prepare(self) -> None:
         """The namespace, and the custom kind, once it is served."""
@@ -178,7 +247,8 @@ class Side:
         """What is compared."""
         group, _, rest = path.partition(" ")
         verb, kind = ("PATCH", method) if "/" in method else (method, "application/json")
-        sent = {"apiVersion": "example.com/v1", "kind": "Thing", **body} if "example" in group else body
+        is_thing = "example" in group and body is not None
+        sent = {"apiVersion": "example.com/v1", "kind": "Thing", **body} if is_thing else body
         status, found = await self.send(verb, f"{group}/namespaces/{self._namespace}/{rest}", sent, kind)
         if status >= 400:
             return status, found.get("reason"), complaints(found)
@@ -216,6 +286,8 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
         pytest.param("pods", POD_STEPS, id="pods"),
         pytest.param("jobs", JOB_STEPS, id="jobs"),
         pytest.param("things", THING_STEPS, id="custom-kinds"),
+        pytest.param("maps", MAP_STEPS, id="config-maps"),
+        pytest.param("scales", SCALE_STEPS, id="scales"),
     ],
 )
 async def test_both_servers_answer_alike(bare_plane: ControlPlane, namespace: str, steps: list[Step]) -> None:

@@ -13,6 +13,7 @@ from kqueue.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    ServerError,
     TooManyRequestsError,
 )
 from kqueue.sandbox.api import JOBS, JSON_PATCH, NAMESPACES, NODES, PODS, Object, Resource
@@ -71,7 +72,7 @@ async def test_names_are_generated_and_differ(api: ClusterApi) -> None:
         pytest.param(config_map(labels={"a b": "c"}), InvalidError, 422, id="a-label-that-is-none"),
         pytest.param(config_map(labels={"a": 1}), InvalidError, 400, id="a-label-of-another-type"),
         pytest.param(config_map(ownerReferences=[{"name": "x"}]), InvalidError, 422, id="an-owner-without-uid"),
-        pytest.param(config_map(resourceVersion="5"), InvalidError, 400, id="a-version-before-it-exists"),
+        pytest.param(config_map(resourceVersion="5"), ServerError, 500, id="a-version-before-it-exists"),
         pytest.param({**config_map(), "kind": "Secret"}, InvalidError, 400, id="another-kind"),
         pytest.param({"metadata": "x"}, InvalidError, 400, id="metadata-that-is-text"),
         pytest.param({**config_map(), "data": {"a": 1}}, InvalidError, 400, id="a-value-of-another-type"),

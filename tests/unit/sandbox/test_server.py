@@ -144,17 +144,20 @@ JSON = "application/json"
         pytest.param("PATCH", f"{MAPS}/c", b"{}", "text/plain", 415, "UnsupportedMediaType", id="an-unknown-patch"),
         pytest.param("PATCH", f"{MAPS}/c", b"[1", MERGE, 400, "BadRequest", id="a-malformed-patch"),
         pytest.param("PATCH", f"{MAPS}/c", b"[]", MERGE, 400, "BadRequest", id="a-patch-that-is-a-list"),
+        pytest.param("GET", "/api/v1/namespaces/default/nothing", None, JSON, 404, "NotFound", id="an-unknown-kind"),
+        pytest.param("GET", "/apis/batch/v9/jobs", None, JSON, 404, "NotFound", id="an-unknown-version"),
+        pytest.param("GET", f"{MAPS}/c/status", None, JSON, 404, "NotFound", id="a-subresource-it-does-not-have"),
+        pytest.param("GET", f"{MAPS}/c/x/y/z", None, JSON, 404, "NotFound", id="a-path-too-deep"),
+        pytest.param("POST", "/version", b"{}", JSON, 405, "MethodNotAllowed", id="writing-the-version"),
         pytest.param("PUT", MAPS, b"{}", JSON, 405, "MethodNotAllowed", id="a-method-that-makes-no-sense"),
         pytest.param("GET", f"{MAPS}?limit=abc", None, JSON, 400, "BadRequest", id="a-limit-that-is-no-number"),
         pytest.param("GET", f"{MAPS}?limit=-1", None, JSON, 400, "BadRequest", id="a-negative-limit"),
         pytest.param("GET", f"{MAPS}?continue=zzz", None, JSON, 400, "BadRequest", id="a-token-that-is-none"),
         pytest.param("GET", f"{MAPS}?labelSelector=a%20b", None, JSON, 400, "BadRequest", id="a-bad-selector"),
         pytest.param("GET", f"{MAPS}?resourceVersion=999999", None, JSON, 504, "Timeout", id="a-version-of-the-future"),
-        pytest.param("POST", f"{MAPS}?dryRun=Some", b"{}", JSON, 400, "BadRequest", id="half-a-dry-run"),
+        pytest.param("POST", f"{MAPS}?dryRun=Some", b"{}", JSON, 422, "Invalid", id="half-a-dry-run"),
         pytest.param("DELETE", f"{MAPS}/c", b'{"gracePeriodSeconds":"x"}', JSON, 400, "BadRequest", id="bad-grace"),
-        pytest.param(
-            "DELETE", f"{MAPS}/c", b'{"propagationPolicy":"x"}', JSON, 400, "BadRequest", id="bad-propagation"
-        ),
+        pytest.param("DELETE", f"{MAPS}/c", b'{"propagationPolicy":"x"}', JSON, 422, "Invalid", id="bad-propagation"),
     ],
 )
 async def test_bad_requests_get_a_status(
@@ -171,21 +174,19 @@ async def test_bad_requests_get_a_status(
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
+    "path",
     [
-        pytest.param("GET", "/api/v1/namespaces/default/nothing", id="an-unknown-kind"),
-        pytest.param("GET", "/apis/nope.example/v1", id="an-unknown-group"),
-        pytest.param("GET", "/somewhere", id="an-unknown-path"),
-        pytest.param("GET", f"{MAPS}/c/status", id="a-subresource-it-does-not-have"),
-        pytest.param("GET", f"{MAPS}/c/x/y/z", id="a-path-too-deep"),
-        pytest.param("POST", "/version", id="writing-the-version"),
+        pytest.param("/apis/nope.example/v1", id="an-unknown-group"),
+        pytest.param("/apis/nope.example/v1/things", id="a-kind-of-an-unknown-group"),
+        pytest.param("/apis/example.com/v1/nothings", id="an-unknown-kind-of-a-custom-group"),
+        pytest.param("/somewhere", id="an-unknown-path"),
     ],
 )
-async def test_what_is_not_served_is_plain_text(client: Client, method: str, path: str) -> None:
+async def test_what_nobody_serves_is_plain_text(client: Client, path: str) -> None:
     """As of a real server; clients tell a missing kind from a missing object by it."""
-    await client.add("c")
+    await client.api.create(CRDS, definition())
 
-    async with client.session.request(method, client.server.url + path) as answer:
+    async with client.session.get(client.server.url + path) as answer:
         told = answer.status, answer.content_type, await answer.text()
 
     assert told == (404, "text/plain", "404 page not found\n")

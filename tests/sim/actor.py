@@ -113,6 +113,9 @@ class Actor:
         for resource, obj in queue_objects():
             if resource == CLUSTER_QUEUES:
                 await self._patch(resource, obj["metadata"]["name"], {"spec": obj["spec"]})
+        for name in self.plan.ends:
+            if name.startswith("endless"):
+                await self.delete_job(name)
         for workload in self.world.objects(WORKLOADS):
             if not workload["spec"].get("active", True):
                 await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})

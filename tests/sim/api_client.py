@@ -35,7 +35,7 @@ class Faults:
     """How often what goes wrong, each out of 1000 requests (watches: out of 1000 portions of events)."""
 
     latency: int = 0
-    """Up to `latency_max` seconds on the way there, and as much on the way back."""
+    """Up to `latency_max` seconds on the way there, and as much on the way back; events of a watch come late too."""
     latency_max: float = 2.0
     conflict: int = 0
     """A write is answered 409 though nobody else wrote."""
@@ -306,6 +306,7 @@ class SimulatedClient(Client):
         if self.partitioned:
             await self._time.sleep(self.settings.watch_read_timeout)
             raise TimeoutError
+        await self._delayed(chance, "watch")
         if portion and self._strikes(chance, self.faults.watch_cut, "watch"):
             raise aiohttp.ClientPayloadError("connection lost")
         if portion and self._strikes(chance, self.faults.duplicate, "watch"):

@@ -52,7 +52,7 @@ class Plan:
 
 
 _GPU_QUEUES = ("left", "right", "solo", "solo")
-_GPU_NODES = tuple(f"gpu-{b}-{r}-{h}" for b in range(2) for r in range(2) for h in range(4))
+_GPU_NODES = tuple(f"gpu-b{b}-r{r}-h{h}" for b in range(2) for r in range(2) for h in range(4))
 
 
 class _Draft:
@@ -117,6 +117,10 @@ class _Draft:
         pods = self.chance.randint(1, 10)
         self.submit("plain", End.COMPLETE, queue="plain", pods=pods, gpus=0, topology=None, run_seconds=5, retries=100)
 
+    def endless_job(self) -> None:
+        settings = {"queue": self.chance.choice(_GPU_QUEUES), "pods": self.chance.randint(1, 3), "gpus": 1}
+        self.submit("endless", End.GONE, **settings, run_seconds=None, retries=100)
+
     def failing_job(self) -> None:
         self.submit("failing", End.FAILED, queue="solo", pods=2, run_seconds=2, fail=True, retries=0)
 
@@ -172,6 +176,7 @@ _ACTIONS: tuple[tuple[Callable[[_Draft], None], int], ...] = (
     (_Draft.good_job, 30),
     (_Draft.equal_jobs, 3),
     (_Draft.plain_job, 4),
+    (_Draft.endless_job, 4),
     (_Draft.failing_job, 4),
     (_Draft.too_large_job, 4),
     (_Draft.malformed_job, 4),

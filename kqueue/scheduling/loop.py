@@ -96,6 +96,8 @@ class SchedulingLoop:
         """Workloads of this cycle that are heads of their queues again."""
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
         """What was tried in vain on one state."""
+        self._read: dict[str, int] = {}
+        """The generation of each head that this cycle decides on."""
         self.cycles = 0
         """Cycles run so far."""
 
@@ -133,6 +135,7 @@ class SchedulingLoop:
             return False
         tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
         self._came_back.clear()
+        self._read.clear()
         try:
             success = await self._try(popped)
         finally:
@@ -219,6 +222,7 @@ class SchedulingLoop:
         if problem is not None:
             self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
+        self._read[item.key] = obj.metadata.generation
         generation, last_tried = self._last_tried.get(item.key, (0, {}))
         try:
             return from_api.head(
@@ -239,13 +243,19 @@ class SchedulingLoop:
         self._wait(decision)
         return False
 
+    def _as_decided(self, head: Head) -> wire.Workload | None:
+        """The workload, if it still is the one and asks for what was decided on; None leaves it to the next cycle."""
+        obj = self._writer.newest(head.key)
+        if obj is None or (obj.metadata.uid, obj.metadata.generation) != (head.uid, self._read[head.key]):
+            return None
+        return obj
+
     def _wait(self, decision: Wait) -> None:
         head = decision.head
-        obj = self._writer.newest(head.key)
+        obj = self._as_decided(head)
         if decision.error is not None:
             _log.error("planning failed on a bug", workload=head.key, exc_info=decision.error)
         if obj is None:
-            self._queues.delete(head.key)
             return
         self._last_tried[head.key] = (obj.metadata.generation, decision.last_tried)
         self._put_back(
@@ -291,12 +301,8 @@ class SchedulingLoop:
 
     def _admit(self, decision: Admit) -> bool:
         head, admission = decision.head, decision.admission
-        obj = self._writer.newest(head.key)
-        if obj is None or obj.metadata.uid != head.uid:
-            self._queues.delete(head.key)
-            return False
-        if not self._cache.fits(admission):
-            self._requeue(head.key, RequeueReason.FAILED_AFTER_NOMINATION)
+        obj = self._as_decided(head)
+        if obj is None or not self._cache.fits(admission):
             return False
         holding = Holding(
             key=head.key,

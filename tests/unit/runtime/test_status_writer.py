@@ -260,3 +260,35 @@ async def test_a_cancelled_write_lets_the_next_one_go() -> None:
 
     assert await second is not None
     assert desk.status() == {"n": 1}
+
+
+@pytest.mark.parametrize("end", ["seen", "gone", "seen in a newer version"])
+async def test_nothing_is_remembered_longer_than_needed(end: str) -> None:
+    """A process that runs for months writes millions of objects: what the watch has told of takes no room."""
+    desk = Desk()
+    before = desk.store.get("ns/a")
+    assert before is not None
+    await desk.writer.write("ns/a", one_more)
+    desk.store.put("ns/a", before)
+    assert (list(desk.writer._ours), desk.writer._locks) == (["ns/a"], {})
+
+    if end == "gone":
+        desk.client.drop(THINGS, "ns/a")
+    elif end != "seen":
+        desk.client.change(THINGS, "ns/a", {"status": {"n": 5}})
+    desk.client.sync()
+
+    assert desk.writer._ours == {}
+
+
+async def test_a_write_that_ends_after_its_object_is_not_remembered() -> None:
+    """The watch told of the deletion first: nothing will ever come to forget it by."""
+    desk = Desk()
+    desk.client.open.clear()
+    write = asyncio.create_task(desk.writer.write("ns/a", one_more))
+    await asyncio.sleep(0)
+    desk.store.remove("ns/a")
+    desk.client.open.set()
+    await write
+
+    assert desk.writer._ours == {}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.cycle import Admit
 from kqueue.core.workload import Admission
 from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, UnreachableError
@@ -28,6 +29,7 @@ from tests.unit.controllers.builders import (
     status_of,
 )
 
+HOST = "kubernetes.io/hostname"
 TEAMS = ("red", "green", "blue")
 
 
@@ -155,10 +157,18 @@ async def test_the_next_cycle_need_not_wait_for_the_write(make: Callable[..., Sc
     assert (world.free(), world.observed.cycles) == (0, [True, False, True])
 
 
-async def test_a_reservation_that_waits_for_checks_is_not_yet_an_admission(make: Callable[..., Scheduled]) -> None:
+@pytest.mark.parametrize(
+    ("checks", "admitted"),
+    [
+        pytest.param([{"name": "budget"}], ("", ""), id="it waits for checks"),
+        pytest.param([], ("True", "Admitted"), id="the list of checks is empty"),
+    ],
+)
+async def test_a_reservation_is_an_admission_where_no_check_is_asked_for(
+    make: Callable[..., Scheduled], checks: list[Any], admitted: tuple[str, str]
+) -> None:
     """With admission checks in the queue the reservation is written alone."""
-    strategy = {"admissionChecks": [{"name": "budget"}]}
-    world = make((CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy=strategy)))
+    world = make((CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy={"admissionChecks": checks})))
     check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "x"}}
     world.intake.on_check(None, read(wire.AdmissionCheck, {**check, "status": {"conditions": [condition("Active")]}}))
     world.add(make_workload())
@@ -166,7 +176,7 @@ async def test_a_reservation_that_waits_for_checks_is_not_yet_an_admission(make:
     assert await world.cycle()
 
     assert status_of(world.workload(), "QuotaReserved")[0] == "True"
-    assert status_of(world.workload(), "Admitted") == ("", "")
+    assert status_of(world.workload(), "Admitted") == admitted
 
 
 async def test_only_so_many_writes_are_under_way_at_once(make: Callable[..., Scheduled]) -> None:
@@ -280,11 +290,35 @@ async def test_a_write_whose_answer_was_lost_keeps_its_charge(make: Callable[...
     world.add(make_workload(cpus=6), make_workload("b", cpus=6, minute=1))
 
     assert await world.cycle()
-    assert world.free() == 4
+    assert (world.free(), world.queues.is_known("ns/a")) == (4, False)
     assert not await world.cycle()
     world.sync()
 
     assert (world.free(), world.queues.is_known("ns/a")) == (4, False)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["the write was lost", "its answer was lost"])
+@pytest.mark.parametrize("how", ["gone", "finished"])
+async def test_who_came_to_an_end_while_it_was_being_admitted_holds_nothing(
+    make: Callable[..., Scheduled], how: str, done: bool
+) -> None:
+    """The watch tells of the end before the write fails: no charge comes back, and no place."""
+    world = make()
+    world.add(make_workload(cpus=6))
+    world.client.open.clear()
+    world.client.fail(ConflictError("newer", status=409), done=done)
+    if not done:
+        world.client.fail(ServerError("down", status=500), verb="get")
+    assert await world.loop.cycle()
+    if how == "gone":
+        world.workloads.remove("ns/a")
+    else:
+        over = {"conditions": [condition("Finished")]}
+        world.workloads.put("ns/a", read(wire.Workload, make_workload(status=over, metadata={"generation": 1})))
+    world.client.open.set()
+    await world.loop.drain()
+
+    assert (world.free(), world.queues.is_known("ns/a")) == (10, False)
 
 
 async def test_a_workload_that_is_gone_leaves_nothing(make: Callable[..., Scheduled]) -> None:
@@ -482,6 +516,59 @@ async def test_nobody_is_lost_when_a_plan_is_cut_off(make: Callable[..., Schedul
     assert sorted(world.observed.reservations) == sorted(TEAMS)
 
 
+@pytest.mark.parametrize(
+    ("happens", "free", "known"),
+    [
+        pytest.param(lambda w: w.client.drop(WORKLOADS, "ns/a"), 10, False, id="it is gone"),
+        pytest.param(lambda w: w.client.change(WORKLOADS, "ns/a", {"spec": {"active": False}}), 10, False, id="it is switched off"),
+        pytest.param(lambda w: w.client.put(WORKLOADS, make_workload(cpus=5)), 10, True, id="it asks for something else"),
+        pytest.param(lambda w: w.client.put(CLUSTER_QUEUES, make_cluster_queue(cpus=1)), 1, True, id="its quota is gone"),
+        pytest.param(lambda w: w.client.change(WORKLOADS, "ns/a", {"metadata": {"labels": {"a": "b"}}}), 7, False, id="nothing that matters"),
+    ],
+)  # fmt: skip
+async def test_what_happens_between_two_decisions_counts(
+    make: Callable[..., Scheduled], happens: Callable[[Scheduled], object], free: int, known: bool
+) -> None:
+    """A decision is taken back when the world has moved on since the plan was made; the next cycle decides anew."""
+    world = make(*three_teams(), settings=LoopSettings(yield_after=-1.0))
+    world.add(make_workload("first", queue="red", priority=9), make_workload(cpus=3))
+    cycle = asyncio.create_task(world.loop.cycle())
+    await asyncio.sleep(0)
+    happens(world)
+    world.sync()
+    await cycle
+
+    assert (world.free(), world.queues.is_known("ns/a")) == (free, known)
+
+
+async def test_one_that_was_made_anew_between_two_decisions_is_tried_by_itself(make: Callable[..., Scheduled]) -> None:
+    """The decision on the workload that had its name before is dropped, its own place is not."""
+    world = make(*three_teams(), settings=LoopSettings(yield_after=-1.0))
+    world.add(make_workload("first", queue="red", priority=9), make_workload(cpus=3))
+    cycle = asyncio.create_task(world.loop.cycle())
+    await asyncio.sleep(0)
+    world.client.drop(WORKLOADS, "ns/a")
+    world.sync()
+    world.add(make_workload(cpus=5, metadata={"uid": "anew"}))
+    await cycle
+    assert world.free() == 10
+
+    assert await world.cycle()
+
+    assert world.free() == 5
+
+
+async def test_what_we_have_just_written_ourselves_counts(make: Callable[..., Scheduled]) -> None:
+    """The watch has not told yet that the workload was switched off: it is not admitted."""
+    world = make()
+    world.add(make_workload())
+    await world.writer.write("ns/a", lambda _: {"spec": {"active": False}}, subresource=None)
+
+    assert not await world.cycle()
+
+    assert (world.free(), world.queues.is_known("ns/a")) == (10, False)
+
+
 async def test_a_head_that_is_withdrawn_while_it_is_tried_does_not_block_its_queue(
     make: Callable[..., Scheduled],
 ) -> None:
@@ -597,27 +684,70 @@ async def test_who_was_refused_before_does_not_hide_who_came_since(
     assert world.observed.reservations == ["small"]
 
 
+def make_racks(*names: str) -> list[Any]:
+    """ClusterQueue `team` with quota of 10 in each of the flavors, whose nodes make up a topology of hosts."""
+    return [
+        (TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": HOST}]}}),
+        (CLUSTER_QUEUES, make_cluster_queue(cpus=dict.fromkeys(names, 10))),
+        *((RESOURCE_FLAVORS, make_flavor(name, nodeLabels={"pool": name}, topologyName="dc")) for name in names),
+    ]
+
+
+def set_nodes(world: World, **cpus: int) -> None:
+    """The one node of each flavor has so many cpus."""
+    for name, amount in cpus.items():
+        node = {
+            "metadata": {"name": name, "labels": {HOST: name, "pool": name}},
+            "status": {"allocatable": {"cpu": str(amount), "pods": "9"}, "conditions": [condition("Ready")]},
+        }
+        world.intake.on_node(None, from_api.node_facts(read(wire_core.Node, node)))
+
+
 async def test_a_scan_that_stopped_early_goes_on_at_the_next_flavor(make: Callable[..., Scheduled]) -> None:
-    """A workload that could preempt in one flavor is tried in the next, one cycle after the other, on every state."""
-    flavors = ("default", "second", "third")
-    queue = make_cluster_queue(cpus=dict.fromkeys(flavors, 10), flavorFungibility={"whenCanPreempt": "MayStopSearch"})
-    world = make((CLUSTER_QUEUES, queue), *((RESOURCE_FLAVORS, make_flavor(name)) for name in flavors))
-    for name in flavors:
-        full = reserved(cpus=10)
-        full["admission"]["podSetAssignments"][0]["flavors"] = {"cpu": name}
-        world.add(make_workload(f"in-{name}", cpus=10, status=full))
+    """Quota without room in its domains ends a try; the next cycles look at the other flavors, on every state."""
+    world = make(*make_racks("default", "second", "third"))
     world.add(make_workload(cpus=5))
+    set_nodes(world, default=1, second=1, third=1)
     await world.settle()
     world.start()
     await world.until_quiet()
     assert world.observed.reservations == []
 
-    world.client.drop(WORKLOADS, "ns/in-third")
-    await world.settle()
+    set_nodes(world, third=8)
     await world.until_quiet()
 
     assert world.observed.reservations == ["a"]
     assert world.free(flavor="third") == 5
+
+
+@pytest.mark.parametrize(
+    ("happens", "flavor"),
+    [
+        pytest.param("nothing", "second", id="goes on"),
+        pytest.param("it changes", "default", id="begins anew for another request"),
+        pytest.param("it comes back", "default", id="begins anew after an admission"),
+    ],
+)
+async def test_where_the_scan_of_flavors_begins(make: Callable[..., Scheduled], happens: str, flavor: str) -> None:
+    """What was remembered of a try is of use for the same request only, until it is admitted."""
+    world = make(*make_racks("default", "second"))
+    world.add(make_workload(cpus=5))
+    set_nodes(world, default=1, second=8)
+    assert not await world.cycle()
+    if happens == "it changes":
+        world.client.put(WORKLOADS, make_workload(cpus=6))
+    elif happens == "it comes back":
+        assert await world.cycle()
+        world.sync()
+        world.client.change(WORKLOADS, "ns/a", {"status": None})
+    world.sync()
+    set_nodes(world, default=8)
+
+    assert await world.cycle()
+
+    found = world.workload()
+    assert found is not None
+    assert found["status"]["admission"]["podSetAssignments"][0]["flavors"] == {"cpu": flavor}
 
 
 async def test_cycles_without_success_slow_down(make: Callable[..., Scheduled]) -> None:

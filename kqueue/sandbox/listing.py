@@ -16,6 +16,8 @@ from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.route import Selection, number
 from kqueue.sandbox.store import Record
 
+MATCHES = ("Exact", "NotOlderThan")
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -41,10 +43,11 @@ def page(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str
 
     Raises:
         GoneError: the continue token, or the exact version asked for, is from before what is kept.
-        InvalidError: 400 for parameters that make no sense.
+        InvalidError: 400 for parameters that cannot be read, 422 for those that do not go together.
         ServerError: 504 for a version that is not reached yet.
     """
-    limit = number(query, "limit") or 0
+    _check(query)
+    limit = 0 if query.get("limit", "").startswith("-") else number(query, "limit") or 0
     token = query.get("continue", "")
     start: tuple[str, str] = ("", "")
     if token:
@@ -63,13 +66,29 @@ def page(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str
     return Page(records[:limit], version, _to_token(version, last), remaining)
 
 
+def _check(query: Mapping[str, str]) -> None:
+    """Raises InvalidError for parameters that cannot be read (400), or that do not go together (422)."""
+    number(query, "timeoutSeconds")
+    version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    found = []
+    if "sendInitialEvents" in query:
+        found.append(failure.forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    rules = {
+        "resourceVersionMatch is forbidden unless resourceVersion is provided": not version,
+        "resourceVersionMatch is forbidden when continue is provided": bool(query.get("continue")),
+        'resourceVersionMatch "exact" is forbidden for resourceVersion "0"': match == "Exact" and version == "0",
+    }
+    if match:
+        found += [failure.forbidden_field("resourceVersionMatch", why) for why, broken in rules.items() if broken]
+    if match not in ("", *MATCHES):
+        found.append(failure.unsupported("resourceVersionMatch", match, [*MATCHES, ""]))
+    if found:
+        raise failure.invalid_object("meta.k8s.io", "ListOptions", "", found)
+
+
 def _fresh(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str]) -> tuple[int, list[Record]]:
     wanted = number(query, "resourceVersion")
     match = query.get("resourceVersionMatch", "")
-    if match not in ("", "Exact", "NotOlderThan"):
-        raise failure.bad_request(f'resourceVersionMatch: Unsupported value: "{match}"')
-    if match and wanted is None:
-        raise failure.bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if wanted is not None and wanted > api.versions.current:
         raise failure.too_new(wanted, api.versions.current)
     if match == "Exact" and wanted:

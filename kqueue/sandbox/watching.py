@@ -58,11 +58,14 @@ def request(kind: Kind, chosen: Selection, query: Mapping[str, str], render: Ren
     """The watch that a query asks for.  Raises InvalidError (400 or 422)."""
     version = number(query, "resourceVersion")
     seconds = number(query, "timeoutSeconds")
-    initial = query.get("sendInitialEvents")
-    if initial is not None and query.get("resourceVersionMatch") != "NotOlderThan":
-        cause = failure.forbidden_field(
-            "resourceVersionMatch", 'sendInitialEvents requires setting resourceVersionMatch to "NotOlderThan"'
-        )
+    initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch")
+    why = ""
+    if initial is not None and match != "NotOlderThan":
+        why = 'sendInitialEvents requires setting resourceVersionMatch to "NotOlderThan"'
+    elif initial is None and match:
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+    if why:
+        cause = failure.forbidden_field("resourceVersionMatch", why)
         raise failure.invalid_object("meta.k8s.io", "ListOptions", "", [cause])
     streams_list = initial is not None and flag(query, "sendInitialEvents")
     begins = streams_list or (initial is None and not version)

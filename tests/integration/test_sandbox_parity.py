@@ -222,6 +222,44 @@ SCALE_STEPS: list[Step] = [
     ("of what has none", "GET", "/apis/batch/v1 jobs/j/scale", None),
     ("of a custom kind that has none", "GET", "/apis/example.com/v1 things/t/scale", None),
 ]  # fmt: skip
+READ_STEPS: list[Step] = [
+    ("made", "POST", MAPS, config_map(labels={"a": "b"})),
+    *(
+        (query, "GET", f"{MAPS}?{query}", None)
+        for query in (
+            "labelSelector=a=b",
+            "labelSelector=a%20b",
+            "labelSelector=a%20in%20()",
+            "labelSelector=a%20in%20(b",
+            "labelSelector=!a%3Db",
+            "labelSelector=-a=b",
+            "labelSelector=a=b%20c",
+            "fieldSelector=metadata.name=c",
+            "fieldSelector=spec.x=c",
+            "fieldSelector=metadata.name",
+            "fieldSelector=metadata.name=c,metadata.namespace!=d",
+            "limit=1",
+            "limit=x",
+            "limit=-1",
+            "continue=zzz",
+            "resourceVersion=x",
+            "resourceVersion=0",
+            "resourceVersion=-1",
+            "resourceVersion=99999999999",
+            "resourceVersion=1&resourceVersionMatch=Sideways",
+            "resourceVersionMatch=Exact",
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            "resourceVersion=1&resourceVersionMatch=Exact&continue=zzz",
+            "timeoutSeconds=x",
+            "sendInitialEvents=true",
+            "watch=true&sendInitialEvents=true",
+            "watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=1",
+            "watch=true&labelSelector=a%20b",
+            "watch=true&fieldSelector=spec.x=c",
+            "watch=true&timeoutSeconds=x",
+        )
+    ),
+]
 
 
 class Side:
@@ -252,6 +290,8 @@ class Side:
         status, found = await self.send(verb, f"{group}/namespaces/{self._namespace}/{rest}", sent, kind)
         if status >= 400:
             return status, found.get("reason"), complaints(found)
+        if "items" in found:
+            return status, [each["metadata"]["name"] for each in found["items"]]
         return status, normal({key: found.get(key) for key in ("spec", "status")}), found["metadata"].get("generation")
 
 
@@ -288,6 +328,7 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
         pytest.param("things", THING_STEPS, id="custom-kinds"),
         pytest.param("maps", MAP_STEPS, id="config-maps"),
         pytest.param("scales", SCALE_STEPS, id="scales"),
+        pytest.param("reads", READ_STEPS, id="reads"),
     ],
 )
 async def test_both_servers_answer_alike(bare_plane: ControlPlane, namespace: str, steps: list[Step]) -> None:

@@ -328,6 +328,19 @@ async def test_a_pod_is_patched_once() -> None:
     assert len(gate.client.calls) == 2
 
 
+async def test_an_old_event_is_not_the_release() -> None:
+    """An event from before our patch, with the gate still there, does not have the pod patched again."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    gate.client.sync()
+    before = gate.pods.get("ns/p0")
+    assert before is not None
+    await gate.step()
+
+    gate.pods.put("ns/p0", before)
+
+    assert await gate.step(late=True) == Result(requeue_after=1.0)
+
+
 async def test_all_patches_of_a_gang_are_under_way_at_once() -> None:
     """The client's lane bounds them, not the ungater."""
     gate = Gate(make_gang({"h1": 5}), *(make_pod(f"p{n}") for n in range(5)))

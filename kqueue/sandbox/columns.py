@@ -30,14 +30,14 @@ def text(name: str, *keys: str, missing: Any = NONE, priority: int = 0) -> Colum
     return Column(name, at(*keys, missing=missing), priority=priority)
 
 
-def number(name: str, *keys: str) -> Column:
-    """A column of numbers under these keys, 0 when missing."""
-    return Column(name, at(*keys, missing=0), type="integer")
+def number(name: str, *keys: str, kind: str = "integer") -> Column:
+    """A column of numbers under these keys, 0 when missing; some kinds call theirs strings."""
+    return Column(name, at(*keys, missing=0), type=kind)
 
 
-def count(name: str, key: str) -> Column:
+def count(name: str, key: str, kind: str = "string") -> Column:
     """How many members there are under `key`."""
-    return Column(name, lambda obj, _: len(obj.get(key) or ()), type="integer")
+    return Column(name, lambda obj, _: len(obj.get(key) or ()), type=kind)
 
 
 def _pod_ready(obj: Object, _: Moment) -> str:
@@ -159,10 +159,6 @@ def selector_text(selector: Object | None) -> str:
     return ",".join(parts) or NONE
 
 
-def _selector(obj: Object, _: Moment) -> str:
-    return selector_text((obj.get("spec") or {}).get("selector"))
-
-
 def _ports(obj: Object, _: Moment) -> str:
     ports = (obj.get("spec") or {}).get("ports") or ()
     return ",".join(f"{p.get('port')}/{p.get('protocol', 'TCP')}" for p in ports) or NONE
@@ -192,8 +188,46 @@ def _role(obj: Object, _: Moment) -> str:
     return f"{reference.get('kind', '')}/{reference.get('name', '')}"
 
 
+def _subjects(kind: str) -> Callable[[Object, Moment], str]:
+    def cell(obj: Object, _: Moment) -> str:
+        found = [each for each in obj.get("subjects") or () if each.get("kind") == kind]
+        in_namespace = kind == "ServiceAccount"
+        return ", ".join(f"{s.get('namespace', '')}/{s['name']}" if in_namespace else s["name"] for s in found)
+
+    return cell
+
+
 def _suspend(obj: Object, _: Moment) -> str:
     return str(bool((obj.get("spec") or {}).get("suspend")))
+
+
+def _last_schedule(obj: Object, moment: Moment) -> str:
+    seen = (obj.get("status") or {}).get("lastScheduleTime")
+    return age_text(seen, moment.now) if seen else NONE
+
+
+def _selector_at(*keys: str) -> Callable[[Object, Moment], str]:
+    """A cell that is the label selector under these keys."""
+    found = at(*keys, missing=None)
+    return lambda obj, moment: selector_text(found(obj, moment))
+
+
+def _labels_at(*keys: str) -> Callable[[Object, Moment], str]:
+    """A cell that is the map of labels under these keys, as a selector."""
+    found = at(*keys, missing=None)
+    return lambda obj, moment: selector_text({"matchLabels": found(obj, moment)})
+
+
+def _used(limits: bool) -> Callable[[Object, Moment], str]:
+    """What a quota counts of limits, or of everything else."""
+
+    def cell(obj: Object, _: Moment) -> str:
+        status = obj.get("status") or {}
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        names = [name for name in sorted(hard) if name.startswith("limits") == limits]
+        return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in names)
+
+    return cell
 
 
 def _event_columns(about: str, message: str, source: Callable[[Object, Moment], Any]) -> tuple[Column, ...]:
@@ -209,7 +243,9 @@ def _event_columns(about: str, message: str, source: Callable[[Object, Moment], 
 
 
 TEMPLATE = ("spec", "template", "spec")
-CREATED_AT = (NAME, text("Created At", "metadata", "creationTimestamp"))
+ON_PODS = (Column("Containers", _names(*TEMPLATE), priority=1), Column("Images", _images(*TEMPLATE), priority=1))
+SELECTED = (*ON_PODS, Column("Selector", _selector_at("spec", "selector"), priority=1))
+CREATED_AT = (NAME, Column("Created At", at("metadata", "creationTimestamp"), type="date"))
 NAMESPACES = (NAME, text("Status", "status", "phase"), AGE)
 NODES = (
     NAME,
@@ -241,6 +277,7 @@ SERVICES = (
     text("External-IP", "spec", "externalName"),
     Column("Port(s)", _ports),
     AGE,
+    Column("Selector", _labels_at("spec", "selector"), priority=1),
 )
 CONFIG_MAPS = (NAME, count("Data", "data"), AGE)
 SECRETS = (NAME, text("Type", "type"), count("Data", "data"), AGE)
@@ -249,12 +286,10 @@ NEW_EVENTS = _event_columns("regarding", "note", at("reportingController", missi
 DEPLOYMENTS = (
     NAME,
     Column("Ready", _ratio("readyReplicas", "replicas")),
-    number("Up-to-date", "status", "updatedReplicas"),
-    number("Available", "status", "availableReplicas"),
+    number("Up-to-date", "status", "updatedReplicas", kind="string"),
+    number("Available", "status", "availableReplicas", kind="string"),
     AGE,
-    Column("Containers", _names(*TEMPLATE), priority=1),
-    Column("Images", _images(*TEMPLATE), priority=1),
-    Column("Selector", _selector, priority=1),
+    *SELECTED,
 )
 DAEMON_SETS = (
     NAME,
@@ -263,18 +298,18 @@ DAEMON_SETS = (
     number("Ready", "status", "numberReady"),
     number("Up-to-date", "status", "updatedNumberScheduled"),
     number("Available", "status", "numberAvailable"),
+    Column("Node Selector", _labels_at(*TEMPLATE, "nodeSelector")),
     AGE,
-    Column("Containers", _names(*TEMPLATE), priority=1),
-    Column("Images", _images(*TEMPLATE), priority=1),
-    Column("Selector", _selector, priority=1),
+    *SELECTED,
 )
-STATEFUL_SETS = (NAME, Column("Ready", _ratio("readyReplicas", "replicas")), AGE)
+STATEFUL_SETS = (NAME, Column("Ready", _ratio("readyReplicas", "replicas")), AGE, *ON_PODS)
 REPLICA_SETS = (
     NAME,
     number("Desired", "spec", "replicas"),
     number("Current", "status", "replicas"),
     number("Ready", "status", "readyReplicas"),
     AGE,
+    *SELECTED,
 )
 JOBS = (
     NAME,
@@ -282,26 +317,53 @@ JOBS = (
     Column("Completions", _job_completions),
     Column("Duration", _job_duration),
     AGE,
-    Column("Containers", _names(*TEMPLATE), priority=1),
-    Column("Images", _images(*TEMPLATE), priority=1),
-    Column("Selector", _selector, priority=1),
+    *SELECTED,
 )
 CRON_JOBS = (
     NAME,
     text("Schedule", "spec", "schedule"),
-    Column("Suspend", _suspend),
+    text("Timezone", "spec", "timeZone"),
+    Column("Suspend", _suspend, type="boolean"),
     Column("Active", lambda obj, _: len((obj.get("status") or {}).get("active") or ()), type="integer"),
+    Column("Last Schedule", _last_schedule),
     AGE,
+    Column("Containers", _names("spec", "jobTemplate", *TEMPLATE), priority=1),
+    Column("Images", _images("spec", "jobTemplate", *TEMPLATE), priority=1),
+    Column("Selector", _selector_at("spec", "jobTemplate", "spec", "selector"), priority=1),
 )
 LEASES = (NAME, text("Holder", "spec", "holderIdentity", missing=""), AGE)
-WEBHOOKS = (NAME, count("Webhooks", "webhooks"), AGE)
+WEBHOOKS = (NAME, count("Webhooks", "webhooks", kind="integer"), AGE)
 CRDS = CREATED_AT
-ROLE_BINDINGS = (NAME, Column("Role", _role), AGE)
+ROLE_BINDINGS = (
+    NAME,
+    Column("Role", _role),
+    AGE,
+    Column("Users", _subjects("User"), priority=1),
+    Column("Groups", _subjects("Group"), priority=1),
+    Column("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
+)
 PRIORITY_CLASSES = (
     NAME,
     number("Value", "value"),
     Column("Global-Default", lambda obj, _: bool(obj.get("globalDefault")), type="boolean"),
     AGE,
     text("PreemptionPolicy", "preemptionPolicy"),
+)
+RESOURCE_QUOTAS = (NAME, Column("Request", _used(limits=False)), Column("Limit", _used(limits=True)), AGE)
+DISRUPTION_BUDGETS = (
+    NAME,
+    Column("Min Available", lambda obj, _: str((obj.get("spec") or {}).get("minAvailable", "N/A"))),
+    Column("Max Unavailable", lambda obj, _: str((obj.get("spec") or {}).get("maxUnavailable", "N/A"))),
+    number("Allowed Disruptions", "status", "disruptionsAllowed"),
+    AGE,
+)
+NETWORK_POLICIES = (NAME, Column("Pod-Selector", _selector_at("spec", "podSelector")), AGE)
+STORAGE_CLASSES = (
+    NAME,
+    text("Provisioner", "provisioner"),
+    text("ReclaimPolicy", "reclaimPolicy", missing="Delete"),
+    text("VolumeBindingMode", "volumeBindingMode", missing="Immediate"),
+    Column("AllowVolumeExpansion", lambda obj, _: str(bool(obj.get("allowVolumeExpansion"))).lower()),
+    AGE,
 )
 RUNTIME_CLASSES = (NAME, text("Handler", "handler"), AGE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,7 @@ VOLATILE = frozenset(
         "selfLink",
     ]
 )
+UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Step = tuple[str, str, str, Any]
 """A sentence, the method with the patch type, the path below the namespace, the body."""
 
@@ -262,6 +264,45 @@ READ_STEPS: list[Step] = [
 ]
 
 
+TEMPLATE = {
+    "metadata": {"labels": LABELS},
+    "spec": {
+        "restartPolicy": "Always",
+        "nodeSelector": {"a": "b"},
+        "containers": [{"name": "c", "image": "i"}, {"name": "d", "image": "j"}],
+    },
+}
+PODS_OF = {"selector": {"matchLabels": LABELS}, "template": TEMPLATE}
+RBAC, NAMED = "/apis/rbac.authorization.k8s.io/v1", {"metadata": {"name": "printed"}}
+CRON = {"schedule": "* * * * *", "timeZone": "Etc/UTC", "jobTemplate": {"spec": job()["spec"]}}
+SUBJECTS = [
+    {"kind": "User", "name": "u", "apiGroup": "rbac.authorization.k8s.io"},
+    {"kind": "User", "name": "v", "apiGroup": "rbac.authorization.k8s.io"},
+    {"kind": "ServiceAccount", "name": "s", "namespace": "n"},
+]
+ROLE = {"kind": "Role", "name": "r", "apiGroup": "rbac.authorization.k8s.io"}
+PRINTED: list[tuple[str, dict[str, Any]]] = [
+    (PODS, pod("printed")),
+    (JOBS, job("printed", completions=3, parallelism=2)),
+    ("/apis/batch/v1 cronjobs", {**NAMED, "spec": CRON}),
+    ("/apis/apps/v1 deployments", {**NAMED, "spec": PODS_OF}),
+    ("/apis/apps/v1 replicasets", {**NAMED, "spec": PODS_OF}),
+    ("/apis/apps/v1 statefulsets", {**NAMED, "spec": {**PODS_OF, "serviceName": "s"}}),
+    ("/apis/apps/v1 daemonsets", {**NAMED, "spec": PODS_OF}),
+    (MAPS, {**NAMED, "data": {"a": "b"}}),
+    ("/api/v1 secrets", {**NAMED, "stringData": {"a": "b"}}),
+    ("/api/v1 serviceaccounts", NAMED),
+    ("/api/v1 resourcequotas", {**NAMED, "spec": {"hard": {"cpu": "1"}}}),
+    ("/api/v1 limitranges", {**NAMED, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}),
+    ("/apis/policy/v1 poddisruptionbudgets", {**NAMED, "spec": {"minAvailable": 1, "selector": {"matchLabels": LABELS}}}),
+    ("/apis/networking.k8s.io/v1 networkpolicies", {**NAMED, "spec": {"podSelector": {"matchLabels": LABELS}}}),
+    (f"{RBAC} roles", {**NAMED, "rules": []}),
+    (f"{RBAC} rolebindings", {**NAMED, "roleRef": ROLE, "subjects": SUBJECTS}),
+    ("/apis/coordination.k8s.io/v1 leases", {**NAMED, "spec": {"holderIdentity": "me"}}),
+    (T, {**NAMED, "spec": {"n": 3}}),
+]  # fmt: skip
+
+
 class Side:
     """One of the two servers, with a namespace of its own."""
 
@@ -293,6 +334,23 @@ class Side:
         if "items" in found:
             return status, [each["metadata"]["name"] for each in found["items"]]
         return status, normal({key: found.get(key) for key in ("spec", "status")}), found["metadata"].get("generation")
+
+    async def printed(self, collection: str, body: Any) -> Any:
+        """How kubectl is told to print an object that is made now, and its row without times."""
+        group, _, plural = collection.partition(" ")
+        path = f"{group}/namespaces/{self._namespace}/{plural}"
+        sent = {"apiVersion": "example.com/v1", "kind": "Thing", **body} if "example" in group else body
+        status, found = await self.send("POST", path, sent)
+        assert status == 201, found
+        accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+        async with self._session.get(f"{path}/printed", headers=accept) as answer:
+            table = await answer.json()
+        columns = [
+            tuple(each[key] for key in ("name", "type", "format", "priority")) for each in table["columnDefinitions"]
+        ]
+        [row] = table["rows"]
+        cells = [UID.sub("", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
+        return [(c, cell) for c, cell in zip(columns, cells, strict=True) if c[0] not in ("Age", "Created At")]
 
 
 def complaints(status: Any) -> list[tuple[str, str]]:
@@ -343,5 +401,22 @@ async def test_both_servers_answer_alike(bare_plane: ControlPlane, namespace: st
             for sentence, method, path, body in steps:
                 wanted = await real.answer(method, path, body)
                 assert await sandbox.answer(method, path, body) == wanted, sentence
+    finally:
+        await server.stop()
+
+
+@pytest.mark.controlplane
+@pytest.mark.xdist_group("controlplane")
+async def test_both_servers_print_alike(bare_plane: ControlPlane) -> None:
+    """Columns and cells of kubectl get, for a fresh object of each kind, the hidden columns of -o wide included."""
+    server = ApiServer(ClusterApi())
+    await server.start()
+    try:
+        async with bare_plane.cluster.access.session() as theirs, aiohttp.ClientSession(server.url) as ours:
+            real, sandbox = Side(theirs, "printed"), Side(ours, "printed")
+            await real.prepare()
+            await sandbox.prepare()
+            rows = {each: (await sandbox.printed(each, body), await real.printed(each, body)) for each, body in PRINTED}
+            assert {each: pair for each, pair in rows.items() if pair[0] != pair[1]} == {}
     finally:
         await server.stop()

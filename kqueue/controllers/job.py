@@ -99,12 +99,16 @@ class JobReconciler:
         """Job key to the resource version of our newest write, until the watch has brought it."""
         self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """UIDs of jobs whose Workload we have created, until the watch has brought it."""
+        self._bereft: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """UIDs of jobs whose Workload was deleted."""
         workloads.subscribe(self._on_workload)
 
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
         for owner in seen.metadata.owner_references if seen is not None else ():
             self._created.pop(owner.uid, None)
+            if new is None:
+                self._bereft[owner.uid] = None
 
     def _is_old(self, key: str, job: JSON) -> bool:
         """Whether the watch still owes us what we wrote ourselves: deciding on less would write it twice."""
@@ -229,6 +233,8 @@ class JobReconciler:
             switches=self._switches,
             label_keys_to_copy=self._label_keys,
         )
+        if await self._is_gone(job):
+            return Result()
         self._created[job["metadata"]["uid"]] = None
         try:
             await self._client.create(WORKLOADS, workload)
@@ -243,6 +249,23 @@ class JobReconciler:
         self._event(job, reason="CreatedWorkload", message=f"Created Workload {_key(workload)}; it waits for admission")
         _log.info("workload created", job=_key(job), workload=_key(workload))
         return Result()
+
+    async def _is_gone(self, job: JSON) -> bool:
+        """Whether the watch has yet to tell that a job was deleted; asked only where that is likely.
+
+        A job's end takes its Workload along.  Where that is seen first, a new one would be collected at once, for ever.
+        """
+        meta = job["metadata"]
+        if meta["uid"] not in self._bereft:
+            return False
+        try:
+            now = await self._client.get_json(self.resource, meta["name"], meta["namespace"])
+        except NotFoundError:
+            return True
+        if now["metadata"]["uid"] != meta["uid"] or now["metadata"].get("deletionTimestamp"):
+            return True
+        self._bereft.pop(meta["uid"], None)
+        return False
 
     def _priority(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
         source = priority_source(job, pod_sets)

@@ -38,6 +38,16 @@ async def test_a_deleted_workload_is_created_anew_at_once(world: Jobs) -> None:
     assert await world.step() == [CREATE]
 
 
+async def test_a_job_that_is_gone_gets_no_workload_from_a_late_watch(world: Jobs) -> None:
+    """Its end took the Workload along, and that was seen first."""
+    await world.queued()
+    world.client.drop(WORKLOADS, f"team/{NAME}")
+    world.sync()
+    world.client.drop(JOBS, KEY)
+
+    assert await world.step(late=True) == []
+
+
 async def test_a_create_that_failed_is_tried_again_at_once(world: Jobs) -> None:
     """Nothing is owed when nothing was written."""
     world.client.fail(ServerError("on fire", status=500), verb="create")

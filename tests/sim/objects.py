@@ -92,7 +92,7 @@ def template(
     fail: bool = False,
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    """A pod template; `run_seconds` None runs until it is deleted."""
+    """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted."""
     notes = dict(annotations or {})
     if run_seconds is not None:
         notes[names.RUN_SECONDS_ANNOTATION] = str(run_seconds)

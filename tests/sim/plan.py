@@ -119,7 +119,7 @@ class _Draft:
 
     def endless_job(self) -> None:
         settings = {"queue": self.chance.choice(_GPU_QUEUES), "pods": self.chance.randint(1, 3), "gpus": 1}
-        self.submit("endless", End.GONE, **settings, run_seconds=None, retries=100)
+        self.submit("endless", End.GONE, **settings, run_seconds=1_000_000, retries=100)
 
     def failing_job(self) -> None:
         self.submit("failing", End.FAILED, queue="solo", pods=2, run_seconds=2, fail=True, retries=0)
@@ -205,7 +205,7 @@ _ACTIONS: tuple[tuple[Callable[[_Draft], None], int], ...] = (
         ),
         6,
     ),
-    (lambda d: d.add("rest"), 2),
+    (lambda d: d.add("rest"), 3),
 )
 """What may be done, and how often in proportion."""
 

@@ -46,7 +46,7 @@ async def test_whatever_happens_every_promise_holds(seed: int) -> None:
 async def test_equals_that_were_not_tried_say_what_was_said_of_the_one_that_was() -> None:
     """Of equal Jobs one is tried and the others are parked with it, those that come later too; all name the numbers."""
     async with simulated() as world:
-        await world.submit(job("running", pods=4, run_seconds=None))
+        await world.submit(job("running", pods=4, run_seconds=1000))
         await world.pass_time(1)
         for name in ("tried", "parked", "late"):
             await world.submit(job(name, pods=4))

@@ -127,9 +127,14 @@ def begin_deployment(obj: Object, _: Surroundings) -> None:
 
 
 def default_daemon_set(obj: Object) -> None:
-    """A DaemonSet's template."""
+    """A DaemonSet replaces its pods one by one."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("revisionHistoryLimit", 10)
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
     pod_rules.default_template(spec.setdefault("template", {}))
 
 

@@ -649,6 +649,22 @@ async def test_nodes_are_described_and_drained(sandbox: Kubectl) -> None:
     await sandbox("uncordon", node)
 
 
+async def test_a_rollout_is_waited_for(sandbox: Kubectl) -> None:
+    """Of a DaemonSet, until there is a ready pod on each of the four nodes."""
+    labels = {"app": "agent"}
+    containers = [{"name": "c", "image": "i"}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    agent = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent"}}
+    await sandbox(
+        "apply", "-f", "-", stdin={**agent, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    )
+
+    told = await sandbox("rollout", "status", "daemonset", "agent", "--timeout=30s")
+
+    assert 'daemon set "agent" successfully rolled out' in told
+    assert await sandbox.path("{.status.numberReady}", "daemonset", "agent") == "4"
+
+
 async def test_describe_shows_events(sandbox: Kubectl) -> None:
     """Events of events.k8s.io are found by their object."""
     await sandbox("apply", "-f", "-", stdin=job())

@@ -201,7 +201,13 @@ async def test_workers_count_after_their_leader() -> None:
     """In a group of two pod sets the larger one's ranks begin after the smaller one's."""
     group = {**RANKED, "podSetGroupName": "g"}
     gate = Gate(
-        gang_of_sets({"leader": (1, group, {"h1": 1}), "workers": (2, group, {"h1": 1, "h2": 1})}),
+        gang_of_sets(
+            {
+                "leader": (1, group, {"h1": 1}),
+                "workers": (2, group, {"h1": 1, "h2": 1}),
+                "alone": (1, RANKED, {"h3": 1}),
+            }
+        ),
         make_pod("leader", pod_set="leader", index=0),
         make_pod("w1", pod_set="workers", index=2),
         make_pod("w2", pod_set="workers", index=1),
@@ -212,14 +218,30 @@ async def test_workers_count_after_their_leader() -> None:
     assert gate.places() == {"leader": "h1", "w1": "h2", "w2": "h1"}
 
 
-async def test_an_offset_on_the_pods_is_taken_off() -> None:
-    """Indexes that begin at 1 say so by an annotation."""
-    offset = prefixed(pod_index_offset="1")
+@pytest.mark.parametrize(
+    ("offset", "indexes"),
+    [pytest.param("1", (2, 1), id="a number"), pytest.param("one", (1, 0), id="no number: as if it were not there")],
+)
+async def test_an_offset_on_the_pods_is_taken_off(offset: str, indexes: tuple[int, int]) -> None:
+    """Indexes that do not begin at 0 say so by an annotation."""
     gate = Gate(
         make_gang({"h1": 1, "h2": 1}, request=RANKED),
-        make_pod("p0", index=2, annotations=offset),
-        make_pod("p1", index=1, annotations=offset),
+        *(
+            make_pod(f"p{n}", index=index, annotations=prefixed(pod_index_offset=offset))
+            for n, index in enumerate(indexes)
+        ),
     )
+
+    await gate.step()
+
+    assert gate.places() == {"p0": "h2", "p1": "h1"}
+
+
+async def test_an_assignment_without_a_count_is_of_all_pods() -> None:
+    """Ranks are judged by the pod set's own count then."""
+    gang = make_gang({"h1": 1, "h2": 1}, request=RANKED)
+    del gang["status"]["admission"]["podSetAssignments"][0]["count"]
+    gate = Gate(gang, make_pod("p0", index=1), make_pod("p1", index=0))
 
     await gate.step()
 

@@ -392,6 +392,7 @@ async def test_a_window_hands_over_what_it_collected_and_opens_anew() -> None:
     seen: list[frozenset[str]] = []
     window = Window(clock, 1.0, seen.append)
     window.add([])
+    await clock.advance(0)
     assert clock.next_wake() is None
     window.add(["a"])
     await clock.advance(0.9)

@@ -14,8 +14,8 @@ from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.store import Change
 
-_UNTOLD = frozenset({"events", "leases"})
-"""Kinds that carry the name of the process that wrote them, which no two runs share."""
+_UNTOLD = frozenset({"events", "leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"})
+"""Kinds that carry the name or the certificate of the process that wrote them, which no two runs share."""
 
 Witness = Callable[[Object], Iterable[str]]
 """Looks at a Workload at the moment of its admission; yields what is wrong."""

@@ -18,12 +18,12 @@ lock: ## bring uv.lock up to date with pyproject.toml
 demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
 	@$(BIN)/kqueue demo $(ARGS)
 
-test: venv ## all tests: unit, integration (sandbox, and the real control plane where it can be had)
+test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane where it can be had)
 	@$(BIN)/python tools/controlplane.py --if-possible
 	@$(PYTEST) -n $(JOBS) $(ARGS)
 
-test-fast: venv ## the inner loop: no control plane, nothing slow
-	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit $(wildcard tests/sim) $(ARGS)
+test-fast: venv ## the inner loop: unit tests and simulation, nothing slow
+	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
 
 check: venv ## ruff, ruff format, mypy --strict, import-linter
 	@$(BIN)/ruff check .

@@ -59,7 +59,9 @@ class Actor:
     def _replay(self, found: list[str]) -> str:
         told = "\n".join(f"  {line}" for line in found[:20])
         log = "\n".join(self.world.log)
-        return f"seed {self.world.seed}, at t={self.world.clock.monotonic():.1f}:\n{told}\nWhat was done:\n{log}"
+        again = f"KQUEUE_SIM_SEEDS={self.world.seed} pytest tests/sim -k whatever"
+        moment = f"seed {self.world.seed}, at t={self.world.clock.monotonic():.1f}"
+        return f"{moment}:\n{told}\nWhat was done (again: {again}):\n{log}"
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def _seeds() -> list[object]:
     for part in (chosen or "0-63").split(","):
         first, _, last = part.partition("-")
         numbers += range(int(first), int(last or first) + 1)
-    return [pytest.param(n, id=f"seed {n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]
+    return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]
 
 
 def watch_admissions(world: World) -> None:

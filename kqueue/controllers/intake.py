@@ -40,7 +40,10 @@ class Window:
     async def _wait(self) -> None:
         await self._clock.sleep(self._seconds)
         names, self._names = frozenset(self._names), set()
-        self._act(names)
+        try:
+            self._act(names)
+        except Exception:  # noqa: BLE001 - a bug must not cost those their turn who come with the next window
+            _log.exception("what was collected could not be handled", names=len(names))
 
     async def close(self) -> None:
         """Drop what is collected."""
@@ -138,7 +141,9 @@ class Intake:
         seen = new if new is not None else old
         assert seen is not None
         key = f"{seen.metadata.namespace}/{seen.metadata.name}"
-        open_for_business = new is not None and new.spec.stop_policy == "None"
+        open_for_business = (
+            new is not None and new.spec.stop_policy == "None" and new.metadata.deletion_timestamp is None
+        )
         self._queues.set_local_queue(key, new.spec.cluster_queue if new is not None and open_for_business else None)
 
     def on_flavor(self, old: wire.ResourceFlavor | None, new: wire.ResourceFlavor | None) -> None:

@@ -5,7 +5,7 @@ Never on the critical path: counts are refreshed at a bounded rate, in the backg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kqueue.api import names
@@ -77,25 +77,13 @@ class ClusterQueueReconciler:
         return {"status": changes} if changes else None
 
     def _flavor_usage(self, obj: wire.ClusterQueue, holdings: Iterable[Holding]) -> list[Patch]:
-        usage: Usage = quota.total(h.admission.usage() for h in holdings)
         node = self._cache.node_of(obj.metadata.name)
-        out: list[Patch] = []
-        for group in obj.spec.resource_groups:
-            for flavor in group.flavors:
-                resources = []
-                for resource in flavor.resources:
-                    column = FlavorResource(flavor.name, resource.name)
-                    total = usage.get(column, 0)
-                    nominal = node.quota(column).nominal if node is not None else total
-                    resources.append(
-                        {
-                            "name": resource.name,
-                            "total": format_quantity(total, resource.name),
-                            "borrowed": format_quantity(max(0, total - nominal), resource.name),
-                        }
-                    )
-                out.append({"name": flavor.name, "resources": resources})
-        return out
+
+        def entry(column: FlavorResource, total: int) -> Patch:
+            nominal = node.quota(column).nominal if node is not None else total
+            return {**_total(column, total), "borrowed": format_quantity(max(0, total - nominal), column.resource)}
+
+        return _usage_of(obj, holdings, entry)
 
 
 class LocalQueueReconciler:
@@ -129,17 +117,15 @@ class LocalQueueReconciler:
         )
         reason, message = self._problem(obj)
         conditions.set(names.CONDITION_ACTIVE, status=reason == names.REASON_READY, reason=reason, message=message)
+        cluster_queue = self._cache.queue_object(obj.spec.cluster_queue or "")
         wanted: Patch = {
             "pendingWorkloads": self._queues.local_count(key),
             "reservingWorkloads": len(holdings),
             "admittedWorkloads": sum(h.admitted for h in holdings),
+            "flavorsReservation": _usage_of(cluster_queue, holdings, _total),
+            "flavorsUsage": _usage_of(cluster_queue, [h for h in holdings if h.admitted], _total),
         }
-        now = {
-            "pendingWorkloads": obj.status.pending_workloads,
-            "reservingWorkloads": obj.status.reserving_workloads,
-            "admittedWorkloads": obj.status.admitted_workloads,
-        }
-        changes = {k: v for k, v in wanted.items() if v != now[k]}
+        changes = {k: v for k, v in wanted.items() if v != _present(obj.status)[k]}
         if conditions.changed:
             changes["conditions"] = conditions.list()
         return {"status": changes} if changes else None
@@ -170,23 +156,43 @@ def finalizer_patch(metadata: Any, *, in_use: bool) -> Patch | None:
     return {"metadata": {"finalizers": [f for f in metadata.finalizers if f != ours] or None}}
 
 
-def _present(current: wire.ClusterQueueStatus) -> Mapping[str, Any]:
-    return {
-        "pendingWorkloads": current.pending_workloads,
-        "reservingWorkloads": current.reserving_workloads,
-        "admittedWorkloads": current.admitted_workloads,
-        "flavorsReservation": _usage_json(current.flavors_reservation),
-        "flavorsUsage": _usage_json(current.flavors_usage),
-    }
-
-
-def _usage_json(usage: Iterable[wire.FlavorUsage]) -> list[Patch]:
+def _usage_of(
+    queue: wire.ClusterQueue | None, holdings: Iterable[Holding], entry: Callable[[FlavorResource, int], Patch]
+) -> list[Patch]:
+    """What is held of each flavor and resource of the ClusterQueue, in its order; empty without one."""
+    usage: Usage = quota.total(h.admission.usage() for h in holdings)
     return [
         {
             "name": flavor.name,
             "resources": [
-                {"name": r.name, "total": str(r.total), "borrowed": str(r.borrowed)} for r in flavor.resources
+                entry(column, usage.get(column, 0))
+                for column in (FlavorResource(flavor.name, resource.name) for resource in flavor.resources)
             ],
         }
-        for flavor in usage
+        for group in (queue.spec.resource_groups if queue is not None else ())
+        for flavor in group.flavors
     ]
+
+
+def _total(column: FlavorResource, total: int) -> Patch:
+    return {"name": column.resource, "total": format_quantity(total, column.resource)}
+
+
+def _present(current: wire.ClusterQueueStatus | wire.LocalQueueStatus) -> Mapping[str, Any]:
+    return {
+        "pendingWorkloads": current.pending_workloads,
+        "reservingWorkloads": current.reserving_workloads,
+        "admittedWorkloads": current.admitted_workloads,
+        "flavorsReservation": [_shown(flavor) for flavor in current.flavors_reservation],
+        "flavorsUsage": [_shown(flavor) for flavor in current.flavors_usage],
+    }
+
+
+def _shown(flavor: wire.FlavorUsage | wire.LocalFlavorUsage) -> Patch:
+    resources: list[Patch] = []
+    for resource in flavor.resources:
+        shown = {"name": resource.name, "total": str(resource.total)}
+        if isinstance(resource, wire.ResourceUsage):
+            shown["borrowed"] = str(resource.borrowed)
+        resources.append(shown)
+    return {"name": flavor.name, "resources": resources}

@@ -311,10 +311,18 @@ def _assumed(obj: wire.Workload) -> Holding:
     )
 
 
-async def test_a_stopped_local_queue_withdraws_its_workloads(yard: Yard) -> None:
-    """They are known and offered again when it is resumed, without a flush."""
+def make_local_queue_that_goes() -> JSON:
+    queue = make_local_queue()
+    return {**queue, "metadata": {**queue["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    "closed", [make_local_queue(stopPolicy="Hold"), make_local_queue_that_goes()], ids=["stopped", "being-deleted"]
+)
+async def test_a_closed_local_queue_withdraws_its_workloads(yard: Yard, closed: JSON) -> None:
+    """They are known and offered again when it is open again, without a flush."""
     yard.add(make_workload("a"))
-    yard.put(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))
+    yard.put(LOCAL_QUEUES, closed)
     assert (yard.queues.counts("team"), yard.queues.is_known("ns/a")) == ((0, 0), True)
     yard.wakes = 0
 
@@ -419,3 +427,23 @@ async def test_a_closed_window_acts_no_more() -> None:
     await clock.advance(2)
 
     assert seen == []
+
+
+async def test_a_bug_in_one_window_does_not_close_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told, and what comes later has its turn."""
+    clock = FakeClock()
+    seen: list[frozenset[str]] = []
+
+    def act(names: frozenset[str]) -> None:
+        if "bad" in names:
+            raise ZeroDivisionError
+        seen.append(names)
+
+    window = Window(clock, 1.0, act)
+    window.add(["bad"])
+    await clock.advance(1)
+    window.add(["good"])
+    await clock.advance(1)
+
+    assert seen == [{"good"}]
+    assert "ZeroDivisionError" in capsys.readouterr().out

@@ -242,6 +242,8 @@ async def test_a_local_queue_shows_its_own(make: Callable[..., Offices]) -> None
     assert found is not None
     counts = [found["status"][f"{kind}Workloads"] for kind in ("pending", "reserving", "admitted")]
     assert counts == [2, 3, 2]
+    assert found["status"]["flavorsReservation"][0]["resources"] == [{"name": "cpu", "total": "6"}]
+    assert found["status"]["flavorsUsage"][0]["resources"] == [{"name": "cpu", "total": "4"}]
     assert status_of(found, "Active") == ("True", "Ready")
     assert await world.step(world.local_queue.reconcile, "ns/main") == []
     assert "finalizers" not in found["metadata"]

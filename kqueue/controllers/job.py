@@ -402,8 +402,11 @@ class JobReconciler:
     @staticmethod
     def _was_started(job: JSON, workload: wire.Workload) -> bool:
         """Whether the template still carries what our start put there: then somebody else has suspended the job."""
-        annotations = job["spec"].get("template", {}).get("metadata", {}).get("annotations", {})
-        return bool(annotations.get(names.WORKLOAD_ANNOTATION) == workload.metadata.name)
+        metadata = job["spec"].get("template", {}).get("metadata", {})
+        written = (metadata.get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
+        if written is not None:
+            return bool(written == workload.metadata.name)
+        return names.PODSET_LABEL in (metadata.get("labels") or {})  # without topology there is only this
 
     async def _deactivate(self, job: JSON, workload: wire.Workload) -> None:
         """A user has suspended a running job: it stays stopped, and its quota goes back, until its Workload is made

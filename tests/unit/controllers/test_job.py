@@ -50,9 +50,8 @@ class Jobs(World):
             pod_priorities=self.pod_priorities,
             manages=self.managed.__contains__,
             recorder=self.recorder,
-            switches=Switches(),
             clock=self.clock,
-            **more,
+            **{"switches": Switches(), **more},
         )
         self.client.put(JOBS, job if job is not None else make_job())
 
@@ -456,9 +455,10 @@ async def test_pods_that_are_no_longer_needed_are_reported(make: Callable[..., J
     assert await world.step() == []
 
 
-async def test_a_job_that_its_user_suspends_stays_suspended(make: Callable[..., Jobs]) -> None:
+@pytest.mark.parametrize("topology", [True, False], ids=["with topology", "without topology"])
+async def test_a_job_that_its_user_suspends_stays_suspended(make: Callable[..., Jobs], topology: bool) -> None:
     """Its Workload is made inactive, so that the quota goes back; it is not started again."""
-    world = make()
+    world = make(switches=Switches(topology=topology))
     await world.running()
     world.client.change(JOBS, KEY, {"spec": {"suspend": True}, "status": {"active": 0}})
 

@@ -273,6 +273,7 @@ class Operator:
             namespace_labels=self._namespace_labels,
             recorder=self._events,
             clock=self.clock,
+            tell_after=self.timings.untried_told_after,
         )
         workloads = self._controller("workload", workload.reconcile, workers=8)
         cluster_queue = ClusterQueueReconciler(

@@ -31,6 +31,8 @@ class Timings:
     """Longest pause between cycles without an admission while workloads are waiting.  Source: Kueue's scheduler."""
     cycle_yield_after: float = 0.020
     """A plan that has run longer gives the event loop a turn between two workloads."""
+    untried_told_after: float = 10.0
+    """A workload that no cycle has tried is told so at this age; most are tried before.  Kueue never tells them."""
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
     audit_interval: float = 300.0

@@ -50,10 +50,13 @@ class WorkloadReconciler:
         namespace_labels: Callable[[str], Mapping[str, str] | None],
         recorder: Recorder,
         clock: Clock,
+        tell_after: float = 10.0,
     ) -> None:
+        """`tell_after`: a Workload that has waited so many seconds for its first try is told so."""
         self._workloads, self._local_queues, self._writer = workloads, local_queues, writer
         self._cache, self._queues, self._namespace_labels = cache, queues, namespace_labels
-        self._recorder, self._clock = recorder, clock
+        self._recorder, self._clock, self._tell_after = recorder, clock, tell_after
+        self._started = clock.now()
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one Workload; each reconcile ends at the first that writes."""
@@ -67,7 +70,8 @@ class WorkloadReconciler:
             if written is not None:
                 self._tell(workload, written)
                 return Result()
-        return Result()
+        left = self._until_told(workload)
+        return Result(requeue_after=left if left > 0 else None)
 
     # --- steps: each is a pure look at the newest Workload -------------------------------------------------------
 
@@ -102,7 +106,8 @@ class WorkloadReconciler:
         """Write what blocks a pending Workload before any quota is looked at; take it back when it is gone."""
         if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
-        if self._cache.holding(from_api.workload_key(workload)) is not None:
+        key = from_api.workload_key(workload)
+        if self._cache.holding(key) is not None:
             return None  # being admitted right now
         written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         if written is not None and written.reason == names.REASON_ON_HOLD:
@@ -110,17 +115,31 @@ class WorkloadReconciler:
         blocked = self._blocker(workload)
         if blocked is not None:
             return status.wait(workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp())
-        verdict = self._queues.bulk_verdict(from_api.workload_key(workload))
+        verdict = self._queues.bulk_verdict(key)
         if verdict is not None and verdict.reason and (written is None or written.reason in _UNTRIED):
             return status.wait(workload, reason=verdict.reason, message=verdict.message, stamp=self._stamp())
-        if written is None or written.reason not in _BLOCKED:
+        if written is None and self._until_told(workload) <= 0 and self._queues.is_known(key):
+            message = (
+                "The workload has not been tried yet: its ClusterQueue tries those of higher priority and the older "
+                "ones first"
+            )
+        elif written is not None and written.reason in _BLOCKED:
+            message = "The workload is queued and has not been looked at since its last change"
+        else:
             return None
-        return status.wait(
-            workload,
-            reason=names.REASON_PENDING_EVALUATION,
-            message="The workload is queued and has not been looked at since its last change",
-            stamp=self._stamp(),
-        )
+        return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=self._stamp())
+
+    def _until_told(self, workload: wire.Workload) -> float:
+        """Seconds until a workload that no try has said anything of is told so; 0 when there is nothing to tell.
+
+        Most are tried at once, and then what the try says is all that is written.
+        """
+        told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED) is not None
+        created = workload.metadata.creation_timestamp
+        if told or created is None or not from_api.is_queueable(workload):
+            return 0.0
+        waited = self._clock.now() - max(created, self._started)  # nobody tried while we were away
+        return self._tell_after - waited.total_seconds()
 
     def _complete(self, workload: wire.Workload) -> status.Patch | None:
         """Reserved, and its checks may be ready: keep Admitted in line."""

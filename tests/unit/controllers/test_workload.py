@@ -96,6 +96,29 @@ async def make() -> AsyncIterator[Callable[..., Workloads]]:
 # --- what blocks it --------------------------------------------------------------------------------------------------
 
 
+async def test_one_that_no_cycle_tries_is_told_so_in_time(make: Callable[..., Workloads]) -> None:
+    """At first nothing is written, for most are tried at once; then, as behind a StrictFIFO head, why it waits."""
+    created = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    world = make(make_workload(metadata=created))
+    world.sync()
+    waits = await world.reconciler.reconcile("ns/a")
+    assert (waits.requeue_after, "conditions" in world.found.get("status", {})) == (10, False)
+    await world.clock.advance(10)
+
+    assert await world.step() == 1
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
+    assert "the older ones first" in message_of(world.found, "QuotaReserved")
+    assert await world.step() == 0
+
+
+async def test_a_controller_that_comes_back_lets_the_old_ones_be_tried_first(make: Callable[..., Workloads]) -> None:
+    """Their age says nothing: nobody was there to try them."""
+    world = make(make_workload(metadata={"creationTimestamp": "2025-01-01T00:00:00Z"}))
+
+    assert await world.step() == 0
+
+
 @pytest.mark.parametrize(
     ("workload", "setting", "reason", "says"),
     [

@@ -13,8 +13,7 @@ import numpy as np
 
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.matching import Eligibility
-from kqueue.core.topology.node import PODS, NodeRules
-from kqueue.core.topology.request import PodSetRequest, Resolved
+from kqueue.core.topology.request import PodSetRequest, Resolved, Shape
 from kqueue.core.topology.result import Exclusions, Shortage
 from kqueue.core.topology.tree import Ints, Tree
 
@@ -23,26 +22,6 @@ COUNT_MAX = 2**31 - 1
 _FEW_LEAVES = 24  # below this, scalar arithmetic on the touched leaves beats a vectorised recount
 _KEPT_BYTES = 32 << 20  # counts kept per capacity
 _KEPT_SHAPES_MIN = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What decides how many pods fit where.  Pods of one shape are interchangeable.
-
-    `requests` is per pod with `pods` included, without zeros, sorted by resource.  `rules` is without preferred terms,
-    which score leaves but exclude none.
-    """
-
-    requests: tuple[tuple[str, int], ...]
-    rules: NodeRules
-
-
-def shape_of(pod_set: PodSetRequest) -> Shape:
-    """The shape of a pod set's pods."""
-    requests = {resource: amount for resource, amount in pod_set.requests.items() if amount}
-    requests[PODS] = requests.get(PODS, 0) + 1
-    rules = replace(pod_set.rules, preferred=()) if pod_set.rules.preferred else pod_set.rules
-    return Shape(tuple(sorted(requests.items())), rules)
 
 
 class _Counted:
@@ -62,6 +41,9 @@ def pods_per_domain(capacity: Capacity, shape: Shape) -> list[Ints]:
 def _counted(capacity: Capacity, shape: Shape) -> _Counted:
     kept: dict[object, object] = capacity.counted
     known = kept.pop(shape, None)
+    if isinstance(known, _Counted) and known.generation == capacity.generation:
+        kept[shape] = known  # last in the dictionary: the latest used
+        return known
     if isinstance(known, _Counted):
         touched = capacity.touched_since(known.generation)
         counted = known if touched is not None and _repair(known, capacity, shape, touched) else None
@@ -69,7 +51,7 @@ def _counted(capacity: Capacity, shape: Shape) -> _Counted:
         counted = _from_origin(capacity, shape)
     if counted is None:
         counted = _Counted(_roll_up(capacity.tree, _fit(capacity, shape)), capacity.generation, shared=False)
-    kept[shape] = counted  # last in the dictionary: the latest used
+    kept[shape] = counted
     if len(kept) > max(_KEPT_SHAPES_MIN, _KEPT_BYTES // (8 * len(capacity.tree) + 1)):
         del kept[next(iter(kept))]
     return counted
@@ -187,7 +169,7 @@ def tally(
 ) -> Tally:
     """Count what fits into every domain of the tree.  With `affinity`, preferred terms score the leaves."""
     tree = capacity.tree
-    shape = shape_of(workers)
+    shape = workers.shape
     pods = pods_per_domain(capacity, shape)
     if resolved.layered or leader is not None:
         result = _rolled_up(capacity, shape, leader, resolved, pods[-1])
@@ -266,14 +248,14 @@ def _smallest_toll(tolls: Ints, leaders: Ints, starts: Ints) -> Ints:
 
 def _leader_leaves(capacity: Capacity, shape: Shape, leader: PodSetRequest) -> Ints:
     """1 on the leaves that accept both templates and hold one leader pod."""
-    fits = (pods_per_domain(capacity, shape_of(leader))[-1] > 0).astype(np.int64)
+    fits = (pods_per_domain(capacity, leader.shape)[-1] > 0).astype(np.int64)
     mask = capacity.tree.eligible(shape.rules).mask
     return fits if mask is None else fits * mask
 
 
 def _fit_beside(capacity: Capacity, shape: Shape, leader: PodSetRequest, leaders: Ints) -> Ints:
     """Worker pods that fit on each leaf once the leader sits there; where it cannot, those that fit anyway."""
-    taken = dict(shape_of(leader).requests)
+    taken = dict(leader.shape.requests)
     fit = np.full(len(capacity.tree), COUNT_MAX, dtype=np.int64)
     for resource, amount in shape.requests:
         row = capacity.row(resource)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import numpy as np
 
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.counting import Tally, exclusions, shape_of, shortage, tally
+from kqueue.core.topology.counting import Tally, exclusions, shortage, tally
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, Resolved, resolve
 from kqueue.core.topology.result import (
@@ -35,6 +36,9 @@ from kqueue.core.topology.tree import Ints, Tree
 _NEVER = np.iinfo(np.int64).max
 _RADIX_MAX = np.iinfo(np.int16).max
 _NO_LEADER = -1
+_FEW = 64
+"""Up to so many domains are filled without numpy, whose calls cost more than their work then."""
+_room_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +52,15 @@ class _Group:
     @property
     def workers(self) -> PodSetRequest:
         """The larger pod set, the first of equals."""
+        if len(self.members) == 1:
+            return self.members[0]
         return max(self.members, key=lambda member: member.count)
 
     @property
     def leader(self) -> PodSetRequest | None:
         """The other one."""
+        if len(self.members) == 1:
+            return None
         workers = self.workers
         return next((member for member in self.members if member is not workers), None)
 
@@ -80,6 +88,11 @@ def place(
     """
     space = capacity.empty() if empty else capacity
     groups = _groups(pod_sets)
+    if len(groups) == 1:
+        only = _place_group(space, groups[0], profile, explain=explain, measure=measure)
+        if not isinstance(only, Misfit):
+            return Placement(only if len(only) == 1 else _in_order(pod_sets, {found.name: found for found in only}))
+        return replace(only, pod_set=groups[0].members[0].name, group=groups[0].name)
     placed: dict[str, PodSetPlacement] = {}
     with space.trial():
         for i, group in enumerate(groups):
@@ -190,7 +203,7 @@ def _pod_set_placement(
 
 def _explained(misfit: Misfit, capacity: Capacity, workers: PodSetRequest, search: _Search) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
-    tree, shape = capacity.tree, shape_of(workers)
+    tree, shape = capacity.tree, workers.shape
     facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape))
     if misfit.spread:
         return replace(facts, shortage=shortage(capacity, shape, workers.count, slice(0, len(tree))))
@@ -396,7 +409,9 @@ class _Search:
             plain, led, size = counts.pods[level], counts.pods_led[level], 1
         if not leaders:
             taken = self._fill(level, domains, plain, need, sort=sort)
-            return None if taken is None else replace(taken, pods=taken.pods * size)
+            if taken is None or size == 1:
+                return taken
+            return _Chosen(taken.domains, taken.pods * size)
         order = self._order(level, domains) if sort else domains
         order = self._leader_first(level, order, plain=plain, led=led, wanted=need)
         return self._fill_with_leader(level, order, plain, led, need, size)
@@ -431,6 +446,8 @@ class _Search:
         `pods` of the result are units.  Domains without room are passed over: they could only take nothing (while a
         leader is around they stay, because one of their children may carry it).
         """
+        if len(domains) <= _FEW and self._plain and self._counts.uniform:
+            return self._fill_few(domains, room, need, sort=sort)
         able = domains if self._leaders else domains[room[domains] > 0]
         order = self._order(level, able) if sort else able
         rooms = room[order]
@@ -446,6 +463,28 @@ class _Search:
         taken, units = order[: last + 1].copy(), rooms[: last + 1].copy()
         taken[last], units[last] = order[final], left
         return _Chosen(taken, units)
+
+    def _fill_few(self, domains: Ints, room: Ints, need: int, *, sort: bool) -> _Chosen | None:
+        """`_fill` for so few domains that plain Python is faster."""
+        pairs = [pair for pair in zip(room[domains].tolist(), domains.tolist(), strict=True) if pair[0] > 0]
+        if sort:
+            pairs.sort(
+                key=_room_of, reverse=not self._request.least
+            )  # stable: equals stay in order
+        left, taken = need, 0
+        for units, _ in pairs:
+            if units >= left:
+                break
+            left -= units
+            taken += 1
+        else:
+            return None
+        chosen = pairs[:taken]
+        final = pairs[taken]
+        if not self._request.least:
+            final = min((pair for pair in pairs[taken:] if pair[0] >= left), key=_room_of)
+        chosen.append((left, final[1]))
+        return _Chosen(np.array([d for _, d in chosen]), np.array([units for units, _ in chosen]))
 
     # -- orders --------------------------------------------------------------------------------------------------------
 

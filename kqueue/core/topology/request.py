@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from itertools import pairwise
 
-from kqueue.core.topology.node import ANY_NODE, NodeRules
+from kqueue.core.topology.node import ANY_NODE, PODS, NodeRules
 from kqueue.core.topology.result import Misfit, MisfitCode
 from kqueue.core.topology.tree import Tree
 
@@ -68,6 +69,26 @@ class TopologyRequest:
     slices: tuple[SliceLayer, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides how many pods fit where.  Pods of one shape are interchangeable.
+
+    `requests` is per pod with `pods` included, without zeros, sorted by resource.  `rules` is without preferred terms,
+    which score leaves but exclude none.
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    rules: NodeRules
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hash once: a shape is looked up in every search, and its rules are deep."""
+        object.__setattr__(self, "_hash", hash((self.requests, self.rules)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetRequest:
     """A group of identical pods to place.
@@ -85,6 +106,15 @@ class PodSetRequest:
     topology: TopologyRequest = field(default=TopologyRequest(implied=True))
     group: str | None = None
     rules: NodeRules = ANY_NODE
+    shape: Shape = field(init=False, repr=False, compare=False)
+    """The shape of its pods."""
+
+    def __post_init__(self) -> None:
+        """Work out the shape once for all searches."""
+        requests = {resource: amount for resource, amount in self.requests.items() if amount}
+        requests[PODS] = requests.get(PODS, 0) + 1
+        rules = replace(self.rules, preferred=()) if self.rules.preferred else self.rules
+        object.__setattr__(self, "shape", Shape(tuple(sorted(requests.items())), rules))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,35 +148,37 @@ class Resolved:
         return len(self.layers) > 1
 
 
-def resolve(pod_set: PodSetRequest, levels: Sequence[str], profile: Profile) -> Resolved | Misfit:
+def resolve(pod_set: PodSetRequest, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
     """The request as level indices and sizes, or the first of the checks that it fails."""
-    request = pod_set.topology
+    found = _resolve(pod_set.topology, pod_set.count, levels, profile)
+    return replace(found, pod_set=pod_set.name) if isinstance(found, Misfit) else found
+
+
+@lru_cache(maxsize=4096)
+def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
+    """`resolve`, with nobody's name in a Misfit: workloads come in few forms."""
     index = {label: i for i, label in enumerate(levels)}
     lowest = len(levels) - 1
     slice_size = request.slices[0].size if request.slices else 1
     if slice_size <= 0:
-        return Misfit(code=MisfitCode.SLICE_SIZE_MISSING, pod_set=pod_set.name)
+        return Misfit(code=MisfitCode.SLICE_SIZE_MISSING, pod_set="")
     label = _main_level(request, levels)
     if label is None:
-        return Misfit(code=MisfitCode.LEVEL_NOT_SPECIFIED, pod_set=pod_set.name)
+        return Misfit(code=MisfitCode.LEVEL_NOT_SPECIFIED, pod_set="")
     if label not in index:
-        return Misfit(code=MisfitCode.LEVEL_NOT_FOUND, pod_set=pod_set.name, level=label)
+        return Misfit(code=MisfitCode.LEVEL_NOT_FOUND, pod_set="", level=label)
     slice_label = request.slices[0].level if request.slices else levels[lowest]
     if slice_label not in index:
-        return Misfit(code=MisfitCode.SLICE_LEVEL_NOT_FOUND, pod_set=pod_set.name, level=slice_label)
+        return Misfit(code=MisfitCode.SLICE_LEVEL_NOT_FOUND, pod_set="", level=slice_label)
     level, slice_level = index[label], index[slice_label]
     if level > slice_level:
-        return Misfit(
-            code=MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL, pod_set=pod_set.name, level=label, other_level=slice_label
-        )
-    inner_sizes = _inner_sizes(pod_set, index)
+        return Misfit(code=MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL, pod_set="", level=label, other_level=slice_label)
+    inner_sizes = _inner_sizes(request.slices, index)
     if isinstance(inner_sizes, Misfit):
         return inner_sizes
-    need = pod_set.count // slice_size
+    need = count // slice_size
     if need == 0:
-        return Misfit(
-            code=MisfitCode.COUNT_BELOW_SLICE_SIZE, pod_set=pod_set.name, count=pod_set.count, size=slice_size
-        )
+        return Misfit(code=MisfitCode.COUNT_BELOW_SLICE_SIZE, pod_set="", count=count, size=slice_size)
     unconstrained = bool(request.unconstrained) or request.implied or is_slice_only(request)
     algorithm = profile.unconstrained if unconstrained else profile.constrained
     return Resolved(
@@ -155,7 +187,7 @@ def resolve(pod_set: PodSetRequest, levels: Sequence[str], profile: Profile) -> 
         slice_size=slice_size,
         inner_sizes=inner_sizes,
         layers=tuple((index[layer.level], layer.size) for layer in request.slices),
-        count=pod_set.count,
+        count=count,
         need=need,
         required=request.required is not None,
         unconstrained=unconstrained,
@@ -190,25 +222,24 @@ def _main_level(request: TopologyRequest, levels: Sequence[str]) -> str | None:
     return levels[-1] if request.unconstrained or request.implied else None
 
 
-def _inner_sizes(pod_set: PodSetRequest, index: Mapping[str, int]) -> tuple[int, ...] | Misfit:
+def _inner_sizes(layers: Sequence[SliceLayer], index: Mapping[str, int]) -> tuple[int, ...] | Misfit:
     """Per level the size of the layer that binds it (levels between two layers belong to the lower one)."""
     sizes = [0] * len(index)
-    layers = pod_set.topology.slices
     for above, layer in pairwise(layers):
         if layer.level not in index:
-            return Misfit(code=MisfitCode.INNER_LEVEL_NOT_FOUND, pod_set=pod_set.name, level=layer.level)
+            return Misfit(code=MisfitCode.INNER_LEVEL_NOT_FOUND, pod_set="", level=layer.level)
         level, level_above = index[layer.level], index[above.level]
         if level <= level_above:
             return Misfit(
                 code=MisfitCode.INNER_LEVEL_NOT_LOWER,
-                pod_set=pod_set.name,
+                pod_set="",
                 level=layer.level,
                 other_level=above.level,
             )
         if layer.size <= 0 or above.size % layer.size:
             return Misfit(
                 code=MisfitCode.INNER_SIZE_NOT_DIVISOR,
-                pod_set=pod_set.name,
+                pod_set="",
                 level=layer.level,
                 size=layer.size,
                 other_size=above.size,

@@ -217,6 +217,9 @@ class Tree:
         """All children of these domains of `level` (not the lowest), ascending, as domains of the level below."""
         starts = self.first_child[level]
         end = self.domains(level + 1)
+        if len(domains) == 1:
+            d = int(domains[0])
+            return np.arange(starts[d], starts[d + 1] if d + 1 < len(starts) else end, dtype=np.int64)
         return np.concatenate(
             [
                 np.arange(starts[d], starts[d + 1] if d + 1 < len(starts) else end, dtype=np.int64)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kqueue.core.quantity import INT64_MAX, INT64_MIN
 from kqueue.core.topology import ANY_NODE, PODS, Capacity, DomainUsage, NodeRules, Taint
-from kqueue.core.topology.counting import Shape, pods_per_domain
+from kqueue.core.topology.counting import pods_per_domain
+from kqueue.core.topology.request import Shape
 from tests.unit.core.topology_cases import make_node, make_tree
 
 SHAPES = (

@@ -78,6 +78,7 @@ def make_venv() -> None:
     # compiled once, here: where Python may not write bytecode, every process would start three seconds later
     run(*install, "--compile-bytecode", "--require-hashes", "-r", pinned)
     run(*install, "--no-deps", "--editable", ROOT)
+    run(BIN / "python", "-m", "compileall", "-q", ROOT / "kqueue", ROOT / "webhooks")
     STAMP.write_text(wanted())
 
 

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from kqueue import __version__
-from kqueue.cli.admission import register, serving
 from kqueue.cli.operator import Operator
 from kqueue.clock import Clock, SystemClock
 from kqueue.config import Configuration, Timings
@@ -21,7 +21,9 @@ from kqueue.errors import KqueueError
 from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
 from kqueue.runtime.loop import tune_collector
-from webhooks.server import ReviewRecord
+
+if TYPE_CHECKING:
+    from webhooks.server import ReviewRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -133,6 +135,8 @@ async def _webhooks(
     client: Client, configuration: Configuration, flags: Flags, clock: Clock, metrics: Metrics
 ) -> AsyncIterator[None]:
     """The webhooks in this process, registered at the API server."""
+    from kqueue.cli.admission import register, serving  # brings in cryptography, which nobody else needs
+
     host = configuration.webhook.host if flags.webhook_host is None else flags.webhook_host
     port = configuration.webhook.port if flags.webhook_port is None else flags.webhook_port
     folder = configuration.webhook.cert_dir
@@ -216,6 +220,8 @@ async def run_webhooks(configuration: Configuration, *, certificates: Path, host
     Raises:
         ConfigError: the certificates or the address cannot be used.
     """
+    from kqueue.cli.admission import serving
+
     stop = _stop_signal()
     clock = SystemClock()
 

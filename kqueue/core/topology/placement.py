@@ -468,9 +468,7 @@ class _Search:
         """`_fill` for so few domains that plain Python is faster."""
         pairs = [pair for pair in zip(room[domains].tolist(), domains.tolist(), strict=True) if pair[0] > 0]
         if sort:
-            pairs.sort(
-                key=_room_of, reverse=not self._request.least
-            )  # stable: equals stay in order
+            pairs.sort(key=_room_of, reverse=not self._request.least)  # stable: equals stay in order
         left, taken = need, 0
         for units, _ in pairs:
             if units >= left:

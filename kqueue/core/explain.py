@@ -154,6 +154,8 @@ def _exclusions(misfit: Misfit) -> str:
         counts["node selector"] = excluded.node_selector
     if excluded.affinity:
         counts["node affinity"] = excluded.affinity
+    if excluded.topology_domain:
+        counts["lying outside of the domain to repair"] = excluded.topology_domain
     counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})
     counts.update({f"too little {resource}": n for resource, n in sorted(excluded.resources.items())})
     return ", ".join(f"{count} by {cause}" for cause, count in counts.items())

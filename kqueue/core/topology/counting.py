@@ -6,6 +6,7 @@ per domain are kept per request shape and repaired on the leaves that changed si
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ import numpy as np
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.matching import Eligibility
 from kqueue.core.topology.request import PodSetRequest, Resolved, Shape
-from kqueue.core.topology.result import Exclusions, Shortage
+from kqueue.core.topology.result import Exclusions, Path, Shortage
 from kqueue.core.topology.tree import Ints, Tree
 
 COUNT_MAX = 2**31 - 1
@@ -164,13 +165,36 @@ class Tally:
     uniform: bool = False
 
 
+def leaves_within(tree: Tree, path: Path) -> slice:
+    """The leaves of the domain at `path`; an empty slice when the tree has no such domain."""
+    depth = len(path)
+
+    def head(leaf_path: Path) -> Path:
+        return leaf_path[:depth]
+
+    return slice(bisect_left(tree.paths, path, key=head), bisect_right(tree.paths, path, key=head))
+
+
 def tally(
-    capacity: Capacity, workers: PodSetRequest, leader: PodSetRequest | None, resolved: Resolved, *, affinity: bool
+    capacity: Capacity,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None,
+    resolved: Resolved,
+    *,
+    affinity: bool,
+    within: slice | None = None,
 ) -> Tally:
-    """Count what fits into every domain of the tree.  With `affinity`, preferred terms score the leaves."""
+    """Count what fits into every domain of the tree.
+
+    With `affinity`, preferred terms score the leaves.  With `within`, only these leaves hold anything (workers only).
+    """
     tree = capacity.tree
     shape = workers.shape
     pods = pods_per_domain(capacity, shape)
+    if within is not None:
+        inside = np.zeros_like(pods[-1])
+        inside[within] = pods[-1][within]
+        pods = _roll_up(tree, inside)
     if resolved.layered or leader is not None:
         result = _rolled_up(capacity, shape, leader, resolved, pods[-1])
     else:
@@ -267,14 +291,20 @@ def _fit_beside(capacity: Capacity, shape: Shape, leader: PodSetRequest, leaders
     return fit if mask is None else fit * mask
 
 
-def exclusions(capacity: Capacity, shape: Shape) -> Exclusions:
-    """How many leaves cannot hold one pod of this shape, by the first cause."""
+def exclusions(capacity: Capacity, shape: Shape, within: slice | None = None) -> Exclusions:
+    """How many leaves cannot hold one pod of this shape, by the first cause; with `within`, all others cannot."""
     eligibility: Eligibility = capacity.tree.eligible(shape.rules)
     unable = pods_per_domain(capacity, shape)[-1] == 0
     if eligibility.mask is not None:
         unable &= eligibility.mask
+    outside = 0
+    if within is not None:
+        others = np.ones(len(unable), dtype=np.bool_) if eligibility.mask is None else eligibility.mask.copy()
+        others[within] = False
+        outside = int(others.sum())
+        unable &= ~others
     leaves = np.flatnonzero(unable)
-    return replace(eligibility.excluded, resources=_limits(capacity, shape, leaves))
+    return replace(eligibility.excluded, topology_domain=outside, resources=_limits(capacity, shape, leaves))
 
 
 def _limits(capacity: Capacity, shape: Shape, leaves: Ints) -> dict[str, int]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.counting import Tally, exclusions, shortage, tally
+from kqueue.core.topology.counting import Tally, exclusions, leaves_within, shortage, tally
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, Resolved, resolve
 from kqueue.core.topology.result import (
@@ -27,6 +27,7 @@ from kqueue.core.topology.result import (
     LevelQuality,
     Misfit,
     MisfitCode,
+    Path,
     Placement,
     PodSetPlacement,
     usage_of,
@@ -73,6 +74,7 @@ def place(
     empty: bool = False,
     explain: bool = True,
     measure: bool = False,
+    within: Path | None = None,
 ) -> Placement | Misfit:
     """Find domains for all pod sets of one workload in one flavor, or say why that is not possible.
 
@@ -82,6 +84,7 @@ def place(
         empty: ask as if every workload placed by topology had left.
         explain: fill in the costlier facts of a Misfit (excluded leaves, best domain, shortage).
         measure: fill in `quality` of the placed pod sets.
+        within: full path of the one domain that may be used, for a single pod set; None: all may.
 
     Returns:
         A Placement of every pod set with pods, in request order; or the Misfit of the first group that has no room.
@@ -89,7 +92,7 @@ def place(
     space = capacity.empty() if empty else capacity
     groups = _groups(pod_sets)
     if len(groups) == 1:
-        only = _place_group(space, groups[0], profile, explain=explain, measure=measure)
+        only = _place_group(space, groups[0], profile, explain=explain, measure=measure, within=within)
         if not isinstance(only, Misfit):
             return Placement(only if len(only) == 1 else _in_order(pod_sets, {found.name: found for found in only}))
         return replace(only, pod_set=groups[0].members[0].name, group=groups[0].name)
@@ -162,7 +165,13 @@ def _group_problem(group: Sequence[PodSetRequest]) -> str | None:
 
 
 def _place_group(
-    capacity: Capacity, group: _Group, profile: Profile, *, explain: bool, measure: bool
+    capacity: Capacity,
+    group: _Group,
+    profile: Profile,
+    *,
+    explain: bool,
+    measure: bool,
+    within: Path | None = None,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
     tree, workers, leader = capacity.tree, group.workers, group.leader
     invalid = _group_problem(group.members)
@@ -175,11 +184,12 @@ def _place_group(
         problem = rules_problem(member.rules, is_hostname=tree.is_hostname, preferred=profile.preferred_affinity)
         if problem:
             return Misfit(code=problem[0], pod_set=member.name, topology=tree.topology, detail=problem[1])
-    counts = tally(capacity, workers, leader, resolved, affinity=profile.preferred_affinity)
+    inside = leaves_within(tree, within) if within is not None else None
+    counts = tally(capacity, workers, leader, resolved, affinity=profile.preferred_affinity, within=inside)
     search = _Search(tree, counts, resolved, leaders=0 if leader is None else 1)
     chosen = search.run()
     if isinstance(chosen, Misfit):
-        return _explained(chosen, capacity, workers, search) if explain else chosen
+        return _explained(chosen, capacity, workers, search, inside) if explain else chosen
     leaves, pods, leader_leaf = chosen
     quality = _quality(tree, counts, resolved, leaves, leader_leaf) if measure else ()
     found = _pod_set_placement(tree, workers, leaves, pods, quality)
@@ -201,12 +211,14 @@ def _pod_set_placement(
     )
 
 
-def _explained(misfit: Misfit, capacity: Capacity, workers: PodSetRequest, search: _Search) -> Misfit:
+def _explained(
+    misfit: Misfit, capacity: Capacity, workers: PodSetRequest, search: _Search, inside: slice | None
+) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
     tree, shape = capacity.tree, workers.shape
-    facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape))
+    facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape, inside))
     if misfit.spread:
-        return replace(facts, shortage=shortage(capacity, shape, workers.count, slice(0, len(tree))))
+        return replace(facts, shortage=shortage(capacity, shape, workers.count, inside or slice(0, len(tree))))
     facts = replace(facts, layers=search.layers())
     level, best = search.last_level, search.best_domain()
     if best is None:
@@ -214,8 +226,16 @@ def _explained(misfit: Misfit, capacity: Capacity, workers: PodSetRequest, searc
     return replace(
         facts,
         best_domain=tree.path_of(level, best),
-        shortage=shortage(capacity, shape, workers.count, tree.leaves_of(level, best)),
+        shortage=shortage(capacity, shape, workers.count, _both(tree.leaves_of(level, best), inside)),
     )
+
+
+def _both(leaves: slice, inside: slice | None) -> slice:
+    """The leaves that lie in both."""
+    if inside is None:
+        return leaves
+    start = max(leaves.start, inside.start)
+    return slice(start, max(start, min(leaves.stop, inside.stop)))
 
 
 def _quality(

@@ -94,6 +94,8 @@ class MisfitCode(StrEnum):
     INVALID_NODE_SELECTOR = "InvalidNodeSelector"
     INVALID_NODE_AFFINITY = "InvalidNodeAffinity"
     INVALID_GROUP = "InvalidGroup"
+    STALE_ASSIGNMENT = "StaleAssignment"
+    NO_REPLACEMENT = "NoReplacement"
     INTERNAL_INCONSISTENCY = "InternalInconsistency"
 
 
@@ -102,16 +104,17 @@ class Exclusions:
     """Leaves that cannot hold one single pod, by the first cause found.  Empty maps and zeros: no such cause.
 
     `taints` is keyed `key=value:Effect` (`key:Effect` without value), `resources` by the resource that a leaf lacks
-    most (the alphabetically first on a tie).
+    most (the alphabetically first on a tie).  `topology_domain` are leaves outside of the one domain that was searched.
     """
 
     node_selector: int = 0
     affinity: int = 0
+    topology_domain: int = 0
     taints: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.node_selector or self.affinity or self.taints or self.resources)
+        return bool(self.node_selector or self.affinity or self.topology_domain or self.taints or self.resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,8 @@ class Misfit:
         best_domain: full path of the domain of `level` with the most room; None when there is none, or with `spread`.
         shortage: the scarcest resource in it (with `spread`: in all); None when rules, not resources, keep pods out.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
-        detail: what is wrong, in words, for the codes about invalid input.
+        hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
+        detail: what is wrong, in words, for the codes about invalid input and failed hosts.
         placed: pod sets of earlier groups, which did find room.
     """
 
@@ -171,5 +175,6 @@ class Misfit:
     shortage: Shortage | None = None
     leaves: int = 0
     excluded: Exclusions = field(default_factory=Exclusions)
+    hosts: tuple[str, ...] = ()
     detail: str = ""
     placed: tuple[PodSetPlacement, ...] = ()

@@ -138,12 +138,15 @@ class TopologyUngater:
             assignment = from_api.assignment(assigned.topology_assignment)
             found = releases(
                 assignment,
-                [Member(key=p.key, gated=p.gated, labels=p.labels, selector=p.node_selector) for p in pods.values()],
+                [
+                    Member(key=p.key, gated=p.gated, labels=p.labels, selector=p.node_selector, leaving=p.deleting)
+                    for p in pods.values()
+                ],
                 self._rank_rules(spec, assigned, workload, list(pods.values())),
                 count=assigned.count if assigned.count is not None else spec.count,
             )
             if found.order_lost:
-                _log.info("ranks are not usable", workload=key, pod_set=assigned.name, why=found.order_lost)
+                _log.info("ranks are not usable", workload=key, pod_set=assigned.name, why=found.order_lost.message)
             for release in found.pods:
                 if release.values[-1] not in unhealthy:
                     yield pods[release.key], _patch(pods[release.key], release, assignment.levels)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from kqueue.core.topology import TopologyAssignment
 from kqueue.core.topology.result import Path
@@ -29,12 +30,17 @@ class RankRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One live pod of the pod set.  `selector` matters only for pods that were released already (not `gated`)."""
+    """One live pod of the pod set.
+
+    `selector` matters only for pods that were released already (not `gated`); `leaving` are those that were deleted
+    and are not gone yet.
+    """
 
     key: str
     gated: bool
     labels: Mapping[str, str]
     selector: Mapping[str, str]
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,39 @@ class Release:
     values: Path
 
 
+class RankTrouble(StrEnum):
+    """Why the ranks of a pod set are of no use.  The value is its name in metrics."""
+
+    NO_INDEX = "no_index"
+    """A pod has no index label, or it is no number."""
+    INDEX_TOO_HIGH = "index_too_high"
+    """An index is beyond the pod set, as in a Job that runs fewer pods at once than it wants completed."""
+    BAD_GROUP = "bad_group"
+    """A pod names no sub-group that exists, or an index beyond its sub-group."""
+    RANK_OUT_OF_RANGE = "rank_out_of_range"
+    """Taking off the offset leaves a rank below 0 or beyond the pod set."""
+    DUPLICATE_RANK = "duplicate_rank"
+    """Two living pods have one rank."""
+    BEYOND_ASSIGNMENT = "beyond_assignment"
+    """The assignment has fewer places than the pod set has ranks."""
+    PLACED_ELSEWHERE = "placed_elsewhere"
+    """A pod was released to another domain than its rank's, as after a failed node was replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderLost:
+    """Ranks were not used; `message` names the pod that stands in the way."""
+
+    trouble: RankTrouble
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """What to do for one pod set.  `order_lost` says why ranks were not used; empty when they were, or none exist."""
+    """What to do for one pod set.  `order_lost` says why ranks were not used; None when they were, or none exist."""
 
     pods: tuple[Release, ...]
-    order_lost: str = ""
+    order_lost: OrderLost | None = None
 
 
 def releases(assignment: TopologyAssignment, members: Sequence[Member], rules: RankRules, *, count: int) -> Releases:
@@ -58,51 +91,72 @@ def releases(assignment: TopologyAssignment, members: Sequence[Member], rules: R
 
     `members` in listing order; `count` the pod set's number of pods.  No domain gets more pods than it was assigned,
     pods that are released already included; surplus pods stay gated.
+
+    A pod that is leaving is never released.  One that was released holds its place until it is gone: by rank its
+    successor waits for that place, so a replacement costs no order.
     """
+    alive = [m for m in members if not (m.gated and m.leaving)]
     if rules.index_label is None:
-        return Releases(tuple(_greedy(assignment, members)))
-    ranked = _by_rank(assignment, members, rules, count=count)
-    if isinstance(ranked, str):
-        return Releases(tuple(_greedy(assignment, members)), ranked)
+        return Releases(tuple(_greedy(assignment, alive)))
+    ranked = _by_rank(assignment, alive, rules, count=count)
+    if isinstance(ranked, OrderLost):
+        return Releases(tuple(_greedy(assignment, alive)), ranked)
     return Releases(tuple(ranked))
 
 
 def _by_rank(
     assignment: TopologyAssignment, members: Sequence[Member], rules: RankRules, *, count: int
-) -> list[Release] | str:
-    """The releases, or in words what is wrong with the ranks."""
+) -> list[Release] | OrderLost:
+    """The releases, or what is wrong with the ranks."""
     table = [domain.values for domain in assignment.domains for _ in range(domain.count)]
     taken: dict[int, str] = {}
-    out: list[Release] = []
+    held: set[int] = set()
+    wanted: list[tuple[int, str]] = []
     for member in members:
         rank = _rank(member, rules, count=count)
-        if isinstance(rank, str):
+        if isinstance(rank, OrderLost):
             return rank
-        if rank in taken:
-            return f"pods {taken[rank]} and {member.key} have the same rank {rank}"
         if rank >= len(table):
-            return f"pod {member.key} has rank {rank}, the assignment holds {len(table)} pods"
+            text = f"pod {member.key} has rank {rank}, the assignment holds {len(table)} pods"
+            return OrderLost(RankTrouble.BEYOND_ASSIGNMENT, text)
+        at_home = member.gated or _place_of(member, assignment) == table[rank]
+        if member.leaving:
+            held |= {rank} if at_home else set()
+            continue
+        if rank in taken:
+            text = f"pods {taken[rank]} and {member.key} have the same rank {rank}"
+            return OrderLost(RankTrouble.DUPLICATE_RANK, text)
+        if not at_home:
+            text = f"pod {member.key} of rank {rank} was released to another domain"
+            return OrderLost(RankTrouble.PLACED_ELSEWHERE, text)
         taken[rank] = member.key
         if member.gated:
-            out.append(Release(member.key, table[rank]))
-        elif _place_of(member, assignment) != table[rank]:
-            return f"pod {member.key} of rank {rank} was released to another domain"
-    return out
+            wanted.append((rank, member.key))
+    return [Release(key, table[rank]) for rank, key in wanted if rank not in held]
 
 
-def _rank(member: Member, rules: RankRules, *, count: int) -> int | str:
+def _rank(member: Member, rules: RankRules, *, count: int) -> int | OrderLost:
     index = _number(member.labels.get(rules.index_label or ""))
-    if index is None or index >= rules.limit:
-        return f"pod {member.key}: label {rules.index_label} is not a number below {rules.limit}"
+    if index is None:
+        text = f"pod {member.key}: label {rules.index_label} is not a number"
+        return OrderLost(RankTrouble.NO_INDEX, text)
+    if index >= rules.limit:
+        text = f"pod {member.key}: label {rules.index_label} is {index}, not below {rules.limit}"
+        return OrderLost(RankTrouble.INDEX_TOO_HIGH, text)
     rank = index - rules.offset
     if rules.group_label is not None:
         group = _number(member.labels.get(rules.group_label))
         size = count // rules.groups if rules.groups > 0 else 0
         if group is None or group >= rules.groups or index >= size:
-            return f"pod {member.key}: label {rules.group_label} or {rules.index_label} is out of range"
+            text = (
+                f"pod {member.key}: label {rules.group_label} must be a number below {rules.groups}, "
+                f"label {rules.index_label} below {size}"
+            )
+            return OrderLost(RankTrouble.BAD_GROUP, text)
         rank += group * size
     if not 0 <= rank < count:
-        return f"pod {member.key} has rank {rank}, the pod set has {count} pods"
+        text = f"pod {member.key} has rank {rank}, the pod set has {count} pods"
+        return OrderLost(RankTrouble.RANK_OUT_OF_RANGE, text)
     return rank
 
 

@@ -43,6 +43,10 @@ class Timings:
     """Pod events after the first are collected this long before pods are released.  Source: KEP-2724, ungater."""
     expectation_timeout: float = 60.0
     """A released pod whose event never came stops blocking its workload after this.  Kueue waits for ever."""
+    leaked_gate_after: float = 300.0
+    """A pod whose topology gate nobody will remove is reported after this; its job may still be deleting it before."""
+    leaked_gate_sweep: float = 60.0
+    """How often such pods are looked for."""
     foreign_pod_drain: float = 10.0
     """Nodes freed by pods outside topology scheduling wake queues this often.  Source: KEP-2724, non-TAS usage."""
     node_event_window: float = 1.0

@@ -177,6 +177,12 @@ class ProcessFamilies(_Group):
             "kqueue_webhook_request_seconds", "Time of admission reviews", "path", buckets=_SHORT_BUCKETS
         )
         self.events_lost = self._counter("kqueue_events_lost_total", "Events that were not written, by cause", "cause")
+        self.rank_fallbacks = self._counter(
+            "kqueue_rank_fallbacks_total", "Workloads whose pods were not placed in the order of their ranks", "reason"
+        )
+        self.leaked_gates = self._gauge(
+            "kqueue_leaked_gates", "Pods held by our gate that nobody will release", "reason"
+        )
         self.leading = self._gauge("leader_election_master_status", "1 while this replica leads", "name")
         self.queue_depth = self._gauge("workqueue_depth", "Keys that wait for a worker", "name")
         self.reconciles = self._counter("controller_runtime_reconcile_total", "Reconciles", "controller", "result")

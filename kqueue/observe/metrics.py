@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -133,6 +133,15 @@ class Metrics:
     def event_lost(self, cause: str) -> None:
         """An event was not written: `queue-full`, `too-many-notes` or `refused`."""
         self._process.events_lost.labels(cause).inc()
+
+    def rank_fallback(self, reason: str) -> None:
+        """A workload's pods were released although their ranks could not be used, for `reason`."""
+        self._process.rank_fallbacks.labels(reason).inc()
+
+    def leaked_gates(self, pods: Mapping[str, int]) -> None:
+        """So many pods are held by our gate for ever, by reason; a reason that is not named keeps its number."""
+        for reason, number in pods.items():
+            self._process.leaked_gates.labels(reason).set(number)
 
     def leading(self, lease: str, *, leads: bool) -> None:
         """Whether this replica holds `lease`; sets the role of all series too."""

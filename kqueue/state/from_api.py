@@ -14,7 +14,7 @@ import msgspec
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.api.wire.meta import Condition, LabelSelector, ResourceList
+from kqueue.api.wire.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, ResourceList
 from kqueue.core.pod_requests import ContainerRequests, pod_requests
 from kqueue.core.quantity import parse_quantity
 from kqueue.core.quota import FlavorResource, Quota
@@ -93,11 +93,20 @@ class GangPod:
     index_offset: str | None
     terminal: bool
     deleting: bool
+    slice_name: str | None = None
+    """Name shared by the Workloads of an elastic job; None: the job is not elastic."""
+    controller: tuple[str, str] | None = None
+    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
 
     @property
     def gated(self) -> bool:
         """Whether the topology gate still holds it."""
         return names.TOPOLOGY_GATE in self.gates
+
+    @property
+    def siblings(self) -> str:
+        """namespace/name by which all pods of its job are found; see `siblings_key`."""
+        return f"{self.key.partition('/')[0]}/{self.slice_name}" if self.slice_name else self.workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +157,18 @@ def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:
         index_offset=meta.annotations.get(names.POD_INDEX_OFFSET_ANNOTATION),
         terminal=terminal,
         deleting=meta.deletion_timestamp is not None,
+        slice_name=meta.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION),
+        controller=controller_of(meta),
     )
+
+
+def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
+    """Kind (with its version) and UID of the owner that controls the object."""
+    return next((_owner(o) for o in meta.owner_references if o.controller), None)
+
+
+def _owner(reference: OwnerReference) -> tuple[str, str]:
+    return sys.intern(f"{reference.api_version}/{reference.kind}"), sys.intern(reference.uid)
 
 
 def template_requests(spec: wire_core.PodSpec, path: str) -> dict[str, int]:
@@ -328,6 +348,12 @@ def is_over(obj: wire.Workload) -> bool:
 def workload_key(obj: wire.Workload) -> str:
     """namespace/name."""
     return f"{obj.metadata.namespace}/{obj.metadata.name}"
+
+
+def siblings_key(obj: wire.Workload) -> str:
+    """namespace/name by which its pods are found: all slices of an elastic job share one, any other has its own."""
+    slice_name = obj.metadata.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
+    return f"{obj.metadata.namespace}/{slice_name or obj.metadata.name}"
 
 
 def local_queue_key(obj: wire.Workload) -> str:

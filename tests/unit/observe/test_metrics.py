@@ -205,6 +205,9 @@ def test_the_process_is_reported() -> None:
     metrics.watch_age("pods", lambda: 12.5)
     metrics.work_queue("job", lambda: 3)
     metrics.event_lost("queue-full")
+    metrics.rank_fallback("no_index")
+    metrics.leaked_gates({"workload_gone": 3, "workload_finished": 1})
+    metrics.leaked_gates({"workload_gone": 0})
     request = {"verb": "patch", "resource": "pods", "subresource": "", "lane": "ungate", "code": "409"}
     assert value(metrics, "kueue_admission_attempts_total", result="inadmissible") == 1
     assert value(metrics, "kueue_workload_creation_latency_seconds_sum", job_kind="Job") == 0.5
@@ -213,6 +216,9 @@ def test_the_process_is_reported() -> None:
     assert value(metrics, "kqueue_watch_age_seconds", kind="pods") == 12.5
     assert value(metrics, "kqueue_cache_drift_total", cause="missing-pod") == 2
     assert value(metrics, "kqueue_events_lost_total", cause="queue-full") == 1
+    assert value(metrics, "kqueue_rank_fallbacks_total", reason="no_index") == 1
+    assert value(metrics, "kqueue_leaked_gates", reason="workload_gone") == 0
+    assert value(metrics, "kqueue_leaked_gates", reason="workload_finished") == 1
     page = series(metrics)
     assert page["workqueue_depth", frozenset({("name", "job")})] == 3
     result = frozenset({("controller", "job"), ("result", "success")})

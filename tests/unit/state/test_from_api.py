@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -53,10 +53,11 @@ def make_pod(
     labels: JSON | None = None,
     annotations: JSON | None = None,
     deleted: bool = False,
+    owners: Sequence[JSON] = (),
     **spec: Any,
 ) -> wire_core.Pod:
     metadata: JSON = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "5"}
-    metadata |= {"labels": labels or {}, "annotations": annotations or {}}
+    metadata |= {"labels": labels or {}, "annotations": annotations or {}, "ownerReferences": owners}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return read(wire_core.Pod, metadata=metadata, spec=spec, status={"phase": phase})
@@ -276,6 +277,35 @@ def test_a_pod_of_a_gang_is_known_by_its_workload_and_pod_set() -> None:
         terminal=True,
         deleting=True,
     )
+
+
+def test_a_pod_of_a_gang_is_known_by_who_controls_it() -> None:
+    """Other owners do not matter: they may come and go."""
+    owners = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "1"},
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": True},
+    ]
+    gang = from_api.pod_view(make_pod(annotations=MARKED | {PREFIX + "workload": "w"}, owners=owners)).gang
+
+    assert gang is not None
+    assert gang.controller == ("batch/v1/Job", "2")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param({}, "ns/w", id="any other job's by their Workload"),
+        pytest.param({PREFIX + "workload-slice-name": "s"}, "ns/s", id="an elastic job's by what all its Workloads share"),
+    ],
+)  # fmt: skip
+def test_pods_are_found_by_what_their_workloads_share(annotations: JSON, want: str) -> None:
+    """A Workload and the pods that it is to place name the same."""
+    gang = from_api.pod_view(make_pod(annotations=MARKED | annotations | {PREFIX + "workload": "w"})).gang
+    metadata = {"name": "w", "namespace": "ns", "annotations": annotations}
+    workload = msgspec.convert({"metadata": metadata}, wire.Workload)
+
+    assert gang is not None
+    assert (gang.siblings, from_api.siblings_key(workload)) == (want, want)
 
 
 @pytest.mark.parametrize(

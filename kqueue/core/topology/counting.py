@@ -238,11 +238,12 @@ def _rolled_up(
         result.slices[-1] = leaf_pods // resolved.slice_size
         result.slices_led[-1] = leaf_led // resolved.slice_size
     for level in range(depth - 2, -1, -1):
-        _roll_up_level(tree, result, resolved, level)
+        roll_up_level(tree, result, resolved, level)
     return result
 
 
-def _roll_up_level(tree: Tree, state: Tally, resolved: Resolved, level: int) -> None:
+def roll_up_level(tree: Tree, state: Tally, resolved: Resolved, level: int) -> None:
+    """Set what the domains of `level` hold from what their children hold; arrays are made anew."""
     starts, below = tree.first_child[level], level + 1
     pods, led = state.pods[below], state.pods_led[below]
     inner = resolved.inner_sizes[below]

@@ -1,0 +1,240 @@
+"""Reads what is asked: algorithm, workload, pod sets and the form of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kqueue.cli.placing.fields import Fields, Problems
+from kqueue.cli.placing.parts import assignment, node_affinity, quantities, tolerations
+from kqueue.cli.placing.values import AskedPodSet, OutputOptions, Switches
+from kqueue.core.topology import (
+    HOSTNAME,
+    Algorithm,
+    NodeRules,
+    NodeTerm,
+    PodSetRequest,
+    Profile,
+    SliceLayer,
+    Toleration,
+    TopologyRequest,
+    WeightedTerm,
+)
+
+_PROFILES = ("BestFit", "LeastFreeCapacity", "balanced", "optimal")
+_MOST_LAYERS = 3
+_POD_SET = (
+    "name",
+    "count",
+    "requests",
+    "topologyRequest",
+    "groupName",
+    "implied",
+    "tolerations",
+    "nodeSelector",
+    "nodeAffinity",
+    "updates",
+    "assignment",
+    "previousAssignment",
+)
+_INDEX_TEXTS = ("podIndexLabel", "subGroupIndexLabel")
+_REQUEST = (
+    "required",
+    "preferred",
+    "unconstrained",
+    "podSetSliceRequiredTopology",
+    "podSetSliceSize",
+    "podsetSliceRequiredTopologyConstraints",
+    "podSetGroupName",
+    *_INDEX_TEXTS,
+    "subGroupCount",
+)
+
+
+def switches(problems: Problems, document: Fields) -> Switches:
+    """How to place."""
+    fields = problems.fields(
+        document.value("algorithm", {}),
+        document.path("algorithm"),
+        (
+            "profile",
+            "unconstrainedProfile",
+            "preferredNodeAffinity",
+            "overlappingFlavors",
+            "skipPodOwned",
+            "elasticSlices",
+            "simulateEmpty",
+            "duplicateHostnames",
+            "searchLimit",
+        ),
+    )
+    profile = fields.choice("profile", _PROFILES, "BestFit")
+    unconstrained = fields.choice("unconstrainedProfile", ("LeastFreeCapacity", "BestFit"), "LeastFreeCapacity")
+    known = {algorithm.value: algorithm for algorithm in Algorithm}
+    if profile not in known:
+        problems.add(fields.path("profile"), f"{profile} is not part of this version: choose {' or '.join(known)}")
+        profile = "BestFit"
+    if fields.flag("elasticSlices"):
+        problems.add(fields.path("elasticSlices"), "elastic slices are not part of this version: leave it false")
+    fields.integer("searchLimit", 1_000_000, least=0)
+    return Switches(
+        profile=Profile(
+            constrained=known[profile],
+            unconstrained=known[unconstrained],
+            preferred_affinity=fields.flag("preferredNodeAffinity"),
+        ),
+        overlapping_flavors=fields.flag("overlappingFlavors", True),
+        skip_pod_owned=fields.flag("skipPodOwned", True),
+        simulate_empty=fields.flag("simulateEmpty"),
+        duplicate_hostnames=fields.choice("duplicateHostnames", ("error", "drop", "merge"), "error"),
+    )
+
+
+def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Failed nodes, and whether a single pod owns the workload."""
+    fields = problems.fields(
+        document.value("workload", {}), document.path("workload"), ("unhealthyNodes", "ownedBySinglePod")
+    )
+    unhealthy = fields.texts("unhealthyNodes")
+    if unhealthy and levels and levels[-1] != HOSTNAME:
+        problems.add(
+            fields.path("unhealthyNodes"),
+            f"nodes can be replaced only where {HOSTNAME} is the last level: add it, or list no unhealthy nodes",
+        )
+    return unhealthy, fields.flag("ownedBySinglePod")
+
+
+def output_options(problems: Problems, document: Fields) -> OutputOptions:
+    """The form of the answer."""
+    fields = problems.fields(
+        document.value("output", {}), document.path("output"), ("paths", "encoding", "quality", "remaining")
+    )
+    return OutputOptions(
+        paths=fields.flag("paths"),
+        encoding=fields.choice("encoding", ("none", "v1beta2", "v1beta1"), "none"),
+        quality=fields.flag("quality"),
+        remaining=fields.flag("remaining"),
+    )
+
+
+def pod_sets(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[AskedPodSet, ...]:
+    """All pod sets, in the order in which they are placed.  `levels` are those of the topology, empty if unknown."""
+    document.require("podSets", "a list of pod sets")
+    written = levels[-1:] if levels and levels[-1] == HOSTNAME else levels
+    found = []
+    seen: set[str] = set()
+    for path, item in document.items("podSets"):
+        pod_set = _pod_set(problems, path, item, written)
+        name = pod_set.request.name
+        if name in seen and isinstance(item, dict) and item.get("name", "") == name:
+            called = f"of the name {name}" if name else "without a name"
+            problems.add(f"{path}/name", f"there is another pod set {called}: give each its own")
+        seen.add(name)
+        found.append(pod_set)
+    return tuple(found)
+
+
+def _pod_set(problems: Problems, path: str, item: Any, written: Sequence[str]) -> AskedPodSet:
+    fields = problems.fields(item, path, _POD_SET)
+    fields.require("count", "the number of pods")
+    topology, group = _topology_request(problems, fields)
+    own = fields.optional_text("groupName")
+    if own is not None and group is not None and own != group:
+        problems.add(
+            fields.path("groupName"), f"the topologyRequest says group {group!r}: say the same here, or leave one out"
+        )
+    required: tuple[NodeTerm, ...] | None = None
+    preferred: tuple[WeightedTerm, ...] = ()
+    if fields.has("nodeAffinity"):
+        required, preferred = node_affinity(problems, fields.value("nodeAffinity"), fields.path("nodeAffinity"))
+    selector, added, conflict = _merged(problems, fields)
+    request = PodSetRequest(
+        name=fields.text("name"),
+        count=fields.integer("count", 0, least=0),
+        requests=quantities(problems, fields, "requests"),
+        topology=topology,
+        group=group if own is None else own,
+        rules=NodeRules(
+            selector=tuple(sorted(selector.items())),
+            required=required,
+            tolerations=(*tolerations(problems, fields, "tolerations"), *added),
+            preferred=preferred,
+        ),
+    )
+    old, previous = (
+        assignment(problems, fields.value(key), fields.path(key), written) if fields.has(key) else None
+        for key in ("assignment", "previousAssignment")
+    )
+    return AskedPodSet(request=request, conflict=conflict, assignment=old, previous=previous)
+
+
+def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequest, str | None]:
+    """The request, and the group that it names."""
+    value = pod_set.value("topologyRequest")
+    fields = problems.fields({} if value is None else value, pod_set.path("topologyRequest"), _REQUEST)
+    required, preferred = fields.optional_text("required"), fields.optional_text("preferred")
+    unconstrained = fields.flag("unconstrained") if fields.has("unconstrained") else None
+    slices = _slices(problems, fields)
+    for key in _INDEX_TEXTS:
+        fields.optional_text(key)
+    if fields.has("subGroupCount"):
+        fields.integer("subGroupCount", 0, least=0)
+    explicit = unconstrained is not None or any(
+        (required is not None, preferred is not None, slices, fields.has("podSetSliceSize"))
+    )
+    request = TopologyRequest(
+        required=required,
+        preferred=preferred,
+        unconstrained=unconstrained,
+        implied=pod_set.flag("implied", not explicit),
+        slices=slices,
+    )
+    return request, fields.optional_text("podSetGroupName")
+
+
+def _slices(problems: Problems, fields: Fields) -> tuple[SliceLayer, ...]:
+    """Slice layers from coarse to fine: the list if it has entries, else the older pair of level and size."""
+    layers = []
+    key = "podsetSliceRequiredTopologyConstraints"
+    for path, item in fields.items(key) if fields.has(key) else ():
+        entry = problems.fields(item, path, ("topology", "size"))
+        entry.require("topology", "a level")
+        entry.require("size", "the number of pods of a slice")
+        layers.append(SliceLayer(entry.text("topology"), entry.integer("size", 1, least=1)))
+    if len(layers) > _MOST_LAYERS:
+        problems.add(fields.path(key), f"expected at most {_MOST_LAYERS} slice layers, found {len(layers)}")
+    level = fields.optional_text("podSetSliceRequiredTopology")
+    size = fields.integer("podSetSliceSize", 0, least=0) if fields.has("podSetSliceSize") else 0
+    if not layers and level is not None:
+        layers.append(SliceLayer(level, size))
+    return tuple(layers)
+
+
+def _merged(problems: Problems, fields: Fields) -> tuple[dict[str, str], tuple[Toleration, ...], str | None]:
+    """Node selector with the updates merged in, tolerations that they add, and the first conflict among them."""
+    selectors, labels, annotations = [fields.labels("nodeSelector")], [], []
+    added: list[Toleration] = []
+    for path, item in fields.items("updates"):
+        update = problems.fields(item, path, ("nodeSelector", "tolerations", "labels", "annotations"))
+        selectors.append(update.labels("nodeSelector"))
+        labels.append(update.labels("labels"))
+        annotations.append(update.labels("annotations"))
+        added += tolerations(problems, update, "tolerations")
+    conflict = (
+        _conflict("node selector", selectors) or _conflict("label", labels) or _conflict("annotation", annotations)
+    )
+    return {key: value for selector in selectors for key, value in selector.items()}, tuple(added), conflict
+
+
+def _conflict(what: str, parts: Iterable[Mapping[str, str]]) -> str | None:
+    """The smallest key that two parts give different values."""
+    values: dict[str, list[str]] = {}
+    for part in parts:
+        for key, value in part.items():
+            given = values.setdefault(key, [])
+            if value not in given:
+                given.append(value)
+    for key in sorted(values):
+        if len(values[key]) > 1:
+            return f"the updates give {what} {key} two values, {values[key][0]!r} and {values[key][1]!r}"
+    return None

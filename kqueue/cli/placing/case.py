@@ -1,0 +1,50 @@
+"""A document becomes a placement to be done, or the list of everything that is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.cli.placing.asking import output_options, pod_sets, switches, workload
+from kqueue.cli.placing.cluster import cluster
+from kqueue.cli.placing.document import pointer
+from kqueue.cli.placing.fields import Problem, Problems
+from kqueue.cli.placing.values import Case, Cluster
+from kqueue.core.topology import HOSTNAME, membership
+
+_KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
+
+
+def read(document: Any) -> Case | list[Problem]:
+    """The placement that a document asks for, or everything that is wrong with it."""
+    problems = Problems()
+    fields = problems.fields(document, "", _KEYS)
+    name = fields.text("name")
+    found_cluster = cluster(problems, fields)
+    levels = found_cluster.levels
+    chosen = switches(problems, fields)
+    unhealthy, owned = workload(problems, fields, levels)
+    asked = pod_sets(problems, fields, levels)
+    output = output_options(problems, fields)
+    if not problems and chosen.duplicate_hostnames == "error" and found_cluster.is_hostname:
+        _check_hostnames(problems, found_cluster)
+    return problems.found or Case(
+        name=name,
+        cluster=found_cluster,
+        switches=chosen,
+        pod_sets=asked,
+        unhealthy_nodes=unhealthy,
+        owned_by_single_pod=owned,
+        output=output,
+    )
+
+
+def _check_hostnames(problems: Problems, found: Cluster) -> None:
+    """Two nodes of the flavor with one host name."""
+    members = membership(found.nodes, levels=found.levels, node_labels=found.node_labels)
+    for i, node in enumerate(found.nodes):
+        if node.name in members.duplicates:
+            problems.add(
+                pointer(pointer(f"/nodes/{i}", "labels"), HOSTNAME),
+                f"node {members.duplicates[node.name]} has the host name {node.labels[HOSTNAME]!r}, too: correct one "
+                "of them, or set algorithm.duplicateHostnames to drop or merge",
+            )

@@ -1,0 +1,94 @@
+"""One placement as core values: what `place` needs, and what its answer repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kqueue.core.topology import (
+    HOSTNAME,
+    DomainUsage,
+    NodeFacts,
+    PodSetRequest,
+    Profile,
+    Toleration,
+    TopologyAssignment,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The nodes of one flavor and what is used of them.
+
+    Args:
+        topology: its name, used in failures alone.
+        levels: node label keys, widest first.
+        foreign: per node, what pods take that are not placed by topology; `pods` included.
+        usage: what workloads placed by topology take, of this flavor and (where they count) of others.
+    """
+
+    topology: str
+    levels: tuple[str, ...]
+    node_labels: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+    nodes: tuple[NodeFacts, ...]
+    foreign: Mapping[str, Mapping[str, int]]
+    usage: tuple[DomainUsage, ...]
+    other_usage: tuple[DomainUsage, ...]
+
+    @property
+    def is_hostname(self) -> bool:
+        """Whether leaves are hosts."""
+        return self.levels[-1] == HOSTNAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """How to place: the profile, and the switches that decide what counts."""
+
+    profile: Profile
+    overlapping_flavors: bool = True
+    skip_pod_owned: bool = True
+    elastic_slices: bool = False
+    simulate_empty: bool = False
+    duplicate_hostnames: str = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPodSet:
+    """A pod set of the input.
+
+    Args:
+        request: what to place; its count may be 0.
+        conflict: why its updates cannot be merged; None when they can.
+        assignment: what it was admitted with, for a replacement.
+        previous: the assignment of the workload slice that it replaces.
+    """
+
+    request: PodSetRequest
+    conflict: str | None = None
+    assignment: TopologyAssignment | None = None
+    previous: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """What the answer carries besides the assignments."""
+
+    paths: bool = False
+    encoding: str = "none"
+    quality: bool = False
+    remaining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One placement to be done."""
+
+    name: str
+    cluster: Cluster
+    switches: Switches
+    pod_sets: tuple[AskedPodSet, ...]
+    unhealthy_nodes: tuple[str, ...] = ()
+    owned_by_single_pod: bool = False
+    output: OutputOptions = field(default=OutputOptions())

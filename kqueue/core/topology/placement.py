@@ -3,7 +3,8 @@
 The search runs in three steps.  *Count* what fits into every domain (`counting.py`).  *Choose the level*: the level
 that was asked for, and for preferred requests each wider one in turn, until one domain holds everything; failing that,
 several domains.  *Descend*: above the slice level the children of all chosen domains are one pool that is filled
-greedily again; at and below it each domain keeps what it was given.
+greedily again; at and below it each domain keeps what it was given.  Balanced placement (`balanced.py`) takes the place
+of the choice, where it is asked for and possible; each domain keeps what it was given then.
 
 Ties are always decided by level values, so equal input gives equal output.  Source: KEP-2724.
 """
@@ -17,6 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
+from kqueue.core.topology.balanced import balance
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import Tally, exclusions, leaves_within, shortage, tally
 from kqueue.core.topology.matching import rules_problem
@@ -276,14 +278,24 @@ class _Search:
 
     def run(self) -> tuple[list[int], list[int], int] | Misfit:
         """Leaves in path order, pods of each, and the leader's leaf (-1 without a leader)."""
-        found = self._find_level(self._request.level)
-        if isinstance(found, Misfit):
-            return found
-        chosen = self._descend(found)
+        chosen = self._balanced() if self._request.balanced else None
+        if chosen is None:
+            found = self._find_level(self._request.level)
+            if isinstance(found, Misfit):
+                return found
+            chosen = self._descend(found)
         if chosen is None:
             return self._misfit(MisfitCode.INTERNAL_INCONSISTENCY, detail="the chosen domains ran out on the way down")
         pairs = sorted((d, n) for d, n in zip(chosen.domains.tolist(), chosen.pods.tolist(), strict=True) if n > 0)
         return [d for d, _ in pairs], [n for _, n in pairs], chosen.leader
+
+    def _balanced(self) -> _Chosen | None:
+        """The leaves of a balanced placement; None when there is none, or they ran out on the way down."""
+        found = balance(self._tree, self._counts, self._request, leaders=self._leaders)
+        if found is None:
+            return None
+        below = _Search(self._tree, found.counts, self._request, leaders=self._leaders)
+        return below._split_down(found.level, _Chosen(found.domains, found.pods, found.leader))
 
     # -- which level ---------------------------------------------------------------------------------------------------
 
@@ -382,7 +394,12 @@ class _Search:
             pool = tree.children(level, current.domains)
             level += 1
             current = self._minimise(level, pool, request.need, self._leaders, in_slices=True, sort=True)
-        while current is not None and level < tree.lowest:
+        return None if current is None else self._split_down(level, current)
+
+    def _split_down(self, level: int, chosen: _Chosen) -> _Chosen | None:
+        """Every domain of `level` shares out its pods below, down to the leaves; None when they hold less."""
+        current: _Chosen | None = chosen
+        while current is not None and level < self._tree.lowest:
             current = self._split(level, current)
             level += 1
         return current
@@ -390,7 +407,8 @@ class _Search:
     def _split(self, level: int, parents: _Chosen) -> _Chosen | None:
         """Give each parent's pods to its own children."""
         domains, pods, leader = [], [], _NO_LEADER
-        size = self._request.inner_sizes[level + 1] or 1
+        request = self._request
+        size = request.slice_size if level < request.slice_level else request.inner_sizes[level + 1] or 1
         for parent, count in zip(parents.domains.tolist(), parents.pods.tolist(), strict=True):
             leads = int(parent == parents.leader)
             if count == 0 and not leads:

@@ -23,6 +23,8 @@ class Algorithm(StrEnum):
     """Roomiest domains first, the last one the tightest that still fits."""
     LEAST_FREE_CAPACITY = "LeastFreeCapacity"
     """The smallest domain that holds everything; else the smallest ones first."""
+    BALANCED = "balanced"
+    """For preferred requests: few domains, filled evenly.  BestFit for all others, and where that is not possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ class Resolved:
         layers: all slice layers as (level index, size).
         need: slices to place.
         least: LeastFreeCapacity instead of BestFit.
+        balanced: balanced placement is to be tried first.
     """
 
     level: int
@@ -141,6 +144,7 @@ class Resolved:
     required: bool
     unconstrained: bool
     least: bool
+    balanced: bool = False
 
     @property
     def layered(self) -> bool:
@@ -192,6 +196,7 @@ def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], prof
         required=request.required is not None,
         unconstrained=unconstrained,
         least=Algorithm.LEAST_FREE_CAPACITY in (algorithm, profile.constrained),
+        balanced=algorithm is Algorithm.BALANCED and request.required is None and not unconstrained,
     )
 
 

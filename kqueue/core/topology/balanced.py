@@ -1,0 +1,421 @@
+"""Balanced placement: the fewest domains, the least filled of them as full as can be, the rest spread over all.
+
+It serves preferred requests and balances two neighbouring levels: the one that was asked for and the one below.
+Candidates are *families*: the domains of that level with one common parent.  Per family a *threshold* follows, the
+slices that every domain in use will hold at least; domains that hold less are pruned.  The family with the highest
+threshold wins, then the one that needs fewer domains, then the first.  In it, the set with the least surplus is chosen
+on both levels, each domain gets the threshold, and what is left over is added from the roomiest on.
+
+All families are judged at once: a family is a run of domains, and what is known of it one entry of an array.
+Source: KEP-2724, balanced placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kqueue.core.topology.counting import Tally, roll_up_level
+from kqueue.core.topology.request import Resolved
+from kqueue.core.topology.tree import Ints, Tree
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Where to go on from: what each domain gets is to be shared out among its own children.
+
+    Attributes:
+        level, domains: domains of this level, ascending within equal rank, the one with the leader first.
+        pods: what each of them gets.
+        leader: the domain that carries the leader, -1 without one.
+        counts: what the domains below them hold, those that were pruned nothing.
+    """
+
+    level: int
+    domains: Ints
+    pods: Ints
+    leader: int
+    counts: Tally
+
+
+def balance(tree: Tree, counts: Tally, request: Resolved, *, leaders: int) -> Balance | None:
+    """The balanced choice of domains; None when there is none, and the request is to be placed in the usual way.
+
+    `counts` stay as they are.  With slices that are as wide as the level asked for there is nothing to balance.
+    """
+    level = request.level
+    if request.need == 0 or not tree.domains(level) or level == request.slice_level < tree.lowest:
+        return None
+    return _Balancer(tree, request, leaders).run(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """A greedy fill, roomiest domains first, of each family; `used`, `leader` and `last` mean nothing unless it `fits`.
+
+    `leader` and `last` are the domain that carries the leader and the last one without; -1: there is none.
+    """
+
+    fits: NDArray[np.bool_]
+    used: Ints
+    leader: Ints
+    last: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Winner:
+    """The chosen family: its domains, its threshold, and the counts after pruning with it."""
+
+    domains: Ints
+    threshold: int
+    counts: Tally
+
+
+class _Balancer:
+    """One request on one tree."""
+
+    def __init__(self, tree: Tree, request: Resolved, leaders: int) -> None:
+        self._tree = tree
+        self._request = request
+        self._leaders = leaders
+        self._level = request.level
+        self._deep = request.level < request.slice_level
+        """There is a level below to be balanced, too."""
+        starts = tree.first_child[self._level - 1] if self._level else np.zeros(1, dtype=np.int64)
+        self._starts = starts
+        self._sizes = np.diff(starts, append=tree.domains(self._level))
+
+    def run(self, counts: Tally) -> Balance | None:
+        winner = self._winner(counts)
+        if winner is None:
+            return None
+        level, domains = self._level, winner.domains
+        if self._deep:
+            parents = self._least_surplus(winner.counts, level, self._by_entropy(winner.counts, domains))
+            if parents is None:
+                return None
+            domains = self._tree.children(level, parents)
+            level += 1
+        chosen = self._least_surplus(winner.counts, level, domains)
+        return None if chosen is None else self._share_out(winner, level, chosen)
+
+    # -- which family --------------------------------------------------------------------------------------------------
+
+    def _winner(self, counts: Tally) -> _Winner | None:
+        fits, threshold, cautious = self._thresholds(counts)
+        if not fits.any():
+            return None
+        pruned = self._pruned(counts, threshold)
+        filled = self._fill_families(pruned, self._level)
+        good, used, retried = fits & filled.fits, filled.used, np.zeros_like(fits)
+        again = fits & ~filled.fits & (cautious < threshold) & (cautious > 0)
+        pruned_again = pruned
+        if again.any():
+            pruned_again = self._pruned(counts, cautious)
+            filled = self._fill_families(pruned_again, self._level)
+            retried = again & filled.fits
+            threshold, used = np.where(retried, cautious, threshold), np.where(retried, filled.used, used)
+        threshold = np.where(good | retried, threshold, 0)
+        highest = int(threshold.max())
+        if highest == 0:
+            return None
+        family = int(np.where(threshold == highest, used, np.iinfo(np.int64).max).argmin())
+        start = int(self._starts[family])
+        domains = np.arange(start, start + int(self._sizes[family]), dtype=np.int64)
+        return _Winner(domains, highest, pruned_again if retried[family] else pruned)
+
+    def _thresholds(self, counts: Tally) -> tuple[NDArray[np.bool_], Ints, Ints]:
+        """Per family: whether it holds the request, the threshold, and a lower one that leaves the leader room."""
+        level = self._level + 1 if self._deep else self._level
+        slices, led = counts.slices[level], counts.slices_led[level]
+        filled = self._fill_families(counts, level)
+        threshold = self._request.need // np.maximum(filled.used, 1)
+        if self._leaders:
+            threshold = np.minimum(threshold, led[filled.leader])
+        plain = filled.last != _NONE
+        threshold = np.where(plain, np.minimum(threshold, slices[filled.last]), threshold)
+        threshold = np.where(filled.fits, threshold, 0)
+        if not self._leaders:
+            return filled.fits, threshold, threshold
+        return filled.fits, threshold, np.where(plain, np.minimum(threshold, led[filled.last]), threshold)
+
+    def _fill_families(self, counts: Tally, level: int) -> _Filled:
+        starts = self._starts if level == self._level else self._tree.first_child[self._level][self._starts]
+        return self._fill(counts, level, np.arange(self._tree.domains(level), dtype=np.int64), starts)
+
+    def _fill(self, counts: Tally, level: int, domains: Ints, starts: Ints) -> _Filled:
+        """Fill runs of `domains` (ascending) that begin at `starts`."""
+        sizes = np.diff(starts, append=len(domains))
+        run = np.repeat(np.arange(len(starts)), sizes)
+        rooms = counts.slices[level][domains]
+        keys: list[NDArray[Any]] = [counts.pods[level][domains], -rooms]
+        if counts.affinity is not None:
+            keys.append(-counts.affinity[level][domains])
+        able = np.ones(len(starts), dtype=np.bool_)
+        leader = np.full(len(starts), _NONE, dtype=np.int64)
+        plain = np.ones(len(domains), dtype=np.bool_)
+        if self._leaders:
+            assert counts.leaders is not None
+            first = np.lexsort([*self._led_keys(counts, level, domains), run])[starts]
+            leader = domains[first]
+            able = counts.leaders[level][leader] > 0
+            rooms[first] = counts.slices_led[level][leader]
+            plain[first] = False  # it stands first in its run
+            keys.append(plain)
+        order = np.lexsort([*keys, run])
+        rooms, plain = rooms[order], plain[order]
+        sums = rooms.cumsum()
+        ends = sums.searchsorted(sums[starts] - rooms[starts] + self._request.need)
+        # affinity may put a domain without room before others: there the fill ends
+        barred = np.where((rooms == 0) & plain, np.arange(len(domains)), len(domains))
+        fits = able & (ends < np.minimum(starts + sizes, np.minimum.reduceat(barred, starts)))
+        ends = np.where(fits, ends, starts)
+        last = np.where(plain[ends], domains[order[ends]], _NONE)
+        return _Filled(fits, ends - starts + 1, leader, last)
+
+    @staticmethod
+    def _led_keys(counts: Tally, level: int, domains: Ints) -> list[Ints]:
+        """Sort keys, the last one first: those that carry the leader, then the roomiest beside it."""
+        keys = [counts.pods_led[level][domains], -counts.slices_led[level][domains]]
+        if counts.affinity is not None:
+            keys.append(-counts.affinity[level][domains])
+        if counts.leaders is not None:
+            keys.append(-counts.leaders[level][domains])
+        return keys
+
+    # -- pruning -------------------------------------------------------------------------------------------------------
+
+    def _pruned(self, counts: Tally, threshold: Ints) -> Tally:
+        """Counts without the domains that hold fewer slices than the threshold of their family.
+
+        Children are judged before their parents, which are summed up again in between, without inner slice layers.
+        """
+        tree, level = self._tree, self._level
+        result = replace(
+            counts,
+            pods=list(counts.pods),
+            slices=list(counts.slices),
+            pods_led=list(counts.pods_led),
+            slices_led=list(counts.slices_led),
+            leaders=None if counts.leaders is None else list(counts.leaders),
+        )
+        least = np.repeat(threshold, self._sizes)
+        if self._deep:
+            _cut(tree, result, level + 1, np.repeat(least, _family_sizes(tree, level)))
+            flat = replace(self._request, inner_sizes=(0,) * len(tree.levels))
+            for above in range(tree.lowest - 1, level - 1, -1):
+                roll_up_level(tree, result, flat, above)
+        _cut(tree, result, level, least)
+        return result
+
+    # -- which of the family -------------------------------------------------------------------------------------------
+
+    def _by_entropy(self, counts: Tally, domains: Ints) -> Ints:
+        """Carriers of the leader first, then the roomiest, then those whose children are filled most evenly."""
+        level = self._level
+        known: dict[tuple[int, ...], float] = {}
+        evenness = []
+        for domain in domains.tolist():
+            below = self._tree.children(level, np.array([domain], dtype=np.int64))
+            pods = tuple(sorted(counts.pods[level + 1][below].tolist()))
+            if pods not in known:
+                known[pods] = entropy(pods)
+            evenness.append(-known[pods])
+        keys = [np.array(evenness), -counts.slices_led[level][domains]]
+        if counts.leaders is not None:
+            keys.append(-counts.leaders[level][domains])
+        return domains[np.lexsort(keys)]
+
+    def _least_surplus(self, counts: Tally, level: int, domains: Ints) -> Ints | None:
+        """As few of these domains as a greedy fill takes, with the least surplus; of equals those found first."""
+        filled = self._fill(counts, level, np.sort(domains), np.zeros(1, dtype=np.int64))
+        if not filled.fits[0]:
+            return None
+        pods, led = counts.pods[level][domains].tolist(), counts.pods_led[level][domains].tolist()
+        rooms = counts.slices[level][domains].tolist()
+        carries = [0] * len(domains) if counts.leaders is None else counts.leaders[level][domains].tolist()
+        found = fewest_surplus(
+            [
+                (n if slices > 0 else None, with_leader if carrier else None)
+                for n, slices, with_leader, carrier in zip(pods, rooms, led, carries, strict=True)
+            ],
+            used=int(filled.used[0]),
+            need=self._request.need * self._request.slice_size,
+            leaders=self._leaders,
+        )
+        return None if found is None else domains[found]
+
+    def _share_out(self, winner: _Winner, level: int, domains: Ints) -> Balance | None:
+        """The threshold for each domain, and what is left over from the roomiest on; None when it does not work out."""
+        counts, threshold = winner.counts, winner.threshold
+        extra = self._request.need - len(domains) * threshold
+        if extra < 0:
+            return None
+        domains = np.sort(domains)
+        domains = domains[np.lexsort(self._led_keys(counts, level, domains))]
+        rooms = counts.slices[level][domains]
+        leader = _NONE
+        if self._leaders:
+            leader = int(domains[0])
+            rooms[0] = counts.slices_led[level][leader]
+        units = []
+        for room in rooms.tolist():
+            units.append(threshold + min(room - threshold, extra))
+            extra -= units[-1] - threshold
+        if extra > 0:
+            return None
+        return Balance(level, domains, np.array(units, dtype=np.int64) * self._request.slice_size, leader, counts)
+
+
+def _family_sizes(tree: Tree, level: int) -> Ints:
+    """How many children each domain of `level` has."""
+    return np.diff(tree.first_child[level], append=tree.domains(level + 1))
+
+
+def _cut(tree: Tree, counts: Tally, level: int, least: Ints) -> None:
+    """Empty the domains of `level` that hold less, with all below; those that do beside the leader cannot carry it."""
+    stays = counts.slices[level] >= least
+    leads = stays
+    if counts.leaders is not None:
+        leads = stays & ((counts.leaders[level] == 0) | (counts.slices_led[level] >= least))
+    if leads.all():
+        return
+    for at in range(level, tree.lowest + 1):
+        if at > level:
+            sizes = _family_sizes(tree, at - 1)
+            stays, leads = np.repeat(stays, sizes), np.repeat(leads, sizes)
+        counts.pods[at], counts.slices[at] = counts.pods[at] * stays, counts.slices[at] * stays
+        if counts.leaders is None:
+            counts.pods_led[at], counts.slices_led[at] = counts.pods[at], counts.slices[at]
+            continue
+        counts.pods_led[at], counts.slices_led[at] = counts.pods_led[at] * leads, counts.slices_led[at] * leads
+        counts.leaders[at] = counts.leaders[at] * leads
+
+
+def entropy(counts: Sequence[int]) -> float:
+    """How evenly `counts` (ascending) are spread, in bits; 0 for nothing.
+
+    Added up one after the other, so that equal counts give the same to the last bit.
+    """
+    total = sum(counts)
+    result = 0.0
+    for count in counts:
+        if count:
+            result -= count / total * log2(count / total)
+    return result
+
+
+def fewest_surplus(
+    sizes: Sequence[tuple[int | None, int | None]], *, used: int, need: int, leaders: int
+) -> list[int] | None:
+    """Which `used` domains hold `need` (> 0) pods and the leader with the least surplus; None when none do.
+
+    Args:
+        sizes: per domain, the pods that it holds, and those that it holds beside the leader (>= 0).  None: it may not
+            be chosen that way.
+        leaders: 1 when there is one to place, else 0.
+
+    Returns:
+        Positions in `sizes`.  Of sets with equal surplus the one found first by the program below, domain by domain.
+    """
+    program = _Program(used, need, leaders)
+    idle: set[tuple[int | None, int | None]] = set()
+    for domain, (plain, led) in enumerate(sizes):
+        if (plain, led) in idle:
+            continue  # its like changed nothing, and nothing changed since
+        if program.offer(domain, plain, led):
+            idle.clear()
+        else:
+            idle.add((plain, led))
+        if program.is_exact:
+            break
+    return program.answer
+
+
+class _Program:
+    """A knapsack program over states (domains chosen, leaders left, pods left).  The first to reach a state keeps it.
+
+    States with pods left are bits of one integer per number of domains, so that a domain moves all of them by one
+    shift.  A state without pods left can change in one way only, by taking the leader, and less surplus stays less:
+    of these only the best is kept.
+    """
+
+    __slots__ = ("_over", "_reached", "_steps", "_used")
+
+    def __init__(self, used: int, need: int, leaders: int) -> None:
+        self._used = used
+        self._reached = [[0] * used for _ in range(leaders + 1)]
+        """[leaders left][domains chosen]: bit n is set where n pods are left."""
+        self._reached[leaders][0] = 1 << need
+        self._steps: list[list[list[tuple[int, int, int, int]]]] = [[[] for _ in range(used)] for _ in self._reached]
+        """How bits came to be set: (bits, domain, its size, whether it took the leader)."""
+        self._over: list[tuple[int, list[int]] | None] = [None] * (used + 1)
+        """[domains chosen]: least surplus and the domains; with the leader left, but for the last entry, the answer."""
+
+    @property
+    def answer(self) -> list[int] | None:
+        """The chosen domains so far."""
+        best = self._over[self._used]
+        return None if best is None else best[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """True: the answer has no surplus, so that it stays."""
+        best = self._over[self._used]
+        return best is not None and best[0] == 0
+
+    def offer(self, domain: int, plain: int | None, led: int | None) -> bool:
+        """Extend every state by this domain.  True: something new was found."""
+        changed = False
+        for chosen in range(self._used, 0, -1):
+            for left in range(len(self._reached)):
+                if led is not None and left:
+                    changed |= self._extend(chosen, left, domain, led, leads=1)
+                if plain is not None:
+                    changed |= self._extend(chosen, left, domain, plain, leads=0)
+        return changed
+
+    def _extend(self, chosen: int, left: int, domain: int, size: int, *, leads: int) -> bool:
+        """From states with one domain less to those with `chosen`."""
+        source, after, is_last = self._reached[left][chosen - 1], left - leads, chosen == self._used
+        changed = False
+        if source and not is_last:
+            new = (source >> size) & ~1 & ~self._reached[after][chosen]
+            if new:
+                self._reached[after][chosen] |= new
+                self._steps[after][chosen].append((new, domain, size, leads))
+                changed = True
+        if is_last == bool(after):
+            return changed  # nothing could follow, or something would have to
+        covered = source if size.bit_length() > source.bit_length() else source & ((2 << size) - 1)
+        if covered:
+            pods = covered.bit_length() - 1
+            if self._is_better(chosen, size - pods):
+                self._over[chosen] = size - pods, [*self._way_to(chosen - 1, left, pods), domain]
+                changed = True
+        over = self._over[chosen - 1] if left else None
+        if over is not None and self._is_better(chosen, over[0] + size):
+            self._over[chosen] = over[0] + size, [*over[1], domain]
+            changed = True
+        return changed
+
+    def _is_better(self, chosen: int, surplus: int) -> bool:
+        known = self._over[chosen]
+        return known is None or surplus < known[0]
+
+    def _way_to(self, chosen: int, left: int, pods: int) -> list[int]:
+        """The domains that led to a state, the last one first."""
+        way = []
+        while chosen:
+            steps = self._steps[left][chosen]
+            domain, size, leads = next(step[1:] for step in steps if step[0] >> pods & 1)
+            way.append(domain)
+            chosen, left, pods = chosen - 1, left + leads, pods + size
+        return way

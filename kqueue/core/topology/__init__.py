@@ -7,6 +7,7 @@ request.py     what a pod set asks for, resolved against the levels of a tree
 matching.py    which nodes accept a pod
 counting.py    pods and slices that fit per domain, kept per request shape
 placement.py   the choice of level and domains: `place`
+replacement.py new domains for the pods of failed hosts: `repair`
 result.py      the answers: Placement, or Misfit with its numbers
 assignment.py  TopologyAssignment and its wire forms
 """
@@ -29,6 +30,7 @@ from kqueue.core.topology.node import (
     WeightedTerm,
 )
 from kqueue.core.topology.placement import place, place_workload
+from kqueue.core.topology.replacement import Replacement, failed_hosts, find_replacement, repair, stands_on
 from kqueue.core.topology.request import (
     DEFAULT_PROFILE,
     Algorithm,
@@ -76,6 +78,7 @@ __all__ = [
     "PodSetPlacement",
     "PodSetRequest",
     "Profile",
+    "Replacement",
     "Requirement",
     "Shortage",
     "SliceLayer",
@@ -88,9 +91,13 @@ __all__ = [
     "decode",
     "encode",
     "encode_plain",
+    "failed_hosts",
+    "find_replacement",
     "membership",
     "missing_level",
     "place",
     "place_workload",
+    "repair",
+    "stands_on",
     "usage_of",
 ]

@@ -1,0 +1,279 @@
+"""New domains for pods whose hosts failed, while all other pods of the workload stay where they are.
+
+The failed hosts leave the assignment, their pods are searched anew, and both parts are merged in path order.  What is
+left decides where the pods may go: a slice that lost a part gets it back in the domain that holds its rest, and a
+required level keeps the domain that the workload is in.
+
+One failed host: its pods stay together, inside the domain of the group that it broke.  Several: each broken group gets
+back, innermost layer first, exactly what it lacks; whole slices that are left over go anywhere the request allows.
+Source: KEP-2724, extended to several hosts at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kqueue.core.topology.assignment import Domain, TopologyAssignment
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.node import HOSTNAME, NodeFacts
+from kqueue.core.topology.placement import place
+from kqueue.core.topology.request import (
+    DEFAULT_PROFILE,
+    PodSetRequest,
+    Profile,
+    Resolved,
+    SliceLayer,
+    is_slice_only,
+    resolve,
+)
+from kqueue.core.topology.result import Misfit, MisfitCode, Path, Placement, PodSetPlacement, usage_of
+from kqueue.core.topology.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One pod set after a repair: `whole` is the new assignment, `added` the part of it that was newly chosen."""
+
+    whole: PodSetPlacement
+    added: PodSetPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Pods to be searched together: `layers` bind them, `within` is the only domain they may go to (None: any)."""
+
+    count: int
+    layers: tuple[SliceLayer, ...]
+    within: Path | None
+
+
+def failed_hosts(unhealthy: Iterable[str], nodes: Iterable[NodeFacts]) -> frozenset[str]:
+    """Host names that these entries of `unhealthyNodes` mean: the entry itself, and that of the node of this name."""
+    entries = frozenset(unhealthy)
+    return entries | {node.labels[HOSTNAME] for node in nodes if node.name in entries and HOSTNAME in node.labels}
+
+
+def stands_on(assignment: TopologyAssignment, failed: Collection[str]) -> bool:
+    """Whether any pod of the assignment is on one of these hosts."""
+    return assignment.levels[-1] == HOSTNAME and any(domain.values[-1] in failed for domain in assignment.domains)
+
+
+def repair(
+    capacity: Capacity,
+    pod_sets: Sequence[tuple[PodSetRequest, TopologyAssignment]],
+    failed: Collection[str],
+    *,
+    profile: Profile = DEFAULT_PROFILE,
+    explain: bool = True,
+) -> tuple[Replacement, ...] | Misfit:
+    """Replace failed hosts in all pod sets of one workload in one flavor, each by itself, in this order.
+
+    Args:
+        capacity: of a hostname topology, with the workload's present pods charged; unchanged afterwards.
+        pod_sets: requests and what they hold; those without a pod on a failed host are passed over.
+        failed: host names.
+        profile, explain: as for `place`.
+
+    Returns:
+        The pod sets that changed; or the Misfit of the first that finds no room, with those before it in `placed`.
+    """
+    done: list[Replacement] = []
+    with capacity.trial():
+        for pod_set, assignment in pod_sets:
+            if not stands_on(assignment, failed):
+                continue
+            found = find_replacement(capacity, pod_set, assignment, failed, profile=profile, explain=explain)
+            if isinstance(found, Misfit):
+                return replace(found, placed=tuple(replacement.whole for replacement in done))
+            done.append(found)
+            capacity.charge(usage_of(Placement((found.added,))))
+    return tuple(done)
+
+
+def find_replacement(
+    capacity: Capacity,
+    pod_set: PodSetRequest,
+    assignment: TopologyAssignment,
+    failed: Collection[str],
+    *,
+    profile: Profile = DEFAULT_PROFILE,
+    explain: bool = True,
+) -> Replacement | Misfit:
+    """Replace the failed hosts of one pod set, some of which must be in its assignment.
+
+    The pods on other hosts keep their places and their order.  `pod_set.count` does not matter: as many pods are
+    searched as the failed hosts had.
+    """
+    found = _find(capacity, pod_set, assignment, failed, profile, explain=explain)
+    if isinstance(found, Misfit):
+        return replace(found, pod_set=pod_set.name, group=pod_set.group, topology=capacity.tree.topology)
+    return found
+
+
+def _find(
+    capacity: Capacity,
+    pod_set: PodSetRequest,
+    assignment: TopologyAssignment,
+    failed: Collection[str],
+    profile: Profile,
+    *,
+    explain: bool,
+) -> Replacement | Misfit:
+    tree = capacity.tree
+    lost = [domain for domain in assignment.domains if domain.values[-1] in failed]
+    missing = sum(domain.count for domain in lost)
+    kept: Counter[Path] = Counter()
+    for domain in assignment.domains:
+        if domain.values[-1] in failed:
+            continue
+        leaf = tree.leaf_of(domain.values)
+        if leaf is None:
+            return _stale(domain)
+        kept[tree.paths[leaf]] += domain.count
+    resolved = _resolve(pod_set, assignment.count, tree, profile)
+    if isinstance(resolved, Misfit):
+        return resolved
+    layers = pod_set.topology.slices
+    one = len({domain.values[-1] for domain in lost}) == 1
+    parts = _of_one_host(resolved, layers, kept, missing) if one else _of_several(resolved, layers, kept, missing)
+    if parts is None:
+        return _no_replacement(lost, "no domain holds the rest of the slices that are incomplete")
+    added = _search(capacity, pod_set, parts, profile, explain=explain)
+    finer = _dividing(layers, missing)
+    if one and len(finer) > 1 and not isinstance(added, Misfit) and not _whole_slices(resolved, kept + added):
+        added = _search(capacity, pod_set, [replace(parts[0], layers=finer)], profile, explain=explain)
+    if isinstance(added, Misfit):
+        return added
+    if added.total() != missing:
+        return _no_replacement(lost, f"{added.total()} of {missing} pods found a place")
+    return Replacement(whole=_placement(tree, pod_set, kept + added), added=_placement(tree, pod_set, added))
+
+
+def _stale(domain: Domain) -> Misfit:
+    host = domain.values[-1]
+    return Misfit(
+        code=MisfitCode.STALE_ASSIGNMENT,
+        pod_set="",
+        hosts=(host,),
+        detail=f"host {host}, which holds other pods of the workload, is not usable either",
+    )
+
+
+def _no_replacement(lost: Sequence[Domain], why: str) -> Misfit:
+    hosts = tuple(domain.values[-1] for domain in lost)
+    return Misfit(
+        code=MisfitCode.NO_REPLACEMENT,
+        pod_set="",
+        hosts=hosts,
+        detail=f"no replacement for the pods on {', '.join(hosts)}: {why}",
+    )
+
+
+def _resolve(pod_set: PodSetRequest, assigned: int, tree: Tree, profile: Profile) -> Resolved | Misfit:
+    """The request as it was when everything was placed: a part of it may be smaller than a slice."""
+    layers = pod_set.topology.slices
+    count = max(assigned, layers[0].size) if layers else assigned
+    return resolve(replace(pod_set, count=count), tree.levels, profile)
+
+
+# --- what goes where -------------------------------------------------------------------------------------------------
+
+
+def _of_one_host(
+    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int
+) -> list[_Part] | None:
+    """The pods of one host stay together: in the domain of the innermost group that they broke, if they broke one."""
+    broken = [(level, size) for level, size in resolved.layers if missing % size]
+    if not broken:
+        return [_Part(missing, tuple(layers), _required_domain(resolved, kept))]
+    level, size = broken[-1]
+    incomplete = [path for path, held in _per_domain(kept, level).items() if (held + missing) % size == 0]
+    if not incomplete:
+        return None
+    return [_Part(missing, _dividing(layers, missing)[-1:], min(incomplete))]
+
+
+def _of_several(
+    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int
+) -> list[_Part] | None:
+    """Every incomplete group gets what it lacks, innermost layer first; then come whole slices.
+
+    Once a layer is repaired, what the layers above it lack is a multiple of its size.
+    """
+    parts: list[_Part] = []
+    held = Counter(kept)
+    for number in reversed(range(len(layers))):
+        level, size = resolved.layers[number]
+        for path, count in sorted(_per_domain(held, level).items()):
+            lack = -count % size
+            if lack:
+                parts.append(_Part(lack, tuple(layers[number + 1 :]), path))
+                held[path] += lack
+                missing -= lack
+    if missing < 0 or (layers and missing % layers[0].size):
+        return None
+    if missing:
+        parts.append(_Part(missing, tuple(layers), _required_domain(resolved, kept)))
+    return parts
+
+
+def _dividing(layers: Iterable[SliceLayer], pods: int) -> tuple[SliceLayer, ...]:
+    """Layers that so many pods can fill with whole groups."""
+    return tuple(layer for layer in layers if pods % layer.size == 0)
+
+
+def _required_domain(resolved: Resolved, kept: Mapping[Path, int]) -> Path | None:
+    """The domain of the required level that the workload is in; None when nothing is required, or nothing left."""
+    return min(kept)[: resolved.level + 1] if resolved.required and kept else None
+
+
+def _per_domain(held: Mapping[Path, int], level: int) -> Counter[Path]:
+    """Pods per domain of `level`; what is held by wider domains is left out."""
+    result: Counter[Path] = Counter()
+    for path, count in held.items():
+        if len(path) > level:
+            result[path[: level + 1]] += count
+    return result
+
+
+def _whole_slices(resolved: Resolved, held: Mapping[Path, int]) -> bool:
+    """Whether every domain of every slice layer holds whole groups."""
+    return all(count % size == 0 for level, size in resolved.layers for count in _per_domain(held, level).values())
+
+
+# --- search and merge ------------------------------------------------------------------------------------------------
+
+
+def _search(
+    capacity: Capacity, pod_set: PodSetRequest, parts: Sequence[_Part], profile: Profile, *, explain: bool
+) -> Counter[Path] | Misfit:
+    """Pods per leaf path for all parts, each seeing what those before it took."""
+    added: Counter[Path] = Counter()
+    with capacity.trial():
+        for i, part in enumerate(parts):
+            request = _request(pod_set, part)
+            found = place(capacity, [request], profile=profile, explain=explain, within=part.within)
+            if isinstance(found, Misfit):
+                return found
+            placed = found[pod_set.name]
+            for path, domain in zip(placed.paths, placed.assignment.domains, strict=True):
+                added[path] += domain.count
+            if i + 1 < len(parts):
+                capacity.charge(usage_of(found))
+    return added
+
+
+def _request(pod_set: PodSetRequest, part: _Part) -> PodSetRequest:
+    topology = replace(pod_set.topology, slices=part.layers)
+    if is_slice_only(pod_set.topology) and not part.layers:
+        topology = replace(topology, unconstrained=True)
+    return replace(pod_set, count=part.count, group=None, topology=topology)
+
+
+def _placement(tree: Tree, pod_set: PodSetRequest, pods: Mapping[Path, int]) -> PodSetPlacement:
+    paths = tuple(sorted(pods))
+    domains = tuple(Domain((path[-1],), pods[path]) for path in paths)
+    assignment = TopologyAssignment(tree.written_levels, domains)
+    return PodSetPlacement(name=pod_set.name, assignment=assignment, paths=paths, requests=pod_set.requests)

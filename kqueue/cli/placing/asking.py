@@ -96,6 +96,8 @@ def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tup
         document.value("workload", {}), document.path("workload"), ("unhealthyNodes", "ownedBySinglePod")
     )
     unhealthy = fields.texts("unhealthyNodes")
+    if unhealthy:
+        problems.add(fields.path("unhealthyNodes"), "replacements are not part of this version: leave it empty")
     if unhealthy and levels and levels[-1] != HOSTNAME:
         problems.add(
             fields.path("unhealthyNodes"),

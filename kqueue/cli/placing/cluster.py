@@ -23,7 +23,6 @@ def cluster(problems: Problems, document: Fields) -> Cluster:
     flavor = problems.fields(
         document.value("flavor", {}), document.path("flavor"), ("name", "nodeLabels", "tolerations")
     )
-    flavor.text("name")
     document.require("nodes", "a list of nodes")
     nodes = tuple([_node(problems, path, item) for path, item in document.items("nodes")])
     _check_names(problems, document, nodes)
@@ -32,6 +31,7 @@ def cluster(problems: Problems, document: Fields) -> Cluster:
     width = (1 if hostname else len(levels)) if levels else None
     return Cluster(
         topology=name,
+        flavor=flavor.text("name", "default"),
         levels=levels,
         node_labels=flavor.labels("nodeLabels"),
         tolerations=tolerations(problems, flavor, "tolerations"),

@@ -22,12 +22,14 @@ class Cluster:
 
     Args:
         topology: its name, used in failures alone.
+        flavor: its name, told to people alone.
         levels: node label keys, widest first.
         foreign: per node, what pods take that are not placed by topology; `pods` included.
         usage: what workloads placed by topology take, of this flavor and (where they count) of others.
     """
 
     topology: str
+    flavor: str
     levels: tuple[str, ...]
     node_labels: Mapping[str, str]
     tolerations: tuple[Toleration, ...]

@@ -1,0 +1,87 @@
+"""`kqueue place`: asks the placement algorithm about a cluster in a file, without any API server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kqueue.errors import ConfigError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("place")
+    def place(
+        source: Annotated[str, typer.Option("--input", "-i", metavar="FILE", help="What to place; - reads stdin.")],
+        target: Annotated[
+            str, typer.Option("--output", "-o", metavar="FILE", help="Where the answer goes; - is stdout.")
+        ] = "-",
+        compact: Annotated[bool, typer.Option("--compact", help="Write JSON without line breaks.")] = False,
+        explain: Annotated[
+            bool,
+            typer.Option(
+                "--explain",
+                help="Print for people what fits where and how the search went; JSON only where --output names a file.",
+            ),
+        ] = False,
+    ) -> None:
+        """Ask where pods would go in a cluster that a JSON file describes.  No cluster is needed.
+
+        \b
+        A minimal input, two hosts in one rack and three pods that must share a rack:
+          {"topology": {"levels": ["rack", "kubernetes.io/hostname"]},
+           "nodes": [
+             {"name": "n1", "labels": {"rack": "r1", "kubernetes.io/hostname": "n1"},
+              "allocatable": {"cpu": "8", "pods": 110}},
+             {"name": "n2", "labels": {"rack": "r1", "kubernetes.io/hostname": "n2"},
+              "allocatable": {"cpu": "4", "pods": 110}}],
+           "podSets": [{"name": "main", "count": 3, "requests": {"cpu": "3"},
+                        "topologyRequest": {"required": "rack"}}]}
+
+        \b
+        Keys: name, topology, flavor, nodes, usage, algorithm, workload, podSets, output; keys that start with x- are
+        remarks.  {"cases": [...]} asks many at once and gives {"results": [...]}.
+        Quantities are written as in Kubernetes; results are integers, cpu in milli.
+        Equal inputs give equal outputs, byte for byte; the order of nodes, usage and keys does not matter.
+
+        \b
+        Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
+        and the output lists every problem with its JSON pointer.
+        """
+        from kqueue.cli.placing.run import run
+
+        answer = run(_read(source), explain=explain)
+        if explain:
+            sys.stdout.write(answer.explanation)
+        if not explain or target != "-":
+            _write(target, answer.text(compact=compact))
+        if answer.code:
+            raise typer.Exit(answer.code)
+
+
+def _read(source: str) -> bytes:
+    if source == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except OSError as e:
+        raise ConfigError(f"{source}: {_reason(e)}; give --input the path of a JSON file, or - for stdin") from e
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+        return
+    try:
+        Path(target).write_bytes(text.encode())
+    except OSError as e:
+        raise ConfigError(f"{target}: {_reason(e)}; give --output the path of a file that can be written") from e
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -327,13 +327,13 @@ def fewest_surplus(
     """
     program = _Program(used, need, leaders)
     idle: set[tuple[int | None, int | None]] = set()
-    for domain, (plain, led) in enumerate(sizes):
-        if (plain, led) in idle:
+    for domain, kind in enumerate(sizes):
+        if kind in idle:
             continue  # its like changed nothing, and nothing changed since
-        if program.offer(domain, plain, led):
+        if program.offer(domain, *kind, following=len(sizes) - domain - 1):
             idle.clear()
         else:
-            idle.add((plain, led))
+            idle.add(kind)
         if program.is_exact:
             break
     return program.answer
@@ -347,10 +347,12 @@ class _Program:
     of these only the best is kept.
     """
 
-    __slots__ = ("_over", "_reached", "_steps", "_used")
+    __slots__ = ("_most", "_over", "_reached", "_steps", "_used")
 
     def __init__(self, used: int, need: int, leaders: int) -> None:
         self._used = used
+        self._most = 0
+        """No state with pods left has chosen more domains."""
         self._reached = [[0] * used for _ in range(leaders + 1)]
         """[leaders left][domains chosen]: bit n is set where n pods are left."""
         self._reached[leaders][0] = 1 << need
@@ -371,39 +373,49 @@ class _Program:
         best = self._over[self._used]
         return best is not None and best[0] == 0
 
-    def offer(self, domain: int, plain: int | None, led: int | None) -> bool:
-        """Extend every state by this domain.  True: something new was found."""
+    def offer(self, domain: int, plain: int | None, led: int | None, *, following: int) -> bool:
+        """Extend every state by this domain, as many of which are still to come.  True: something new was found."""
+        fewest = max(1, self._used - following)  # states with less can never be complete
+        most = min(self._used - 1, self._most + 1)
         changed = False
-        for chosen in range(self._used, 0, -1):
-            for left in range(len(self._reached)):
-                if led is not None and left:
-                    changed |= self._extend(chosen, left, domain, led, leads=1)
-                if plain is not None:
-                    changed |= self._extend(chosen, left, domain, plain, leads=0)
+        for left in range(len(self._reached)):
+            moves = ((led, 1), (plain, 0)) if left else ((plain, 0),)
+            for size, leads in moves:
+                if size is not None:
+                    changed |= self._finish(left, domain, size, leads, fewest)
+                    changed |= self._move(left, domain, size, leads, range(most, fewest - 1, -1))
+        if self._most < most and any(reached[most] for reached in self._reached):
+            self._most = most
         return changed
 
-    def _extend(self, chosen: int, left: int, domain: int, size: int, *, leads: int) -> bool:
-        """From states with one domain less to those with `chosen`."""
-        source, after, is_last = self._reached[left][chosen - 1], left - leads, chosen == self._used
+    def _move(self, left: int, domain: int, size: int, leads: int, counts: range) -> bool:
+        """From states with pods left to others, for every number of domains, the highest first."""
+        sources, targets, steps = self._reached[left], self._reached[left - leads], self._steps[left - leads]
         changed = False
-        if source and not is_last:
-            new = (source >> size) & ~1 & ~self._reached[after][chosen]
+        for chosen in counts:
+            new = (sources[chosen - 1] >> size) & ~(targets[chosen] | 1)
             if new:
-                self._reached[after][chosen] |= new
-                self._steps[after][chosen].append((new, domain, size, leads))
+                targets[chosen] |= new
+                steps[chosen].append((new, domain, size, leads))
                 changed = True
-        if is_last == bool(after):
-            return changed  # nothing could follow, or something would have to
-        covered = source if size.bit_length() > source.bit_length() else source & ((2 << size) - 1)
-        if covered:
-            pods = covered.bit_length() - 1
-            if self._is_better(chosen, size - pods):
-                self._over[chosen] = size - pods, [*self._way_to(chosen - 1, left, pods), domain]
+        return changed
+
+    def _finish(self, left: int, domain: int, size: int, leads: int, fewest: int) -> bool:
+        """To states without pods left: complete ones, or those that still miss the leader."""
+        changed = False
+        counts = (self._used,) if left == leads else range(self._used - 1, fewest - 1, -1)
+        for chosen in counts:
+            source = self._reached[left][chosen - 1]
+            covered = source if size.bit_length() > source.bit_length() else source & ((2 << size) - 1)
+            if covered:
+                pods = covered.bit_length() - 1
+                if self._is_better(chosen, size - pods):
+                    self._over[chosen] = size - pods, [*self._way_to(chosen - 1, left, pods), domain]
+                    changed = True
+            over = self._over[chosen - 1] if left else None
+            if over is not None and self._is_better(chosen, over[0] + size):
+                self._over[chosen] = over[0] + size, [*over[1], domain]
                 changed = True
-        over = self._over[chosen - 1] if left else None
-        if over is not None and self._is_better(chosen, over[0] + size):
-            self._over[chosen] = over[0] + size, [*over[1], domain]
-            changed = True
         return changed
 
     def _is_better(self, chosen: int, surplus: int) -> bool:

@@ -59,13 +59,13 @@ def answer(solution: Solution) -> dict[str, Any]:
 def _pod_set(case: Case, outcome: Outcome) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": outcome.name, "status": outcome.status.value}
     if outcome.placement is not None:
-        entry.update(_placed(case, outcome.placement))
+        entry.update(_placed(case, outcome, outcome.placement))
     if outcome.failure is not None:
-        entry["failure"] = failure(outcome.failure)
+        entry["failure"] = _failure(case, outcome.failure)
     return entry
 
 
-def _placed(case: Case, placement: PodSetPlacement) -> dict[str, Any]:
+def _placed(case: Case, outcome: Outcome, placement: PodSetPlacement) -> dict[str, Any]:
     assignment = placement.assignment
     entry: dict[str, Any] = {
         "assignment": {
@@ -77,6 +77,11 @@ def _placed(case: Case, placement: PodSetPlacement) -> dict[str, Any]:
         entry["topologyAssignment"] = encode(assignment)
     elif case.output.encoding == "v1beta1":
         entry["topologyAssignment"] = encode_plain(assignment)
+    if outcome.kept is not None:
+        entry["kept"] = outcome.kept
+    if outcome.added is not None:
+        domains = _domains(case, outcome.added.assignment.domains, outcome.added.paths)
+        entry["replacement"] = {"node": case.unhealthy_nodes[0], "domains": domains}
     if placement.quality:
         entry["quality"] = [
             {"level": level.level, "used": level.used, "lowerBound": level.lower_bound} for level in placement.quality
@@ -92,10 +97,12 @@ def _domains(case: Case, domains: Sequence[Domain], paths: Sequence[Path]) -> li
     return found
 
 
-def failure(why: Misfit | UpdateConflict) -> dict[str, Any]:
+def _failure(case: Case, why: Misfit | UpdateConflict) -> dict[str, Any]:
     """A failure with the facts that belong to its code."""
     if isinstance(why, UpdateConflict):
         return {"code": "InvalidPodSetUpdate", "detail": f"pod set {why.pod_set}: {why.detail}"}
+    if why.code is MisfitCode.NO_REPLACEMENT:
+        return {"code": why.code.value, "node": case.unhealthy_nodes[0]}
     return {"code": why.code.value, **_facts(why)}
 
 
@@ -113,6 +120,8 @@ def _facts(why: Misfit) -> dict[str, Any]:
             return {"size": why.size, "previousSize": why.other_size}
         case MisfitCode.NO_FIT:
             return _no_fit(why)
+        case MisfitCode.STALE_ASSIGNMENT:
+            return {"domain": why.hosts[0]}
         case MisfitCode.INVALID_GROUP:
             return {"group": why.group, "detail": why.detail}
         case MisfitCode.INVALID_NODE_SELECTOR | MisfitCode.INVALID_NODE_AFFINITY | MisfitCode.INTERNAL_INCONSISTENCY:

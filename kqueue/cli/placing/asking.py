@@ -22,6 +22,11 @@ from kqueue.core.topology import (
 )
 
 _PROFILES = ("BestFit", "LeastFreeCapacity", "balanced", "optimal")
+_BUILT = {
+    "BestFit": Algorithm.BEST_FIT,
+    "LeastFreeCapacity": Algorithm.LEAST_FREE_CAPACITY,
+    "balanced": Algorithm.BALANCED,
+}
 _MOST_LAYERS = 3
 _POD_SET = (
     "name",
@@ -70,17 +75,16 @@ def switches(problems: Problems, document: Fields) -> Switches:
     )
     profile = fields.choice("profile", _PROFILES, "BestFit")
     unconstrained = fields.choice("unconstrainedProfile", ("LeastFreeCapacity", "BestFit"), "LeastFreeCapacity")
-    known = {algorithm.value: algorithm for algorithm in Algorithm}
-    if profile not in known:
-        problems.add(fields.path("profile"), f"{profile} is not part of this version: choose {' or '.join(known)}")
+    if profile not in _BUILT:
+        problems.add(fields.path("profile"), f"{profile} is not part of this version: choose {' or '.join(_BUILT)}")
         profile = "BestFit"
     if fields.flag("elasticSlices"):
         problems.add(fields.path("elasticSlices"), "elastic slices are not part of this version: leave it false")
     fields.integer("searchLimit", 1_000_000, least=0)
     return Switches(
         profile=Profile(
-            constrained=known[profile],
-            unconstrained=known[unconstrained],
+            constrained=_BUILT[profile],
+            unconstrained=_BUILT[unconstrained],
             preferred_affinity=fields.flag("preferredNodeAffinity"),
         ),
         overlapping_flavors=fields.flag("overlappingFlavors", True),
@@ -96,8 +100,6 @@ def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tup
         document.value("workload", {}), document.path("workload"), ("unhealthyNodes", "ownedBySinglePod")
     )
     unhealthy = fields.texts("unhealthyNodes")
-    if unhealthy:
-        problems.add(fields.path("unhealthyNodes"), "replacements are not part of this version: leave it empty")
     if unhealthy and levels and levels[-1] != HOSTNAME:
         problems.add(
             fields.path("unhealthyNodes"),

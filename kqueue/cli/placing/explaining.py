@@ -8,10 +8,10 @@ from typing import Any
 from kqueue.cli.placing.fields import Problem
 from kqueue.cli.placing.picture import picture
 from kqueue.cli.placing.solving import Outcome, Solution, Status, Step, UpdateConflict
-from kqueue.cli.placing.values import AskedPodSet, Case
+from kqueue.cli.placing.values import Case
 from kqueue.core.explain import Blocker, BlockerKind, sentence
 from kqueue.core.quantity import format_quantity
-from kqueue.core.topology import Misfit, MisfitCode, PodSetPlacement, TopologyRequest, Tree
+from kqueue.core.topology import Misfit, MisfitCode, PodSetPlacement, PodSetRequest, TopologyRequest, Tree
 from kqueue.core.topology.result import Path
 
 _MOST_PROBLEMS = 50
@@ -66,7 +66,7 @@ def _rest(outcomes: Iterable[Outcome]) -> Iterator[str]:
 
 
 def _tell(case: Case, step: Step) -> Iterator[str]:
-    yield _asked(step.members)
+    yield _asked(step.requests)
     if isinstance(step.result, UpdateConflict):
         yield f"  failed: {step.result.detail}"
         return
@@ -77,14 +77,14 @@ def _tell(case: Case, step: Step) -> Iterator[str]:
     yield from picture(case, step)
 
 
-def _asked(members: Sequence[AskedPodSet]) -> str:
+def _asked(requests: Sequence[PodSetRequest]) -> str:
     parts = []
-    for request in (pod_set.request for pod_set in members):
+    for request in requests:
         amounts = (f"{resource} {format_quantity(n, resource)}" for resource, n in sorted(request.requests.items()))
         each = ", ".join(amounts)
         parts.append(f"{request.name or 'pod set'}: {request.count} pods" + (f" of {each}" if each else ""))
-    group = f"group {members[0].request.group}: " if len(members) > 1 else ""
-    return f"{group}{' + '.join(parts)} ({_wish(members[0].request.topology)})"
+    group = f"group {requests[0].group}: " if len(requests) > 1 else ""
+    return f"{group}{' + '.join(parts)} ({_wish(requests[0].topology)})"
 
 
 def _wish(request: TopologyRequest) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kqueue.cli.placing.solving import Step, UpdateConflict
 from kqueue.cli.placing.values import Case
 from kqueue.core.quantity import format_quantity
-from kqueue.core.topology import PODS, Misfit, PodSetPlacement
+from kqueue.core.topology import PODS, Misfit, MisfitCode, PodSetPlacement, TopologyRequest
 from kqueue.core.topology.counting import Tally, tally
 from kqueue.core.topology.request import Resolved, resolve
 from kqueue.core.topology.result import Path
@@ -25,12 +25,16 @@ _SMALL_TREE = 64
 
 def picture(case: Case, step: Step) -> Iterator[str]:
     """What fitted where before the group was placed; nothing where the request was refused before any search."""
-    workers = max((pod_set.request for pod_set in step.members), key=lambda request: request.count)
-    leader = next((pod_set.request for pod_set in step.members if pod_set.request is not workers), None)
+    workers = max(step.requests, key=lambda request: request.count)
+    leader = next((request for request in step.requests if request is not workers), None)
     tree, profile = step.capacity.tree, case.switches.profile
-    resolved = resolve(workers, tree.levels, profile)
-    if isinstance(resolved, Misfit) or isinstance(step.result, UpdateConflict) or not len(tree):
+    result = step.result
+    if isinstance(result, UpdateConflict) or (isinstance(result, Misfit) and result.code is not MisfitCode.NO_FIT):
         return
+    resolved = resolve(workers, tree.levels, profile)
+    if isinstance(resolved, Misfit):  # a replacement may search for less than a slice
+        resolved = resolve(replace(workers, topology=TopologyRequest(implied=True)), tree.levels, profile)
+    assert not isinstance(resolved, Misfit)
     counts = tally(step.capacity, workers, leader, resolved, affinity=profile.preferred_affinity)
     free = {
         resource: np.maximum(row, 0)
@@ -38,10 +42,10 @@ def picture(case: Case, step: Step) -> Iterator[str]:
         if (row := step.capacity.row(resource)) is not None
     }
     marks: dict[Path, str] = {}
-    if not isinstance(step.result, Misfit):
-        marks = _marks(step.result)
-    elif step.result.best_domain is not None:
-        marks = {step.result.best_domain: "came closest"}
+    if not isinstance(result, Misfit):
+        marks = _marks(result)
+    elif result.best_domain is not None:
+        marks = {result.best_domain: "came closest"}
     note = "; + leader: it can sit here" if leader is not None else ""
     yield f"  before it was placed (pods of {workers.name or 'this shape'} that fit; free in total{note}):"
     lines = _Lines(tree=tree, counts=counts, resolved=resolved, free=free, marks=marks)
@@ -66,6 +70,12 @@ class _Lines:
     free: Mapping[str, Ints]
     marks: Mapping[Path, str]
     drawn: int = 0
+    around: set[Path] = field(init=False)
+    """Paths of marked domains and of all that they lie in."""
+
+    def __post_init__(self) -> None:
+        """Know the marked branches."""
+        self.around = {path[:length] for path in self.marks for length in range(1, len(path) + 1)}
 
     def of_children(self, level: int, domains: Ints) -> Iterator[str]:
         """The marked and the roomiest of these domains of one parent, in path order."""
@@ -76,7 +86,9 @@ class _Lines:
         rest = ranked[_MOST_CHILDREN:]
         if rest:
             most = max(int(room[d]) for d in rest)
-            yield f"{self._indent(level)}and {len(rest)} more, with room for at most {most} each"
+            marked = sum(self._is_marked(level, d) for d in rest)
+            chosen = f", {marked} of them chosen" if marked else ""
+            yield f"{self._indent(level)}and {len(rest)} more{chosen}, with room for at most {most} each"
 
     def _of_domain(self, level: int, domain: int) -> Iterator[str]:
         if self.drawn >= _MOST_LINES:
@@ -93,8 +105,7 @@ class _Lines:
         return "  " * (level + 2)
 
     def _is_marked(self, level: int, domain: int) -> bool:
-        path = self.tree.path_of(level, domain)
-        return any(marked[: level + 1] == path for marked in self.marks)
+        return self.tree.path_of(level, domain) in self.around
 
     def _room(self, level: int, domain: int) -> str:
         pods = int(self.counts.pods[level][domain])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,9 +17,15 @@ from kqueue.core.topology import (
     MisfitCode,
     Placement,
     PodSetPlacement,
+    PodSetRequest,
+    Replacement,
+    TopologyAssignment,
     Tree,
+    failed_hosts,
+    find_replacement,
     membership,
     place,
+    stands_on,
     usage_of,
 )
 from kqueue.core.topology.result import Path
@@ -45,6 +51,10 @@ class UpdateConflict:
     detail: str
 
 
+Result = tuple[PodSetPlacement, ...] | Misfit | UpdateConflict
+"""Placements of all members of a group, or what kept them from it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one pod set.
@@ -52,27 +62,31 @@ class Outcome:
     Args:
         placement: where its pods are; None unless it is placed.
         failure: why it is not; None unless it failed.
+        kept: in a replacement, whether it stays as it was; None where nothing was to be replaced.
+        added: what a replacement chose newly.
     """
 
     name: str
     status: Status
     placement: PodSetPlacement | None = None
     failure: Misfit | UpdateConflict | None = None
+    kept: bool | None = None
+    added: PodSetPlacement | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One group as its placement begins.
 
     Args:
-        members: its pod sets, in input order.
+        requests: of its pod sets, in input order; in a replacement, of the missing pods.
         capacity: what is free before anything of it is placed; changes afterwards.
-        result: a placement per member, or the failure of all.
+        result: a placement per request, or the failure of all.
     """
 
-    members: tuple[AskedPodSet, ...]
+    requests: tuple[PodSetRequest, ...]
     capacity: Capacity
-    result: tuple[PodSetPlacement, ...] | Misfit | UpdateConflict
+    result: Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,40 +129,114 @@ def solve(case: Case, *, watch: Callable[[Step], None] = _unwatched) -> Solution
     tree = Tree(
         topology=cluster.topology, levels=cluster.levels, leaves=members.leaves, tolerations=cluster.tolerations
     )
-    usage = _counted_usage(case)
-    capacity = Capacity.of(tree, foreign=cluster.foreign, usage=usage)
-    used = _used(case, tree, usage)
-    outcomes = {
-        pod_set.request.name: Outcome(pod_set.request.name, Status.SKIPPED)
-        for pod_set in case.pod_sets
-        if pod_set.request.count == 0
-    }
-    for group in _groups(case.pod_sets):
-        result = _place_group(case, capacity, group)
-        watch(Step(members=group, capacity=capacity, result=result))
-        if not isinstance(result, tuple):
-            for pod_set in group:
-                outcomes[pod_set.request.name] = Outcome(pod_set.request.name, Status.FAILED, failure=result)
-            break
-        for placement in result:
-            outcomes[placement.name] = Outcome(placement.name, Status.PLACED, placement=placement)
-        taken = usage_of(Placement(result))
-        capacity.charge(taken)
-        _note(used, taken)
+    run = _Run(case, tree, watch)
+    outcomes = run.replacements() if case.unhealthy_nodes else run.placements()
     return Solution(
-        case=case,
-        tree=tree,
-        ignored=members.ignored,
-        capacity=capacity,
-        used=used,
-        outcomes=tuple(
-            outcomes.get(pod_set.request.name) or Outcome(pod_set.request.name, Status.NOT_EVALUATED)
-            for pod_set in case.pod_sets
-        ),
+        case=case, tree=tree, ignored=members.ignored, capacity=run.capacity, used=run.used, outcomes=tuple(outcomes)
     )
 
 
-# --- usage -----------------------------------------------------------------------------------------------------------
+class _Run:
+    """One case on its way: the capacity shrinks with all that is placed."""
+
+    def __init__(self, case: Case, tree: Tree, watch: Callable[[Step], None]) -> None:
+        self._case, self._tree, self._watch = case, tree, watch
+        usage = _counted_usage(case)
+        self.capacity = Capacity.of(tree, foreign=case.cluster.foreign, usage=usage)
+        self.used = {tree.written(i): _foreign_resources(case, leaf) for i, leaf in enumerate(tree.leaves)}
+        self._note(usage)
+
+    def placements(self) -> list[Outcome]:
+        """Group after group."""
+        done: dict[str, Outcome] = {}
+        for group in _groups(self._case.pod_sets):
+            result = self._place_group(group)
+            self._watch(Step(tuple(pod_set.request for pod_set in group), self.capacity, result))
+            if not isinstance(result, tuple):
+                names = [pod_set.request.name for pod_set in group]
+                done.update((name, Outcome(name, Status.FAILED, failure=result)) for name in names)
+                break
+            done.update((found.name, Outcome(found.name, Status.PLACED, placement=found)) for found in result)
+            self._charge(result)
+        return [
+            Outcome(pod_set.request.name, Status.SKIPPED)
+            if pod_set.request.count == 0
+            else done.get(pod_set.request.name, Outcome(pod_set.request.name, Status.NOT_EVALUATED))
+            for pod_set in self._case.pod_sets
+        ]
+
+    def _place_group(self, group: Sequence[AskedPodSet]) -> Result:
+        requests = [pod_set.request for pod_set in group]
+        workers = max(group, key=lambda pod_set: pod_set.request.count)
+        conflicts = [pod_set for pod_set in group if pod_set.conflict is not None]
+        for pod_set in conflicts:
+            if pod_set is not workers:  # its own rules are judged last, and a conflict stands before them
+                requests[group.index(pod_set)] = replace(pod_set.request, rules=ANY_NODE)
+        profile, measure = self._case.switches.profile, self._case.output.quality
+        found = place(self.capacity, requests, profile=profile, measure=measure)
+        if conflicts:
+            early = isinstance(found, Misfit) and (
+                found.code is MisfitCode.INVALID_GROUP or (workers.conflict is None and found.code not in _LATE)
+            )
+            if not early:
+                return _conflict_of(workers if workers.conflict is not None else conflicts[0])
+        return found if isinstance(found, Misfit) else found.pod_sets
+
+    def replacements(self) -> list[Outcome]:
+        """Pod set after pod set, each by itself; after a failure nothing is looked at any more."""
+        failed = failed_hosts(self._case.unhealthy_nodes[:1], self._case.cluster.nodes)
+        outcomes: list[Outcome] = []
+        failure = False
+        for pod_set in self._case.pod_sets:
+            name = pod_set.request.name
+            outcomes.append(Outcome(name, Status.NOT_EVALUATED) if failure else self._replace(pod_set, failed))
+            failure = outcomes[-1].status is Status.FAILED or failure
+        return outcomes
+
+    def _replace(self, pod_set: AskedPodSet, failed: Collection[str]) -> Outcome:
+        name, old = pod_set.request.name, pod_set.assignment
+        if pod_set.request.count == 0 or old is None:
+            return Outcome(name, Status.SKIPPED)
+        stays = self._case.owned_by_single_pod and self._case.switches.skip_pod_owned
+        if stays or not stands_on(old, failed):
+            return Outcome(name, Status.PLACED, placement=self._as_it_is(pod_set.request, old), kept=True)
+        found: Replacement | Misfit | UpdateConflict = find_replacement(
+            self.capacity, pod_set.request, old, failed, profile=self._case.switches.profile
+        )
+        early = isinstance(found, Misfit) and found.code in (MisfitCode.STALE_ASSIGNMENT, MisfitCode.SLICE_SIZE_MISSING)
+        if pod_set.conflict is not None and not early:
+            found = _conflict_of(pod_set)
+        missing = sum(domain.count for domain in old.domains if domain.values[-1] in failed)
+        request = replace(pod_set.request, count=missing, group=None)
+        self._watch(Step((request,), self.capacity, (found.added,) if isinstance(found, Replacement) else found))
+        if not isinstance(found, Replacement):
+            return Outcome(name, Status.FAILED, failure=found)
+        self._charge((found.added,))
+        return Outcome(name, Status.PLACED, placement=found.whole, kept=False, added=found.added)
+
+    def _as_it_is(self, request: PodSetRequest, assignment: TopologyAssignment) -> PodSetPlacement:
+        leaves = [self._tree.leaf_of(domain.values) for domain in assignment.domains]
+        paths = [
+            domain.values if leaf is None else self._tree.paths[leaf]
+            for leaf, domain in zip(leaves, assignment.domains, strict=True)
+        ]
+        return PodSetPlacement(name=request.name, assignment=assignment, paths=tuple(paths), requests=request.requests)
+
+    def _charge(self, placed: tuple[PodSetPlacement, ...]) -> None:
+        taken = usage_of(Placement(placed))
+        self.capacity.charge(taken)
+        self._note(taken)
+
+    def _note(self, usage: Iterable[DomainUsage]) -> None:
+        """Remember the resources of which something is used."""
+        for item in usage:
+            if item.count and item.values in self.used:
+                used = (resource for resource, amount in item.requests.items() if amount)
+                self.used[item.values].update([PODS, *used])
+
+
+def _conflict_of(pod_set: AskedPodSet) -> UpdateConflict:
+    return UpdateConflict(pod_set.request.name, pod_set.conflict or "")
 
 
 def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
@@ -159,26 +247,9 @@ def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
     return (*case.cluster.usage, *(case.cluster.other_usage if others else ()))
 
 
-def _used(case: Case, tree: Tree, usage: Iterable[DomainUsage]) -> dict[Path, set[str]]:
-    used: dict[Path, set[str]] = {}
-    for i, leaf in enumerate(tree.leaves):
-        used[tree.written(i)] = _foreign_resources(case, leaf)
-    _note(used, usage)
-    return used
-
-
 def _foreign_resources(case: Case, leaf: Leaf) -> set[str]:
     amounts = (case.cluster.foreign.get(node.name, {}) for node in leaf.nodes)
     return {resource for found in amounts for resource, amount in found.items() if amount}
-
-
-def _note(used: dict[Path, set[str]], usage: Iterable[DomainUsage]) -> None:
-    for item in usage:
-        if item.count and item.values in used:
-            used[item.values].update([PODS, *(resource for resource, amount in item.requests.items() if amount)])
-
-
-# --- groups ----------------------------------------------------------------------------------------------------------
 
 
 def _groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
@@ -189,23 +260,3 @@ def _groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
             group = pod_set.request.group
             groups.setdefault((group, -1 if group is not None else i), []).append(pod_set)
     return [tuple(members) for members in groups.values()]
-
-
-def _place_group(
-    case: Case, capacity: Capacity, group: Sequence[AskedPodSet]
-) -> tuple[PodSetPlacement, ...] | Misfit | UpdateConflict:
-    requests = [pod_set.request for pod_set in group]
-    workers = max(group, key=lambda pod_set: pod_set.request.count)
-    conflicts = [pod_set for pod_set in group if pod_set.conflict is not None]
-    for pod_set in conflicts:
-        if pod_set is not workers:  # its own rules are judged last, and a conflict stands before them
-            requests[group.index(pod_set)] = replace(pod_set.request, rules=ANY_NODE)
-    found = place(capacity, requests, profile=case.switches.profile, measure=case.output.quality)
-    if conflicts:
-        early = isinstance(found, Misfit) and (
-            found.code is MisfitCode.INVALID_GROUP or (workers.conflict is None and found.code not in _LATE)
-        )
-        if not early:
-            conflict = workers if workers.conflict is not None else conflicts[0]
-            return UpdateConflict(conflict.request.name, conflict.conflict or "")
-    return found if isinstance(found, Misfit) else found.pod_sets

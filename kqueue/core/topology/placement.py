@@ -21,6 +21,7 @@ from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.balanced import balance
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import Tally, exclusions, leaves_within, shortage, tally
+from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, Resolved, resolve
 from kqueue.core.topology.result import (
@@ -77,6 +78,7 @@ def place(
     explain: bool = True,
     measure: bool = False,
     within: Path | None = None,
+    previous: Mapping[str, TopologyAssignment] | None = None,
 ) -> Placement | Misfit:
     """Find domains for all pod sets of one workload in one flavor, or say why that is not possible.
 
@@ -87,6 +89,8 @@ def place(
         explain: fill in the costlier facts of a Misfit (excluded leaves, best domain, shortage).
         measure: fill in `quality` of the placed pod sets.
         within: full path of the one domain that may be used, for a single pod set; None: all may.
+        previous: per pod set, what the workload slice holds that this workload replaces; its pods stay where they are.
+            `capacity` must be without them: what stays is charged here.
 
     Returns:
         A Placement of every pod set with pods, in request order; or the Misfit of the first group that has no room.
@@ -94,14 +98,14 @@ def place(
     space = capacity.empty() if empty else capacity
     groups = _groups(pod_sets)
     if len(groups) == 1:
-        only = _place_group(space, groups[0], profile, explain=explain, measure=measure, within=within)
+        only = _place_group(space, groups[0], profile, previous, explain=explain, measure=measure, within=within)
         if not isinstance(only, Misfit):
             return Placement(only if len(only) == 1 else _in_order(pod_sets, {found.name: found for found in only}))
         return replace(only, pod_set=groups[0].members[0].name, group=groups[0].name)
     placed: dict[str, PodSetPlacement] = {}
     with space.trial():
         for i, group in enumerate(groups):
-            found = _place_group(space, group, profile, explain=explain, measure=measure)
+            found = _place_group(space, group, profile, previous, explain=explain, measure=measure)
             if isinstance(found, Misfit):
                 return replace(
                     found, pod_set=group.members[0].name, group=group.name, placed=_in_order(pod_sets, placed)
@@ -119,6 +123,7 @@ def place_workload(
     profile: Profile = DEFAULT_PROFILE,
     empty: bool = False,
     explain: bool = True,
+    previous: Mapping[str, TopologyAssignment] | None = None,
 ) -> dict[str, Placement | Misfit]:
     """`place` for a workload whose pod sets use several flavors; the answer of each flavor under its name.
 
@@ -133,7 +138,7 @@ def place_workload(
         with space.trial():
             if space.tree.is_hostname:
                 space.charge(on_hosts)
-            found = place(space, requests[flavor], profile=profile, explain=explain)
+            found = place(space, requests[flavor], profile=profile, explain=explain, previous=previous)
         results[flavor] = found
         if space.tree.is_hostname:
             on_hosts += usage_of(Placement(found.placed) if isinstance(found, Misfit) else found)
@@ -170,6 +175,7 @@ def _place_group(
     capacity: Capacity,
     group: _Group,
     profile: Profile,
+    previous: Mapping[str, TopologyAssignment] | None,
     *,
     explain: bool,
     measure: bool,
@@ -179,6 +185,55 @@ def _place_group(
     invalid = _group_problem(group.members)
     if invalid:
         return Misfit(code=MisfitCode.INVALID_GROUP, pod_set=workers.name, topology=tree.topology, detail=invalid)
+    kept = inherit(tree, previous, workers=workers, leader=leader) if previous else None
+    if kept is not None:
+        return _continue(capacity, workers, leader, kept, profile, explain=explain)
+    return _find(capacity, workers, leader, profile, explain=explain, measure=measure, within=within)
+
+
+def _continue(
+    capacity: Capacity,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None,
+    kept: Inheritance,
+    profile: Profile,
+    *,
+    explain: bool,
+) -> tuple[PodSetPlacement, ...] | Misfit:
+    """Keep what is taken over, without asking whether it has room, and find domains for the rest beside it."""
+    tree = capacity.tree
+    stays = [_placed(tree, workers, kept.workers)]
+    if leader is not None and kept.leader is not None:
+        stays.append(_placed(tree, leader, kept.leader))
+    if not kept.missing:
+        return tuple(stays)
+    with capacity.trial():
+        capacity.charge(usage_of(Placement(tuple(stays))))
+        new_leader = leader if kept.leader is None else None
+        found = _find(capacity, replace(workers, count=kept.missing), new_leader, profile, explain=explain)
+    if isinstance(found, Misfit):
+        return found
+    added = places(tree, found[0].assignment)
+    assert added is not None
+    return _placed(tree, workers, merged(kept.workers, added)), *stays[1:], *found[1:]
+
+
+def _placed(tree: Tree, pod_set: PodSetRequest, where: Places) -> PodSetPlacement:
+    return _pod_set_placement(tree, pod_set, [leaf for leaf, _ in where], [pods for _, pods in where], ())
+
+
+def _find(
+    capacity: Capacity,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None,
+    profile: Profile,
+    *,
+    explain: bool,
+    measure: bool = False,
+    within: Path | None = None,
+) -> tuple[PodSetPlacement, ...] | Misfit:
+    """One search: all of these pods, or the reason."""
+    tree = capacity.tree
     resolved = resolve(workers, tree.levels, profile)
     if isinstance(resolved, Misfit):
         return replace(resolved, topology=tree.topology)

@@ -1,15 +1,18 @@
 """Placement written down a second time: plain Python, objects and dictionaries, slow, step by step as the rules read.
 
-It shares no code with the engine, so that a mistake would have to be made twice to pass.  No balanced placement, no
-replacement, no elastic jobs.
+It shares no code with the engine, so that a mistake would have to be made twice to pass.  No replacement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 COUNT_MAX = 2**31 - 1
+Domains = list[tuple[tuple[str, ...], int]]
+"""Path or written values, and pods."""
 
 
 @dataclass
@@ -38,6 +41,7 @@ class RefRequest:
     selector: dict[str, str] = field(default_factory=dict)
     tolerated: frozenset[str] = frozenset()  # taint keys, any value and effect
     weights: dict[tuple[str, str], int] = field(default_factory=dict)  # preferred: label key and value -> weight
+    previous: Domains | None = None  # written values, of the workload slice that is replaced
 
 
 class RefFailure(Exception):
@@ -75,34 +79,40 @@ class RefEngine:
         least_unconstrained: bool = True,
         least_always: bool = False,
         affinity: bool = False,
+        balanced: bool = False,
     ) -> None:
         self.levels = list(levels)
         self.leaves = sorted(leaves, key=lambda leaf: leaf.path)
         self.least_unconstrained, self.least_always, self.with_affinity = least_unconstrained, least_always, affinity
+        self.with_balanced = balanced
         self.filtered = self.levels[-1] == "kubernetes.io/hostname"
         self.assumed: dict[tuple[str, ...], dict[str, int]] = {}
 
     # entry points
 
-    def outcome(self, pod_sets: Sequence[RefRequest]) -> dict[str, list[tuple[tuple[str, ...], int]]] | RefFailure:
+    def outcome(self, pod_sets: Sequence[RefRequest]) -> dict[str, Domains] | RefFailure:
         """What `place` gives back or raises."""
         try:
             return self.place(pod_sets)
         except RefFailure as failure:
             return failure
 
-    def place(self, pod_sets: Sequence[RefRequest]) -> dict[str, list[tuple[tuple[str, ...], int]]]:
+    def place(self, pod_sets: Sequence[RefRequest]) -> dict[str, Domains]:
         """Pod set name -> (path, count) in path order.  Raises RefFailure."""
         groups: dict[object, list[RefRequest]] = {}
         for i, pod_set in enumerate(pod_sets):
             if pod_set.count:
                 groups.setdefault(pod_set.group if pod_set.group is not None else i, []).append(pod_set)
-        result: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+        result: dict[str, Domains] = {}
         for members in groups.values():
             workers = members[0]
             leader = members[1] if len(members) > 1 else None
             if leader is not None and leader.count > workers.count:
                 workers, leader = leader, workers
+            kept = self.elastic(workers, leader)
+            if kept is not None:
+                result.update(kept)
+                continue
             worker_domains, leader_domains = self.find(workers, leader)
             result[workers.name] = worker_domains
             self.assume(workers, worker_domains)
@@ -111,7 +121,61 @@ class RefEngine:
                 self.assume(leader, leader_domains)
         return result
 
-    def assume(self, pod_set: RefRequest, domains: list[tuple[tuple[str, ...], int]]) -> None:
+    def elastic(self, workers: RefRequest, leader: RefRequest | None) -> dict[str, Domains] | None:
+        """Steps 1 to 4 of elastic jobs; None: place from scratch."""
+        if workers.previous is None:
+            return None
+        previous = self.paths_of(workers.previous)
+        leader_previous = None
+        if leader is not None and leader.previous is not None:
+            leader_previous = self.paths_of(leader.previous)
+            if leader_previous is None:
+                return None
+        if previous is None:
+            return None
+        count = sum(n for _, n in previous)
+        result: dict[str, Domains] = {}
+        if workers.count > count:
+            self.assume(workers, previous)
+            if leader is not None and leader_previous is not None:
+                self.assume(leader, leader_previous)
+                result[leader.name] = leader_previous
+            more = copy.copy(workers)
+            more.count = workers.count - count
+            new_leader = leader if leader_previous is None else None
+            worker_domains, leader_domains = self.find(more, new_leader)
+            self.assume(workers, worker_domains)
+            if new_leader is not None:
+                self.assume(new_leader, leader_domains)
+                result[new_leader.name] = leader_domains
+            total = dict(previous)
+            for path, n in worker_domains:
+                total[path] = total.get(path, 0) + n
+            result[workers.name] = sorted(total.items())
+            return result
+        if leader is not None:
+            if leader_previous is None:
+                return None
+            result[leader.name] = leader_previous
+            self.assume(leader, leader_previous)
+        kept: Domains = []
+        left = workers.count
+        for path, n in previous:
+            if left > 0:
+                kept.append((path, min(n, left)))
+                left -= n
+        result[workers.name] = kept
+        self.assume(workers, kept)
+        return result
+
+    def paths_of(self, written: Domains) -> Domains | None:
+        """Full paths; None when a domain is not there any more."""
+        known = {leaf.path[-1:] if self.filtered else leaf.path: leaf.path for leaf in self.leaves}
+        if any(values not in known for values, _ in written):
+            return None
+        return [(known[values], n) for values, n in written]
+
+    def assume(self, pod_set: RefRequest, domains: Domains) -> None:
         for path, count in domains:
             entry = self.assumed.setdefault(path, {})
             for resource, amount in pod_set.requests.items():
@@ -166,6 +230,7 @@ class RefEngine:
         if self.need == 0:
             raise RefFailure("CountBelowSliceSize", count=w.count, size=self.size)
         self.least = self.least_always or (self.unconstrained and self.least_unconstrained)
+        self.balanced = self.with_balanced and not self.required and not self.unconstrained
 
     # counting
 
@@ -240,13 +305,15 @@ class RefEngine:
             domain.slices, domain.slices_led = domain.pods // self.size, domain.pods_led // self.size
 
     def roll_up(self, domain: RefDomain, has_leader: bool) -> None:
-        z = self.inner.get(domain.level + 1)
+        self.sum_up(domain, has_leader, self.inner.get(domain.level + 1))
+
+    def sum_up(self, domain: RefDomain, has_leader: bool, z: int | None) -> None:
         cp = [c.pods // z * z if z else c.pods for c in domain.children]
         cpl = [c.pods_led // z * z if z else c.pods_led for c in domain.children]
         domain.pods = sum(cp)
         slice_sum = sum(c.slices for c in domain.children)
         carriers = [i for i, c in enumerate(domain.children) if not has_leader or c.leaders > 0]
-        slices_led_sum = 0
+        domain.pods_led = slices_led_sum = 0
         if carriers:
             domain.pods_led = domain.pods - min(cp[i] - cpl[i] for i in carriers)
             slices_led_sum = slice_sum - min(
@@ -415,25 +482,33 @@ class RefEngine:
             out.append(d)
         raise RefFailure("InternalInconsistency")
 
-    def find(
-        self, w: RefRequest, leader: RefRequest | None
-    ) -> tuple[list[tuple[tuple[str, ...], int]], list[tuple[tuple[str, ...], int]]]:
+    def find(self, w: RefRequest, leader: RefRequest | None) -> tuple[Domains, Domains]:
         self.resolve(w)
         self.build(w, leader)
         leaders = 1 if leader is not None else 0
+        lowest = len(self.levels) - 1
+        if self.balanced:
+            try:
+                level, cur = self.balance(leaders)
+                cur = self.minimise(cur, self.count, leaders, self.size, "slices")
+                return self.result(self.loop_b(cur, level))
+            except RefFailure:
+                pass  # all of this was done on copies
         try:
             level, cur = self.find_level(self.R, leaders)
         except RefFailure as failure:
             failure.facts.setdefault("excluded", self.excluded)
             raise
         cur = self.minimise(cur, self.count, leaders, self.size, "slices")
-        lowest = len(self.levels) - 1
         while level < min(lowest, self.S):
             pool = [child for d in cur for child in d.children]
             cur = self.minimise(self.sorted(pool), self.count, leaders, self.size, "slices")
             level += 1
-        while level < lowest:
-            z = self.inner.get(level + 1, 1)
+        return self.result(self.loop_b(cur, level))
+
+    def loop_b(self, cur: list[RefDomain], level: int) -> list[RefDomain]:
+        while level < len(self.levels) - 1:
+            z = self.size if level < self.S else self.inner.get(level + 1, 1)
             following: list[RefDomain] = []
             for parent in cur:
                 children = self.sorted(parent.children)
@@ -443,5 +518,151 @@ class RefEngine:
                 following += self.minimise(children, parent.pods, parent.leaders, z, "slices" if z > 1 else "pods")
             cur = following
             level += 1
+        return cur
+
+    @staticmethod
+    def result(cur: list[RefDomain]) -> tuple[Domains, Domains]:
         workers = sorted((d.path, d.pods) for d in cur if d.pods > 0)
         return workers, sorted((d.path, d.leaders) for d in cur if d.leaders > 0)
+
+    # balanced placement
+
+    def greedy(self, domains: list[RefDomain], leaders: int) -> tuple[int, RefDomain | None, RefDomain | None] | None:
+        """Domains used, the last with a leader, the last without; None: does not fit."""
+        used, left, leaders_left = 0, self.need, leaders
+        last_leader = last_plain = None
+        rest = self.sorted(domains)
+        if leaders > 0:
+            order = self.sorted_led(domains)
+            while leaders_left > 0 and order and order[0].leaders > 0:
+                last_leader = order.pop(0)
+                used += 1
+                leaders_left -= last_leader.leaders
+                left -= last_leader.slices_led
+            rest = self.sorted(order)
+        if leaders_left > 0:
+            return None
+        for d in rest:
+            if left <= 0 or d.slices <= 0:
+                break
+            used += 1
+            last_plain = d
+            left -= d.slices
+        return None if left > 0 else (used, last_leader, last_plain)
+
+    def below(self, x: RefDomain) -> Iterator[RefDomain]:
+        yield x
+        for child in x.children:
+            yield from self.below(child)
+
+    def prune_one(self, x: RefDomain, t: int, leaders: int) -> None:
+        if x.slices < t:
+            for y in self.below(x):
+                y.pods = y.slices = y.pods_led = y.slices_led = y.leaders = 0
+        elif leaders > 0 and x.leaders > 0 and x.slices_led < t:
+            for y in self.below(x):
+                y.pods_led = y.slices_led = y.leaders = 0
+
+    def roll_up_again(self, x: RefDomain, leaders: int) -> None:
+        for child in x.children:
+            self.roll_up_again(child, leaders)
+        if x.children:
+            self.sum_up(x, leaders > 0, None)
+
+    def prune(self, cs: list[RefDomain], t: int, leaders: int) -> None:
+        for d in cs:
+            for child in d.children:
+                self.prune_one(child, t, leaders)
+        for d in cs:
+            self.roll_up_again(d, leaders)
+            self.prune_one(d, t, leaders)
+
+    def balance(self, leaders: int) -> tuple[int, list[RefDomain]]:
+        """The level to go on from, its domains and what each of them gets."""
+        sets = [self.by_level[0]] if self.R == 0 else [parent.children for parent in self.by_level[self.R - 1]]
+        best = best_used = 0
+        best_set: list[RefDomain] = []
+        for candidates in sets:
+            cs = copy.deepcopy(candidates)
+            low = [child for d in cs for child in d.children] if self.R < self.S else cs
+            first = self.greedy(low, leaders)
+            if first is None:
+                continue
+            used, last_leader, last_plain = first
+            t = self.need // used
+            if last_leader is not None:
+                t = min(t, last_leader.slices_led)
+            if last_plain is not None:
+                t = min(t, last_plain.slices)
+            t_lead = min(t, last_plain.slices_led) if leaders and last_plain is not None else t
+            if t < best:
+                continue
+            self.prune(cs, t, leaders)
+            second = self.greedy(cs, leaders)
+            if second is None and t_lead < t:
+                if t_lead <= 0 or t_lead < best:
+                    continue
+                cs, t = copy.deepcopy(candidates), t_lead
+                self.prune(cs, t, leaders)
+                second = self.greedy(cs, leaders)
+            if second is None:
+                continue
+            if t > best or (t == best and second[0] < best_used):
+                best, best_used, best_set = t, second[0], cs
+        if best == 0:
+            raise RefFailure("NotBalanced")
+        level, domains = self.R, best_set
+        if self.R < self.S:
+            order = sorted(best_set, key=lambda d: (-d.leaders, -d.slices_led, -self.entropy(d.children), d.path))
+            domains = [child for d in self.optimal_set(order, leaders) for child in d.children]
+            level += 1
+        picked = self.optimal_set(sorted(domains, key=lambda d: d.path), leaders)
+        extra, leaders_left = self.need - len(picked) * best, leaders
+        if extra < 0:
+            raise RefFailure("NotBalanced")
+        picked = self.sorted_led(picked)
+        for d in picked:
+            e = d_leaders = 0
+            if leaders_left > 0:
+                e, d_leaders = min(d.slices_led - best, extra), 1
+                leaders_left -= 1
+            elif extra > 0:
+                e = min(d.slices - best, extra)
+            d.leaders = d_leaders
+            d.slices = d.slices_led = best + e
+            d.pods = d.slices * self.size
+            d.pods_led = d.pods - d_leaders
+            extra -= e
+        if extra > 0 or leaders_left > 0:
+            raise RefFailure("NotBalanced")
+        return level, picked
+
+    @staticmethod
+    def entropy(domains: list[RefDomain]) -> float:
+        total = sum(d.pods for d in domains)
+        result = 0.0
+        for n in sorted(d.pods for d in domains if d.pods > 0):
+            result += -(n / total) * math.log2(n / total)
+        return result
+
+    def optimal_set(self, order: list[RefDomain], leaders: int) -> list[RefDomain]:
+        fill = self.greedy(order, leaders)
+        if fill is None:
+            raise RefFailure("NotBalanced")
+        n = fill[0]
+        table: list[dict[tuple[int, int], list[RefDomain]]] = [{} for _ in range(n + 1)]
+        table[0][leaders, self.need * self.size] = []
+        for d in order:
+            for i in range(n, 0, -1):
+                for leaders_left, left in sorted(table[i - 1]):
+                    if leaders_left <= 0 and left <= 0:
+                        continue
+                    chosen = table[i - 1][leaders_left, left]
+                    if leaders_left > 0 and d.leaders > 0:
+                        table[i].setdefault((leaders_left - d.leaders, left - d.pods_led), [*chosen, d])
+                    if d.slices > 0:
+                        table[i].setdefault((leaders_left, left - d.pods), [*chosen, d])
+        answers = {left: chosen for (leaders_left, left), chosen in table[n].items() if leaders_left == 0 and left <= 0}
+        if not answers:
+            raise RefFailure("NotBalanced")
+        return answers[max(answers)]

@@ -15,6 +15,7 @@ from kqueue.core.topology import (
     HOSTNAME,
     Algorithm,
     Capacity,
+    Domain,
     Misfit,
     NodeFacts,
     NodeRules,
@@ -26,6 +27,7 @@ from kqueue.core.topology import (
     SliceLayer,
     Taint,
     Toleration,
+    TopologyAssignment,
     TopologyRequest,
     WeightedTerm,
     place,
@@ -142,6 +144,34 @@ def some_pod_sets(chance: Chooser, levels: tuple[str, ...]) -> list[RefRequest]:
     return result
 
 
+def some_previous(chance: Chooser, levels: tuple[str, ...], leaves: list[RefLeaf], wanted: list[RefRequest]) -> None:
+    """Give pod sets places of an earlier slice, one in eight of them gone."""
+    for pod_set in wanted:
+        if chance.number(0, 4) == 0:
+            continue
+        left = chance.number(1, pod_set.count + 3)
+        held: dict[tuple[str, ...], int] = {}
+        for leaf in sorted(leaves, key=lambda leaf: leaf.path):
+            taken = min(left, chance.number(0, 3))
+            if taken:
+                held[leaf.path[-1:] if levels[-1] == HOSTNAME else leaf.path] = taken
+            left -= taken
+        if chance.number(0, 7) == 0:
+            held[("gone",) if levels[-1] == HOSTNAME else ("gone",) * len(levels)] = 1
+        if held:
+            pod_set.previous = list(held.items())
+
+
+def to_previous(levels: tuple[str, ...], wanted: list[RefRequest]) -> dict[str, TopologyAssignment]:
+    """What those pod sets hold, in the engine's form."""
+    written = levels[-1:] if levels[-1] == HOSTNAME else levels
+    return {
+        pod_set.name: TopologyAssignment(written, tuple(Domain(values, n) for values, n in pod_set.previous))
+        for pod_set in wanted
+        if pod_set.previous is not None
+    }
+
+
 def to_capacity(levels: tuple[str, ...], ref_leaves: list[RefLeaf]) -> Capacity:
     nodes, foreign = [], {}
     for leaf in ref_leaves:
@@ -201,22 +231,25 @@ def compare(chance: Chooser) -> None:
     """One case: make it, ask both, twice the engine, so that remembered counts answer, too."""
     levels = ALL_LEVELS[chance.number(0, 3) :] if chance.one_of([True, False]) else ALL_LEVELS[:3]
     ref_leaves, wanted = some_leaves(chance, levels), some_pod_sets(chance, levels)
-    options = {
-        "least_unconstrained": chance.one_of([True, True, False]),
-        "least_always": chance.number(0, 3) == 0,
-        "affinity": chance.number(0, 2) == 0,
-    }
-    least, best = Algorithm.LEAST_FREE_CAPACITY, Algorithm.BEST_FIT
-    profile = Profile(
-        constrained=least if options["least_always"] else best,
-        unconstrained=least if options["least_unconstrained"] else best,
-        preferred_affinity=options["affinity"],
-    )
+    if chance.number(0, 4) == 0:
+        some_previous(chance, levels, ref_leaves, wanted)
+    constrained = chance.one_of([Algorithm.BEST_FIT, Algorithm.BALANCED, Algorithm.LEAST_FREE_CAPACITY])
+    unconstrained = chance.one_of([Algorithm.LEAST_FREE_CAPACITY, Algorithm.LEAST_FREE_CAPACITY, Algorithm.BEST_FIT])
+    affinity = chance.number(0, 2) == 0
+    profile = Profile(constrained=constrained, unconstrained=unconstrained, preferred_affinity=affinity)
     capacity = to_capacity(levels, ref_leaves)
     requests = [to_request(pod_set) for pod_set in wanted]
-    expected = RefEngine(levels, ref_leaves, **options).outcome(wanted)
+    previous = to_previous(levels, wanted)
+    expected = RefEngine(
+        levels,
+        ref_leaves,
+        least_unconstrained=unconstrained is Algorithm.LEAST_FREE_CAPACITY,
+        least_always=constrained is Algorithm.LEAST_FREE_CAPACITY,
+        affinity=affinity,
+        balanced=constrained is Algorithm.BALANCED,
+    ).outcome(wanted)
     for _ in range(2):
-        found = place(capacity, requests, profile=profile)
+        found = place(capacity, requests, profile=profile, previous=previous)
         if isinstance(expected, RefFailure):
             assert isinstance(found, Misfit), found
             facts = facts_of(found)

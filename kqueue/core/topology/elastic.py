@@ -1,0 +1,94 @@
+"""Elastic jobs: a workload slice takes over the places of the slice that it replaces.
+
+Pods that run stay where they are.  A larger slice adds domains for the pods that are new, a smaller one gives up the
+last places, in path order, because pods leave from the last rank on.  Nothing is taken over when a place is gone: such
+a slice is placed from scratch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.topology.tree import Tree
+
+Places = tuple[tuple[int, int], ...]
+"""Leaves and the pods on each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inheritance:
+    """What workers and their leader take over, in the order of the previous assignments.
+
+    Attributes:
+        workers: places that are kept.
+        leader: those of the leader; None when it has none, or there is no leader.
+        missing: workers that have no place yet; 0 when nothing is to be searched.
+    """
+
+    workers: Places
+    leader: Places | None
+    missing: int
+
+
+def inherit(
+    tree: Tree,
+    previous: Mapping[str, TopologyAssignment],
+    *,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None = None,
+) -> Inheritance | None:
+    """What the group keeps of the assignments (by pod set) of the slice that it replaces; None: place it from scratch.
+
+    That is so when the workers have no previous assignment, when the tree has lost a domain of either one, and when
+    only the leader is new: there would be no pods to be searched together with it.
+    """
+    if workers.name not in previous:
+        return None
+    held = places(tree, previous[workers.name])
+    led = None
+    if leader is not None and leader.name in previous:
+        led = places(tree, previous[leader.name])
+        if led is None:
+            return None
+    if held is None:
+        return None
+    missing = workers.count - sum(pods for _, pods in held)
+    if missing <= 0 and leader is not None and led is None:
+        return None
+    return Inheritance(workers=first_pods(held, workers.count), leader=led, missing=max(0, missing))
+
+
+def places(tree: Tree, assignment: TopologyAssignment) -> Places | None:
+    """The leaves of an assignment; None when it has other levels than the tree, or a domain that the tree has not."""
+    if assignment.levels != tree.written_levels:
+        return None
+    result = []
+    for domain in assignment.domains:
+        leaf = tree.leaf_of(domain.values)
+        if leaf is None:
+            return None
+        result.append((leaf, domain.count))
+    return tuple(result)
+
+
+def first_pods(held: Places, count: int) -> Places:
+    """The first `count` pods, or all when there are fewer."""
+    result = []
+    for leaf, pods in held:
+        if count <= 0:
+            break
+        result.append((leaf, min(pods, count)))
+        count -= pods
+    return tuple(result)
+
+
+def merged(held: Places, more: Iterable[tuple[int, int]]) -> Places:
+    """Both together, in path order."""
+    total: Counter[int] = Counter()
+    for leaf, pods in (*held, *more):
+        total[leaf] += pods
+    return tuple(sorted(total.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import pytest
@@ -37,7 +37,9 @@ from tests.unit.core.topology_cases import make_tree
 
 ALL_LEVELS = ("zone", "block", "rack", HOSTNAME)
 TAINTS = (("burning", "", "NoSchedule"), ("draining", "soon", "NoExecute"), ("spot", "", "PreferNoSchedule"))
-CASES = int(os.environ.get("KQUEUE_REFERENCE_CASES", "4000"))
+Question = tuple[tuple[str, ...], list[RefLeaf], list[RefRequest], Profile]
+"""Levels, leaves, pod sets, and how they are to be placed."""
+CASES = int(os.environ.get("KQUEUE_REFERENCE_CASES", "2000"))
 
 
 class Chooser(Protocol):
@@ -227,26 +229,72 @@ def domains_of(found: Placement) -> dict[str, list[tuple[tuple[str, ...], int]]]
     }
 
 
-def compare(chance: Chooser) -> None:
-    """One case: make it, ask both, twice the engine, so that remembered counts answer, too."""
+def some_question(chance: Chooser) -> Question:
+    """Anything at all."""
     levels = ALL_LEVELS[chance.number(0, 3) :] if chance.one_of([True, False]) else ALL_LEVELS[:3]
-    ref_leaves, wanted = some_leaves(chance, levels), some_pod_sets(chance, levels)
+    leaves, wanted = some_leaves(chance, levels), some_pod_sets(chance, levels)
     if chance.number(0, 4) == 0:
-        some_previous(chance, levels, ref_leaves, wanted)
-    constrained = chance.one_of([Algorithm.BEST_FIT, Algorithm.BALANCED, Algorithm.LEAST_FREE_CAPACITY])
-    unconstrained = chance.one_of([Algorithm.LEAST_FREE_CAPACITY, Algorithm.LEAST_FREE_CAPACITY, Algorithm.BEST_FIT])
-    affinity = chance.number(0, 2) == 0
-    profile = Profile(constrained=constrained, unconstrained=unconstrained, preferred_affinity=affinity)
+        some_previous(chance, levels, leaves, wanted)
+    profile = Profile(
+        constrained=chance.one_of([Algorithm.BEST_FIT, Algorithm.BALANCED, Algorithm.LEAST_FREE_CAPACITY]),
+        unconstrained=chance.one_of([Algorithm.LEAST_FREE_CAPACITY, Algorithm.LEAST_FREE_CAPACITY, Algorithm.BEST_FIT]),
+        preferred_affinity=chance.number(0, 2) == 0,
+    )
+    return levels, leaves, wanted, profile
+
+
+def some_balance(chance: Chooser) -> Question:
+    """What balanced placement serves: preferred pods that fill a good part of narrow trees, some with a leader."""
+    levels = ALL_LEVELS[chance.number(0, 2) :] if chance.number(0, 4) else ALL_LEVELS[:3]
+    width = chance.number(0, 2)
+    leaves: dict[tuple[str, ...], RefLeaf] = {}
+    room = chance.one_of([3, 6, 12, 20])
+    for i in range(chance.number(2, 16)):
+        inner = [f"{level[0]}{chance.number(0, width)}" for level in levels[:-1]]
+        path = (*inner, f"h{i:02}" if levels[-1] == HOSTNAME else f"x{chance.number(0, 3)}")
+        free = {"cpu": chance.number(0, room), "gpu": chance.one_of([0, 1, 1]), "pods": 110}
+        leaves[path] = RefLeaf(path, free, {"disk": chance.one_of(["ssd", "hdd"])})
+    at = chance.number(0, len(levels) - 1)
+    wish: dict[str, Any] = {"preferred": levels[at]}
+    if chance.one_of([True, False]):
+        slice_at = chance.number(chance.number(at, len(levels) - 1), len(levels) - 1)
+        inner_size = chance.one_of([1, 1, 2])
+        wish["slices"] = ((levels[slice_at], inner_size * chance.number(1, 3)),)
+        if inner_size > 1 and slice_at + 1 < len(levels):
+            wish["slices"] += ((levels[chance.number(slice_at + 1, len(levels) - 1)], inner_size),)
+    total = sum(leaf.free["cpu"] for leaf in leaves.values())
+    led = chance.one_of([True, False])
+    workers = RefRequest(
+        name="workers",
+        count=chance.number(1, max(2, total * chance.number(1, 4) // 4)),
+        requests={"cpu": 1},
+        group="pair" if led else None,
+        weights=chance.one_of([{}, {("disk", "hdd"): 3}]),
+        **wish,
+    )
+    leader = RefRequest(
+        name="leader",
+        count=1,
+        requests={"cpu": chance.number(0, 4), "gpu": chance.one_of([0, 1])},
+        group="pair",
+        preferred=levels[at],
+    )
+    profile = Profile(constrained=Algorithm.BALANCED, preferred_affinity=chance.number(0, 3) == 0)
+    return levels, list(leaves.values()), [workers, leader] if led else [workers], profile
+
+
+def compare(levels: tuple[str, ...], ref_leaves: list[RefLeaf], wanted: list[RefRequest], profile: Profile) -> None:
+    """Ask both, twice the engine, so that remembered counts answer, too."""
     capacity = to_capacity(levels, ref_leaves)
     requests = [to_request(pod_set) for pod_set in wanted]
     previous = to_previous(levels, wanted)
     expected = RefEngine(
         levels,
         ref_leaves,
-        least_unconstrained=unconstrained is Algorithm.LEAST_FREE_CAPACITY,
-        least_always=constrained is Algorithm.LEAST_FREE_CAPACITY,
-        affinity=affinity,
-        balanced=constrained is Algorithm.BALANCED,
+        least_unconstrained=profile.unconstrained is Algorithm.LEAST_FREE_CAPACITY,
+        least_always=profile.constrained is Algorithm.LEAST_FREE_CAPACITY,
+        affinity=profile.preferred_affinity,
+        balanced=profile.constrained is Algorithm.BALANCED,
     ).outcome(wanted)
     for _ in range(2):
         found = place(capacity, requests, profile=profile, previous=previous)
@@ -260,18 +308,21 @@ def compare(chance: Chooser) -> None:
             assert domains_of(found) == expected
 
 
+@pytest.mark.parametrize("question", [some_question, some_balance])
 @pytest.mark.parametrize("block", range(8))
-def test_engine_and_reference_agree_on_seeded_cases(block: int) -> None:
+def test_engine_and_reference_agree_on_seeded_cases(block: int, question: Callable[[Chooser], Question]) -> None:
     """Same placement, or same failure with the same numbers, for every option, cold and again on known shapes."""
     for seed in range(block * CASES // 8, (block + 1) * CASES // 8):
         try:
-            compare(Seeded(seed))
+            compare(*question(Seeded(seed)))
         except AssertionError as difference:
             raise AssertionError(f"seed {seed}: {difference}") from difference
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(data=st.data())
-def test_engine_and_reference_agree_on_drawn_cases(data: st.DataObject) -> None:
+@given(data=st.data(), question=st.sampled_from([some_question, some_balance]))
+def test_engine_and_reference_agree_on_drawn_cases(
+    data: st.DataObject, question: Callable[[Chooser], Question]
+) -> None:
     """The same on cases that are made smaller when they fail."""
-    compare(Drawn(data))
+    compare(*question(Drawn(data)))

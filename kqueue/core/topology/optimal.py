@@ -1,0 +1,583 @@
+"""The best placement of identical pods, with proof: fewest domains, then least surplus, then first names.
+
+Where best fit takes the roomiest domains one after the other, this compares all placements.  Of those that satisfy the
+request it takes the one with the lexicographically smallest list
+
+    domains used at level 0, at level 1, ..., at the lowest level      (used: holds a worker or the leader)
+    surplus: pods that still fit on the used leaves afterwards
+    used leaves, by level values; then the leader's leaf
+
+The numbers of domains are found one after the other.  As long as one domain of a level holds everything, only such
+domains are looked into.  From there on a *knapsack* decides whether given numbers of domains suffice, and at the lowest
+level which leaves do it with the least surplus: every domain offers its *options* (domains used below, pods that fit
+there, cost), and the options of sibling domains are added up one sibling after the other.  What keeps that small is a
+bound.  Every used domain is charged a *price* of its level, in pods; with the right prices the sum of the best offers
+exceeds the need by little, and that excess is the *budget*: an option that falls behind its domain's best offer by more
+can be part of no solution.  (Prices are Lagrange multipliers of the numbers of domains.)
+
+Surplus, names and leader are one integer, so that costs can be added and compared at once: see `_Costs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from kqueue.core.topology.counting import Tally
+from kqueue.core.topology.request import Resolved
+from kqueue.core.topology.tree import Ints, Tree
+
+_NO_LEADER = -1
+_NO_ROOM = -(1 << 62)
+_FIELD = 24
+"""Bits of one number of domains in a packed list of them; a tree has fewer leaves than that holds."""
+
+Options = dict[int, tuple[int, dict[int, int]]]
+"""By packed numbers of domains: what these cost at the prices, and the smallest cost by pods that fit."""
+
+
+class Arrangement(NamedTuple):
+    """Used leaves in path order without a leaf that only has the leader, pods of each, the leader's leaf or -1."""
+
+    leaves: list[int]
+    pods: list[int]
+    leader: int = _NO_LEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best arrangement found.  `proven`: there is none better."""
+
+    arrangement: Arrangement
+    proven: bool
+
+
+def optimal(
+    tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int, incumbent: Arrangement
+) -> Optimum:
+    """The best arrangement, or the best that was found before `limit` partial arrangements had been looked at.
+
+    Args:
+        counts: what fits, as best fit used it.  Its affinity plays no part.
+        leader: one leader pod sits on a leaf that can carry it.
+        limit: a count, not a time: results do not depend on the machine.
+        incumbent: what best fit found.  The result is never worse.
+    """
+    search = _Search(tree, counts, resolved, leader=leader, limit=limit)
+    try:
+        search.run()
+        proven = True
+    except _LimitReached:
+        proven = False
+    if search.best is None:
+        return Optimum(incumbent, proven=False)
+    if not proven and search.rank(incumbent) <= search.rank(search.best):
+        return Optimum(incumbent, proven=False)
+    return Optimum(search.best, proven=proven)
+
+
+class _LimitReached(Exception):
+    """As many partial arrangements as allowed have been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and who can carry it."""
+
+    plain: Ints
+    led: Ints
+    leaders: Ints | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Surplus, names and leader of some of `leaves` as one integer; costs of separate sets of leaves add up.
+
+    From the most significant part on: raw pods that fit, minus one bit per used leaf (the first leaf has the highest
+    bit: of equally many leaves the set of first names has the largest number), plus the place of the leader's leaf.
+    """
+
+    leaves: list[int]
+    leader_bits: int
+
+    @property
+    def shift(self) -> int:
+        """Where the raw pods start."""
+        return len(self.leaves) + self.leader_bits
+
+    def of(self, place: int, pods: int, *, leads: bool = False) -> int:
+        """The cost of the leaf at this place of `leaves`."""
+        name = 1 << (len(self.leaves) - 1 - place)
+        return (pods << self.shift) - (name << self.leader_bits) + (place if leads else 0)
+
+    def pods(self, cost: int) -> int:
+        """The raw pods of a cost."""
+        return -(-cost >> self.shift)
+
+    def used(self, cost: int) -> tuple[list[int], int]:
+        """The leaves, ascending, and the leaf at the place of the leader (the first leaf when there is none)."""
+        names = (self.pods(cost) << len(self.leaves)) - (cost >> self.leader_bits)
+        digits = f"{names:0{len(self.leaves)}b}"
+        leader = self.leaves[cost & ((1 << self.leader_bits) - 1)]
+        return [leaf for leaf, digit in zip(self.leaves, digits, strict=True) if digit == "1"], leader
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """What one domain costs, by level from the root's children on, and what domains can offer at these prices.
+
+    `offers` are upper bounds, by the same levels, of pods minus prices.  `bound` is one for the pods that fit into the
+    wanted numbers of domains.
+    """
+
+    prices: tuple[int, ...]
+    offers: tuple[Ints, ...]
+    bound: int
+
+
+class _Search:
+    """One search over one tally."""
+
+    def __init__(self, tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int) -> None:
+        self.tree = tree
+        self.request = resolved
+        self.leader = leader
+        self.need = resolved.need * resolved.slice_size
+        self.best: Arrangement | None = None
+        self._counts = counts
+        self._left = limit
+        self.room = cache(self._room)
+
+    def look(self, partial: int) -> None:
+        """Count partial arrangements before they are looked at."""
+        if partial > self._left:
+            raise _LimitReached
+        self._left -= partial
+
+    def unit(self, level: int) -> int:
+        """Pods of which a domain of this level holds whole groups only."""
+        at = self.request.slice_level
+        return self.request.slice_size if level == at else self.request.inner_sizes[level] or 1 if level > at else 1
+
+    def _room(self, level: int) -> _Room:
+        counts, size = self._counts, self.request.slice_size
+        if level <= self.request.slice_level:
+            plain, led = counts.slices[level] * size, counts.slices_led[level] * size
+        else:
+            unit = self.unit(level)
+            plain, led = counts.pods[level] // unit * unit, counts.pods_led[level] // unit * unit
+        return _Room(plain, led, None if counts.leaders is None else counts.leaders[level])
+
+    # -- from the top to where several domains are needed --------------------------------------------------------------
+
+    def run(self) -> None:
+        """Leave the best arrangement in `best`."""
+        level, roots = (self.request.level, self._able(self.request.level)) if self.request.required else (-1, [0])
+        while level < self.tree.lowest:
+            fewest, roots = self._fewest(level, roots)
+            if fewest > 1:
+                self._fill_several(level, roots, fewest)
+                return
+            inside = set(roots)
+            roots = [child for child in self._able(level + 1) if self._parent(level, child) in inside]
+            level += 1
+        self._fill_one(roots)
+
+    def _able(self, level: int) -> list[int]:
+        """Domains that hold everything."""
+        room = self.room(level)
+        able = (room.led if self.leader else room.plain) >= self.need
+        if self.leader and room.leaders is not None:
+            able &= room.leaders > 0
+        return [int(domain) for domain in np.flatnonzero(able)]
+
+    def _parent(self, level: int, child: int) -> int:
+        if level < 0:
+            return 0
+        return int(np.searchsorted(self.tree.first_child[level], child, side="right")) - 1
+
+    def _fill_one(self, leaves: Sequence[int]) -> None:
+        """Everything on the tightest leaf."""
+        raw = self._counts.pods_led[-1] if self.leader else self._counts.pods[-1]
+        leaf = min(leaves, key=lambda leaf: (int(raw[leaf]), leaf))
+        self.best = Arrangement([leaf], [self.need], leaf if self.leader else _NO_LEADER)
+
+    def _fewest(self, level: int, roots: Sequence[int]) -> tuple[int, list[int]]:
+        """The smallest number of children that hold everything, and the roots that have such children."""
+        plain = self._fewest_plain(level)
+        found: dict[int, list[int]] = {}
+        for root in sorted(roots, key=lambda root: int(plain[root])):
+            if found and int(plain[root]) > min(found):
+                break
+            number = self._fewest_led(level, root) if self.leader else int(plain[root])
+            found.setdefault(number, []).append(root)
+        return min(found), sorted(found[min(found)])
+
+    def _fewest_plain(self, level: int) -> Ints:
+        """Per domain, how many of its roomiest children hold the need; too many when all together do not."""
+        room = self.room(level + 1).plain
+        starts = self.tree.first_child[level] if level >= 0 else np.zeros(1, dtype=np.int64)
+        _, _, filled = _by_size(room, starts)
+        return np.add.reduceat((filled < self.need).astype(np.int64), starts) + 1
+
+    def _fewest_led(self, level: int, root: int) -> int:
+        """The same for one domain with the leader in one of the children."""
+        children, room = self.children(level, root), self.room(level + 1)
+        assert room.leaders is not None
+        order = (-room.plain[children]).argsort(kind="stable") + children.start
+        plain, led, leads = (array[order].tolist() for array in (room.plain, room.led, room.leaders))
+        beside = [fits if can else _NO_ROOM for fits, can in zip(led, leads, strict=True)]
+        later = [*accumulate(reversed(beside), max)][::-1]
+        toll, fits = _NO_ROOM, 0  # the leader among the roomiest ones, or instead of the last of them
+        for number, (alone, led_here) in enumerate(zip(plain, beside, strict=True), start=1):
+            toll = max(toll, led_here - alone)
+            if max(fits + alone + toll, fits + later[number - 1]) >= self.need:
+                return number
+            fits += alone
+        return len(order) + 1
+
+    def children(self, level: int, domain: int) -> slice:
+        """The children of a domain; level -1 is all there is."""
+        if level < 0:
+            return slice(0, self.tree.domains(0))
+        starts = self.tree.first_child[level]
+        end = int(starts[domain + 1]) if domain + 1 < len(starts) else self.tree.domains(level + 1)
+        return slice(int(starts[domain]), end)
+
+    # -- several domains -----------------------------------------------------------------------------------------------
+
+    def _fill_several(self, level: int, roots: Sequence[int], fewest: int) -> None:
+        """Numbers of domains level by level, then the leaves."""
+        knapsacks = [_Knapsack(self, level, root) for root in roots]
+        numbers = [fewest]
+        for below in range(level + 2, self.tree.lowest):
+            number = min(knapsack.fewest(below) for knapsack in knapsacks)
+            able: list[_Knapsack] = []
+            while not able:
+                able = [knapsack for knapsack in knapsacks if knapsack.suffices([*numbers, number])]
+                number += 1
+            knapsacks, numbers = able, [*numbers, number - 1]
+        if level + 1 == self.tree.lowest:
+            self._choose(knapsacks, numbers)
+            return
+        number = min(knapsack.fewest(self.tree.lowest) for knapsack in knapsacks)
+        while not self._choose(knapsacks, [*numbers, number]):
+            number += 1
+
+    def _choose(self, knapsacks: Iterable[_Knapsack], numbers: Sequence[int]) -> bool:
+        """The best leaves in these numbers of domains; False when there are none."""
+        below: int | None = None
+        for knapsack in knapsacks:  # in the order of names: a later one has to be better in surplus
+            found = knapsack.best(numbers, below)
+            if found is None:
+                continue
+            leaves, leader, below = found
+            self.best = self._filled(leaves, leader if self.leader else _NO_LEADER)
+            if below == self.need:
+                break
+        return below is not None
+
+    def _filled(self, leaves: Sequence[int], leader: int) -> Arrangement:
+        """Amounts: level by level the roomiest used domains are filled, and the last takes what is left."""
+        lowest = self.tree.lowest
+        room = self.room(lowest)
+        fits = [{leaf: int((room.led if leaf == leader else room.plain)[leaf]) for leaf in leaves}]
+        below: list[dict[int, list[int]]] = []
+        for level in range(lowest - 1, -2, -1):
+            inside: dict[int, list[int]] = {}
+            for child in fits[-1]:
+                inside.setdefault(self._parent(level, child), []).append(child)
+            unit = self.unit(level) if level >= 0 else 1
+            fits.append({d: sum(fits[-1][c] for c in inside[d]) // unit * unit for d in inside})
+            below.append(inside)
+        amounts = {0: self.need}
+        for inside, holds in zip(reversed(below), reversed(fits[:-1]), strict=True):
+            amounts = _poured(amounts, inside, holds)
+        used = sorted(leaf for leaf, pods in amounts.items() if pods)
+        return Arrangement(used, [amounts[leaf] for leaf in used], leader)
+
+    def rank(self, arrangement: Arrangement) -> tuple[list[int], int, list[int], int]:
+        """Smaller is better."""
+        leaves = sorted({*arrangement.leaves, *([arrangement.leader] if self.leader else [])})
+        used = [len(set(self.tree.domain_of(level)[leaves].tolist())) for level in range(len(self.tree.levels))]
+        raw = self._counts.pods[-1][leaves].sum()
+        if self.leader:
+            raw += self._counts.pods_led[-1][arrangement.leader] - self._counts.pods[-1][arrangement.leader]
+        return used, int(raw), leaves, arrangement.leader
+
+    def raw(self, leaf: int, *, leads: bool = False) -> int:
+        """Pods that fit on a leaf, in groups or not."""
+        return int((self._counts.pods_led if leads else self._counts.pods)[-1][leaf])
+
+
+def _poured(amounts: dict[int, int], inside: dict[int, list[int]], holds: dict[int, int]) -> dict[int, int]:
+    """The amounts of domains handed to their children."""
+    result = {}
+    for domain, left in amounts.items():
+        for child in sorted(inside[domain], key=lambda child: (-holds[child], child)):
+            result[child] = min(holds[child], left)
+            left -= result[child]
+    return result
+
+
+def _by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
+    """Within each run of `starts`, descending: the order, how many so far, and their sum so far."""
+    sizes = np.diff(starts, append=len(values))
+    runs = np.repeat(np.arange(len(starts)), sizes)
+    order = np.lexsort((-values, runs))
+    sums = values[order].cumsum()
+    before = (sums[starts] - values[order][starts])[runs]
+    return order, np.arange(1, len(values) + 1) - starts[runs], sums - before
+
+
+class _Knapsack:
+    """The children of one domain, of which several are needed, and all that is below."""
+
+    def __init__(self, search: _Search, level: int, root: int) -> None:
+        self._search = search
+        self._level = level
+        self._root = root
+        self._spans = [slice(root, root + 1)]
+        for above in range(level, search.tree.lowest):
+            first, last = self._spans[-1].start, self._spans[-1].stop - 1
+            span = slice(search.children(above, first).start, search.children(above, last).stop)
+            self._spans.append(span)
+
+    def fewest(self, level: int) -> int:
+        """A lower bound of the domains of `level`: as if they need not lie together."""
+        room = np.sort(self._search.room(level).plain[self._span(level)])[::-1]
+        return int(room.cumsum().searchsorted(self._search.need)) + 1
+
+    def suffices(self, numbers: Sequence[int]) -> bool:
+        """True: these numbers of domains, by level from the children on, can hold everything."""
+        return self._solve(numbers, None, None) is not None
+
+    def best(self, numbers: Sequence[int], below: int | None) -> tuple[list[int], int, int] | None:
+        """The best leaves, the leader's leaf, and the raw pods of all; None when they would not be fewer than `below`.
+
+        `numbers` go down to the lowest level.
+        """
+        span, room = self._span(self._search.tree.lowest), self._search.room(self._search.tree.lowest)
+        able = room.plain[span] > 0
+        if room.leaders is not None:
+            able |= room.leaders[span] > 0
+        leaves = (np.flatnonzero(able) + span.start).tolist()
+        costs = _Costs(leaves, len(leaves).bit_length() if self._search.leader else 0)
+        cost = self._solve(numbers, costs, below)
+        return None if cost is None else (*costs.used(cost), costs.pods(cost))
+
+    def _span(self, level: int) -> slice:
+        """The domains of `level` in here."""
+        return self._spans[level - self._level]
+
+    def _solve(self, numbers: Sequence[int], costs: _Costs | None, below: int | None) -> int | None:
+        depth = len(numbers)
+        lowest = self._level + depth
+        if any(number > _size(self._span(self._level + 1 + i)) for i, number in enumerate(numbers)):
+            return None
+        prices = self._prices(numbers)
+        if prices.bound < self._search.need:
+            return None
+        return _Sum(self._search, self._level, lowest, self._spans, numbers, prices, costs, below).solve(self._root)
+
+    # -- prices --------------------------------------------------------------------------------------------------------
+
+    def _prices(self, numbers: Sequence[int]) -> _Prices:
+        """Prices at which the bound is small.  Any prices would be valid."""
+        room = self._search.room(self._level + len(numbers)).plain[self._span(self._level + len(numbers))]
+        return self._priced(numbers, room, ())
+
+    def _priced(self, numbers: Sequence[int], offers: Ints, below: tuple[tuple[int, Ints], ...]) -> _Prices:
+        """Prices of this level and those above it.  `offers` are those of its domains before its price."""
+        depth = len(numbers) - len(below)
+        if depth == 1:
+            place = len(offers) - numbers[0]
+            price = int(np.partition(offers, place)[place])
+            found = ((price, offers - price), *below)
+            charge = sum(p * n for (p, _), n in zip(found, numbers, strict=True))
+            bound = int(np.maximum(offers - price, 0).sum()) + charge
+            return _Prices(tuple(p for p, _ in found), tuple(o for _, o in found), bound)
+        level = self._level + depth
+        starts = self._search.tree.first_child[level - 1][self._span(level - 1)] - self._span(level).start
+        unit = self._search.unit(level - 1)
+        ordered = _by_size(offers, starts)
+
+        @cache
+        def at(price: int) -> _Prices:
+            above = _best_sums(ordered, starts, price, unit if not below else 1)
+            return self._priced(numbers, above, ((price, offers - price), *below))
+
+        return _smallest(at, np.unique(offers))
+
+
+def _size(span: slice) -> int:
+    return int(span.stop - span.start)
+
+
+def _best_sums(ordered: tuple[Ints, Ints, Ints], starts: Ints, price: int, unit: int) -> Ints:
+    """Per run, the largest sum of some of it, in whole units, less the price of each."""
+    _, number, sums = ordered
+    return np.maximum.reduceat(sums // unit * unit - price * number, starts)
+
+
+def _smallest(at: Callable[[int], _Prices], candidates: Ints) -> _Prices:
+    """The prices with the smallest bound, which is convex in the candidates."""
+    low, high = 0, len(candidates) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if at(int(candidates[middle])).bound <= at(int(candidates[middle + 1])).bound:
+            high = middle
+        else:
+            low = middle + 1
+    return at(int(candidates[low]))
+
+
+class _Sum:
+    """The options of all domains of one knapsack, added up."""
+
+    def __init__(
+        self,
+        search: _Search,
+        level: int,
+        lowest: int,
+        spans: Sequence[slice],
+        numbers: Sequence[int],
+        prices: _Prices,
+        costs: _Costs | None,
+        below: int | None,
+    ) -> None:
+        self._search = search
+        self._level, self._lowest, self._spans = level, lowest, spans
+        self._prices, self._costs = prices, costs
+        self._budget = prices.bound - search.need
+        self._offers: list[list[int]] = [offers.tolist() for offers in prices.offers]
+        fields = [*numbers, 1 if search.leader else 0]
+        self._wanted = sum(number << (i * _FIELD) for i, number in enumerate(fields))
+        self._guards = sum(1 << (i * _FIELD + _FIELD - 1) for i in range(len(fields)))
+        self._leads = 1 << (len(numbers) * _FIELD)
+        self._value = sum(p * n for p, n in zip(prices.prices, numbers, strict=True))
+        room = search.room(lowest)
+        span = spans[lowest - level]
+        self._plain, self._led = room.plain[span].tolist(), room.led[span].tolist()
+        self._carries = None if room.leaders is None else room.leaders[span].tolist()
+        self._places = {leaf: place for place, leaf in enumerate(costs.leaves)} if costs is not None else {}
+        self._below = None if below is None or costs is None else (below - 1) << costs.shift
+
+    def solve(self, root: int) -> int | None:
+        """The smallest cost of the wanted numbers of domains that hold everything; None when none do."""
+        found = self._children(self._level, root, self._search.need - self._value)
+        _, costs = found.get(self._wanted, (0, {}))
+        return min((cost for pods, cost in costs.items() if pods >= self._search.need), default=None)
+
+    def _options(self, level: int, domain: int) -> Options:
+        """What this domain of `level` can add when it is used."""
+        if level == self._lowest:
+            return self._leaf(domain)
+        depth = level - self._level - 1
+        price = self._prices.prices[depth]
+        best = max(0, self._offers[depth][domain - self._spans[depth + 1].start])
+        found = self._children(level, domain, best - self._budget + price)
+        found.pop(0, None)
+        unit, one = self._search.unit(level), 1 << (depth * _FIELD)
+        result: Options = {}
+        for numbers, (charge, costs) in found.items():
+            if unit > 1:
+                costs = _rounded(costs, unit)
+            result[numbers + one] = (charge + price, costs)
+        return result
+
+    def _leaf(self, leaf: int) -> Options:
+        depth = self._lowest - self._level - 1
+        at = leaf - self._spans[depth + 1].start
+        price, one = self._prices.prices[depth], 1 << (depth * _FIELD)
+        result: Options = {}
+        if self._plain[at]:
+            result[one] = (price, {self._plain[at]: self._cost(leaf)})
+        if self._carries is not None and self._carries[at]:
+            result[one + self._leads] = (price, {self._led[at]: self._cost(leaf, leads=True)})
+        return result
+
+    def _cost(self, leaf: int, *, leads: bool = False) -> int:
+        if self._costs is None:
+            return 0
+        return self._costs.of(self._places[leaf], self._search.raw(leaf, leads=leads), leads=leads)
+
+    def _children(self, level: int, domain: int, floor: int) -> Options:
+        """All useful combinations of the options of the children, also to use none.
+
+        `floor`: a combination is useful if its pods less prices, with the best offers of the children still to come,
+        reach this.
+        """
+        depth = level - self._level
+        children, start = self._search.children(level, domain), self._spans[depth + 1].start
+        offers = [max(0, offer) for offer in self._offers[depth][children.start - start : children.stop - start]]
+        rest = sum(offers)
+        found: Options = {0: (0, {0: 0})}
+        for child, offer in zip(range(children.start, children.stop), offers, strict=True):
+            rest -= offer
+            found = self._with(found, self._options(level + 1, child), floor - rest, bounded=level == self._level)
+        return found
+
+    def _with(self, found: Options, more: Options, floor: int, *, bounded: bool) -> Options:
+        """Every combination with one of `more` or none of it that reaches the floor."""
+        self._search.look(sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values())))
+        result: Options = {}
+        for numbers, (charge, costs) in found.items():
+            enough = floor + charge
+            kept = {pods: cost for pods, cost in costs.items() if pods >= enough}
+            if kept:
+                result[numbers] = (charge, kept)
+        below = self._below if bounded else None
+        for numbers, (charge, costs) in found.items():
+            for number, (price, offers) in more.items():
+                total = numbers + number
+                if ((self._wanted | self._guards) - total) & self._guards != self._guards:
+                    continue
+                sums = result.setdefault(total, (charge + price, {}))[1]
+                self._add(sums, costs, offers, floor + charge + price, below)
+                if not sums:
+                    del result[total]
+        if self._search.request.slice_size > 1 or self._costs is None:
+            return {numbers: (charge, _undominated(costs)) for numbers, (charge, costs) in result.items()}
+        return result
+
+    def _add(
+        self, sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enough: int, below: int | None
+    ) -> None:
+        need = self._search.need
+        shift = self._costs.shift if self._costs is not None else 0
+        for pods, cost in costs.items():
+            for extra, price in more.items():
+                together, total = pods + extra, cost + price
+                if together < enough or (below is not None and total + (max(0, need - together) << shift) > below):
+                    continue
+                known = sums.get(together)
+                if known is None or total < known:
+                    sums[together] = total
+
+
+def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:
+    """Pods in whole units."""
+    result: dict[int, int] = {}
+    for pods, cost in costs.items():
+        whole = pods // unit * unit
+        if whole not in result or cost < result[whole]:
+            result[whole] = cost
+    return result
+
+
+def _undominated(costs: dict[int, int]) -> dict[int, int]:
+    """Without those that hold fewer pods at no smaller cost."""
+    if len(costs) == 1:
+        return costs
+    result: dict[int, int] = {}
+    cheapest: int | None = None
+    for pods in sorted(costs, reverse=True):
+        if cheapest is None or costs[pods] < cheapest:
+            cheapest = result[pods] = costs[pods]
+    return result

@@ -22,6 +22,7 @@ from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.core.workload import Admission, Flavor, QueueSpec, Snapshot, TopologyView
 from kqueue.errors import KqueueError
 from kqueue.state import from_api
+from kqueue.state.audit import Drift, Recounts, Source, chunks
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 
 
@@ -30,6 +31,9 @@ class AssumedTwiceError(KqueueError):
 
     def __init__(self, workload: str, held_by: str) -> None:
         super().__init__(f"{workload} is already held by ClusterQueue {held_by}")
+
+
+_WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,15 @@ class Holding:
     def queue(self) -> str:
         """The ClusterQueue that holds it."""
         return self.admission.queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the watches hold: the truth that an audit compares with."""
+
+    nodes: Source[NodeFacts]
+    pods: Source[from_api.PodView]
+    workloads: Source[wire.Workload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,7 @@ class Cache:
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
         self._trees = _Trees()
+        self._recounts = Recounts(_charged)
 
     # --- configuration -----------------------------------------------------------------------------------------
 
@@ -235,6 +249,7 @@ class Cache:
             self._drop(holding.key)
             self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
             self._charge_domains(holding)
+            self._recounts.follow(holding.key, None, holding)
         self._holdings[holding.key] = holding
 
     def _drop(self, key: str) -> bool:
@@ -242,6 +257,7 @@ class Cache:
         if holding is None:
             return False
         self.generation += 1
+        self._recounts.follow(key, holding, None)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
         self.ledger.remove_usage(key)
         return True
@@ -441,16 +457,102 @@ class Cache:
         """All holdings, or those of one ClusterQueue."""
         return [h for h in self._holdings.values() if queue is None or h.queue == queue]
 
-    def audit(self) -> list[str]:
-        """Rebuild what is derived and compare: one sentence per drift, empty when all agrees.  Heals quota."""
-        before = {n: dict(node.usage) for n, node in self._trees.queues.items()}
-        self._rebuild()
-        drifts = [
-            f"quota usage of ClusterQueue {name} was {_shown(before[name])}, is {_shown(node.usage)}"
-            for name, node in self._trees.queues.items()
-            if _nonzero(before.get(name, {})) != _nonzero(node.usage)
-        ]
-        return drifts + [str(drift) for drift in self.ledger.audit()]
+    # --- audit -------------------------------------------------------------------------------------------------
+
+    def audit(self) -> list[Drift]:
+        """All of `audit_steps` at once: for caches nobody is waiting for."""
+        return [drift for drifts in self.audit_steps() for drift in drifts]
+
+    def audit_steps(self, told: Told | None = None) -> Iterator[list[Drift]]:
+        """Compare what is believed with what was told, and every sum with its parts; what is wrong is healed.
+
+        Each step is short and gives what it found, usually nothing.  Events may come between steps: a step compares the
+        present with the present.  None: what was told is taken for believed, and only sums are compared.
+        """
+        if told is not None:
+            for names_ in chunks({**dict.fromkeys(told.nodes), **dict.fromkeys(self.ledger.nodes)}):
+                yield self._found(self._audit_node(name, told.nodes.get(name)) for name in names_)
+            for keys in chunks({**dict.fromkeys(told.pods), **dict.fromkeys(self.ledger.pods)}):
+                yield self._found(self._audit_pod(key, told.pods.get(key)) for key in keys)
+            for keys in chunks({**dict.fromkeys(told.workloads), **dict.fromkeys(self._holdings)}, _WORKLOAD_COST):
+                yield self._found(self._audit_workload(key, told.workloads.get(key)) for key in keys)
+        for drifts in self.ledger.audit_steps():
+            yield self._found(drifts)
+        yield from self._audit_quota()
+
+    def _found(self, drifts: Iterable[Drift | None]) -> list[Drift]:
+        found = [drift for drift in drifts if drift is not None]
+        self.generation += bool(found)
+        return found
+
+    def _audit_node(self, name: str, told: NodeFacts | None) -> Drift | None:
+        believed = self.ledger.nodes.get(name)
+        return Drift("node", name, believed, told) if self.on_node(name, told) else None
+
+    def _audit_pod(self, key: str, told: from_api.PodView | None) -> Drift | None:
+        believed, actual = self.ledger.pods.get(key), told.foreign if told is not None else None
+        if believed == actual:
+            return None
+        self.on_pod(key, actual)
+        return Drift("foreign-pod", key, believed, actual)
+
+    def _audit_workload(self, key: str, told: wire.Workload | None) -> Drift | None:
+        """What a workload holds, against its status.  What is assumed is newer than what was told, and stays."""
+        believed = self._holdings.get(key)
+        try:
+            if told is not None and self._bears_out(told, believed):
+                return None
+            self.on_workload(key, told)
+        except KqueueError as error:
+            return Drift("workload", key, believed and believed.admission, str(error))
+        actual = self._holdings.get(key)
+        return Drift("workload", key, believed and believed.admission, actual and actual.admission)
+
+    @staticmethod
+    def _bears_out(told: wire.Workload, held: Holding | None) -> bool:
+        admission = None if from_api.is_over(told) else from_api.admission(told)
+        if held is None or admission is None:
+            is_assumed = held is not None and held.assumed and not from_api.is_over(told)
+            return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
+        return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
+
+    def _audit_quota(self) -> Iterator[list[Drift]]:
+        with self._recounts.open() as recount:
+            for _ in recount.steps(self._holdings):
+                yield []
+            for queues in chunks(list(self._queues)):
+                yield self._found(self._audit_queue(name, recount.sums.get(name, {})) for name in queues)
+        for queue in {id(node.root): name for name, node in self._trees.queues.items() if node.parent}.values():
+            yield self._found(self._audit_tree(queue))
+
+    def _audit_queue(self, name: str, counted: Mapping[quota.FlavorResource, int]) -> Drift | None:
+        node = self._trees.queues.get(name)
+        actual = quota.total([counted])
+        if node is None or _nonzero(node.usage) == actual:
+            return None
+        drift = Drift("quota", f"of ClusterQueue {name}", _shown(node.usage), _shown(actual))
+        node.usage = actual
+        return drift
+
+    def _audit_tree(self, queue: str) -> list[Drift]:
+        """The quota tree that a ClusterQueue is in: what Cohorts have and use follows from what is below them."""
+        node, drifts = self._trees.queues.get(queue), list[Drift]()
+        if node is None:
+            return drifts
+        twin = quota.copy_tree(node.root)[queue]
+        quota.rebuild(twin.root)
+        for mine, anew in zip(node.root.walk(), twin.root.walk(), strict=True):
+            believed, actual = (_nonzero(mine.usage), mine.subtree), (_nonzero(anew.usage), anew.subtree)
+            if believed != actual:
+                kind = "Cohort" if mine.is_cohort else "ClusterQueue"
+                drifts.append(Drift("quota", f"below {kind} {mine.name}", believed, actual))
+                mine.usage, mine.subtree = anew.usage, anew.subtree
+        return drifts
+
+
+def _charged(holding: Holding) -> Iterator[tuple[str, Iterable[tuple[quota.FlavorResource, int]]]]:
+    """What a holding takes, by ClusterQueue."""
+    yield holding.queue, holding.admission.usage().items()
 
 
 def _link(child: QuotaNode, parent: QuotaNode) -> None:

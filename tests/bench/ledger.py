@@ -217,9 +217,15 @@ def audit() -> Iterator[Row]:
         gc.freeze()
         for i in range(600):
             ledger.add_usage(f"ns/w{i}", [held(f"host-{i:05}")])
-        start = time.perf_counter()
-        assert not ledger.audit()
-        longest = total = time.perf_counter() - start
+        steps = ledger.audit_steps()
+        while True:
+            start = time.perf_counter()
+            found = next(steps, None)
+            took = time.perf_counter() - start
+            longest, total = max(longest, took), total + took
+            if found is None:
+                break
+            assert not found
         yield f"audit {nodes:,} nodes longest step", "ms", longest * 1e3
         yield f"audit {nodes:,} nodes in all", "ms", total * 1e3
 

@@ -266,5 +266,11 @@ class Capacity:
 
 
 def _table(resources: Sequence[str], columns: Sequence[Mapping[str, int]]) -> Ints:
-    rows = [[clamp(column.get(resource, 0)) for column in columns] for resource in resources]
-    return np.array(rows, dtype=np.int64).reshape(len(resources), len(columns))
+    table = np.empty((len(resources), len(columns)), dtype=np.int64)
+    for row, resource in enumerate(resources):
+        amounts = [column.get(resource, 0) for column in columns]
+        try:
+            table[row] = amounts
+        except OverflowError:
+            table[row] = [clamp(amount) for amount in amounts]
+    return table

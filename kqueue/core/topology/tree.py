@@ -38,14 +38,19 @@ class Edit:
     """How the leaves of one tree follow from those of another.
 
     `removed` are leaf numbers of the old tree; `places` say, for each added leaf in order, before which of the
-    remaining leaves it stands.
+    remaining leaves it stands.  `in_place`: every added leaf has the path of a removed one, so none moved.
     """
 
     removed: Ints
     places: Ints
+    in_place: bool = False
 
     def apply(self, old: NDArray[Any], added: NDArray[Any]) -> NDArray[Any]:
         """A per-leaf table (leaves last) of the old tree as one of the new, with `added` for the new leaves."""
+        if self.in_place:
+            new = old.copy()
+            new[..., self.removed] = added
+            return new
         return np.insert(np.delete(old, self.removed, axis=-1), self.places, added, axis=-1)
 
     def neighbourhood(self, size: int) -> list[int]:
@@ -104,8 +109,7 @@ class Tree:
         self.written_levels = (HOSTNAME,) if self.is_hostname else self.levels
         ordered = sorted(leaves, key=lambda leaf: leaf.path)
         paths = [leaf.path for leaf in ordered]
-        splits = [_first_difference(before, path) for before, path in pairwise([(), *paths])]
-        self._adopt(ordered, paths, np.array(splits, dtype=np.int8))
+        self._adopt(ordered, paths, _splits(paths, len(self.levels)))
 
     def _adopt(self, leaves: Sequence[Leaf], paths: Sequence[Path], splits: NDArray[np.int8]) -> None:
         """Take these sorted leaves.  `splits`: per leaf, the level from which on it differs from the one before."""
@@ -129,6 +133,8 @@ class Tree:
         """
         gone = sorted(removed)
         new = sorted(added, key=lambda leaf: leaf.path)
+        if [self.paths[number] for number in gone] == [leaf.path for leaf in new]:
+            return self._replaced(gone, new)
         leaves, paths = list(self.leaves), list(self.paths)
         for number in reversed(gone):
             del leaves[number], paths[number]
@@ -141,17 +147,54 @@ class Tree:
         for i in edit.neighbourhood(len(leaves)):
             splits[i] = _first_difference(paths[i - 1], paths[i]) if i else 0
         tree = object.__new__(Tree)
-        tree.topology, tree.levels, tree.tolerations = self.topology, self.levels, self.tolerations
-        tree.is_hostname, tree.written_levels = self.is_hostname, self.written_levels
+        tree._follow(self)
         tree._adopt(leaves, paths, splits)
-        if self._filter is not None:
-            tree._filter = self._filter.edited(edit.apply, [leaf.nodes[0] for leaf in new], tree._leaf_nodes)
+        tree._inherit_filter(self, edit, new)
         if self._path_of is not None:
             tree._path_of = dict(self._path_of)
             for number in gone:
                 del tree._path_of[self.paths[number][-1]]
             tree._path_of.update((leaf.path[-1], leaf.path) for leaf in new)
         return tree, edit
+
+    def _replaced(self, numbers: Sequence[int], leaves: Sequence[Leaf]) -> tuple[Tree, Edit]:
+        """A tree with other leaves at these places, of the same paths: it shares every table of paths with this one."""
+        tree = object.__new__(Tree)
+        tree._follow(self)
+        changed = list(self.leaves)
+        for number, leaf in zip(numbers, leaves, strict=True):
+            changed[number] = leaf
+        tree.leaves = tuple(changed)
+        tree.paths, tree._splits = self.paths, self._splits
+        tree.first_leaf, tree.first_child, tree._domain_of = self.first_leaf, self.first_child, self._domain_of
+        tree._leaf_of, tree._path_of, tree._lookups = self._leaf_of, self._path_of, self._lookups
+        tree._filter, tree._eligible = None, {}
+        places = np.array(numbers, dtype=np.int64)
+        edit = Edit(places, places - np.arange(len(places)), in_place=True)
+        tree._inherit_filter(self, edit, leaves)
+        return tree, edit
+
+    def _follow(self, old: Tree) -> None:
+        """Be of the same topology; leaves come next."""
+        self.topology, self.levels, self.tolerations = old.topology, old.levels, old.tolerations
+        self.is_hostname, self.written_levels = old.is_hostname, old.written_levels
+
+    def _inherit_filter(self, old: Tree, edit: Edit, added: Sequence[Leaf]) -> None:
+        if old._filter is not None:
+            self._filter = old._filter.edited(edit.apply, [leaf.nodes[0] for leaf in added], self._leaf_nodes)
+
+    def flaw(self, leaves: range) -> str | None:
+        """What is wrong with the tables at these leaves, in words; None when all is well."""
+        for number in leaves:
+            path, split = self.paths[number], int(self._splits[number])
+            before = self.paths[number - 1] if number else None
+            if before is not None and before >= path:
+                return f"leaf {number} stands after {','.join(before)}"
+            if split != (0 if before is None else _first_difference(before, path)):
+                return f"leaf {number} differs from the one before from level {split} on"
+            if self.leaves[number].path != path or self.leaf_of(self.written(number)) != number:
+                return f"leaf {number} is not found by its name"
+        return None
 
     def _leaf_nodes(self) -> list[NodeFacts]:
         return [leaf.nodes[0] for leaf in self.leaves]
@@ -242,6 +285,16 @@ class Tree:
             self._eligible.clear()
         self._eligible[rules] = result
         return result
+
+
+def _splits(paths: Sequence[Path], depth: int) -> NDArray[np.int8]:
+    """Per path, the level from which on it differs from the one before; 0 for the first."""
+    splits = np.full(len(paths), depth, dtype=np.int8)
+    for level, values in reversed(list(enumerate(zip(*paths, strict=True)))):
+        column = np.array(values, dtype=object)
+        splits[1:][column[1:] != column[:-1]] = level
+    splits[:1] = 0
+    return splits
 
 
 def _first_difference(before: Path, path: Path) -> int:

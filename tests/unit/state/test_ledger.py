@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import chain, islice
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kqueue.core.topology import (
@@ -21,7 +24,9 @@ from kqueue.core.topology import (
     place,
 )
 from kqueue.core.workload import Flavor
-from kqueue.state.ledger import AssignedUsage, Drift, NodeLedger
+from kqueue.state.audit import Drift
+from kqueue.state.ledger import AssignedUsage, NodeLedger
+from kqueue.state.room import LeftOut
 
 BLOCK, RACK = "block", "rack"
 BY_HOST, BY_RACK = (BLOCK, RACK, HOSTNAME), (BLOCK, RACK)
@@ -199,10 +204,7 @@ def test_usage_by_host_survives_new_levels() -> None:
     ledger.add_usage("w", [on_hosts(a=2)])
     ledger.on_topology("hosts", (BLOCK, "row", RACK, HOSTNAME))
     assert free(ledger) == {"a": 6000}
-    found = ledger.membership("main")
-    assert found is not None
-    assert found.missing_levels == {"b": ("row",)}
-    assert found.ignored == {"missingLevel": 1}
+    assert ledger.left_out("main") == {"b": LeftOut("missingLevel", ("row",))}
 
 
 def test_two_nodes_of_one_host_name_are_loud_or_merged() -> None:
@@ -210,9 +212,7 @@ def test_two_nodes_of_one_host_name_are_loud_or_merged() -> None:
     nodes = [make_node("n2", 4, host="same"), make_node("n1", 8, host="same")]
     apart, merged = make_ledger(*nodes), make_ledger(*nodes, merge_duplicate_hostnames=True)
     assert free(apart) == {"same": 8000}
-    found = apart.membership("main")
-    assert found is not None
-    assert found.duplicates == {"n2": "n1"}
+    assert apart.left_out("main") == {"n2": LeftOut("duplicateHostname", ("n1",))}
     assert free(merged) == {"same": 12_000}
     apart.on_node("n1", None)
     assert free(apart) == {"same": 4000}
@@ -258,15 +258,18 @@ def test_an_audit_against_the_truth_names_what_drifted() -> None:
     pod = PodFacts(node="a", requests=(("cpu", 1000),))
     truth.on_pod("p", pod)
     drifts = believed.audit(truth)
-    assert Drift("pod", "p", None, pod) in drifts
-    assert Drift("foreign", "a", None, {"cpu": 1000, PODS: 1}) in drifts
-    assert {drift.cause for drift in drifts} == {"pod", "foreign", "capacity"}
+    assert Drift("foreign-pod", "p", None, pod) in drifts
+    assert Drift("foreign-pod", "on a", None, {"cpu": 1000, PODS: 1}) in drifts
+    assert {drift.cause for drift in drifts} == {"foreign-pod", "capacity"}
 
+
+# --- any history -----------------------------------------------------------------------------------------------------
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
-nodes = st.builds(
+a_name = st.sampled_from(NAMES)
+named_nodes = st.builds(
     make_node,
-    st.sampled_from(NAMES),
+    a_name,
     st.integers(0, 3),
     rack=st.sampled_from(["r1", "r2"]),
     host=st.sampled_from([None, None, None, "shared"]),
@@ -274,17 +277,15 @@ nodes = st.builds(
     unschedulable=st.sampled_from([False, False, False, True]),
     taints=st.sampled_from([(), (), (Taint("burning"),)]),
     labels=st.sampled_from([{}, {}, {"pool": "b"}, {"row": "x"}]),
-)
+).map(lambda node: ("on_node", node.name, node))
 pods = st.builds(
     PodFacts,
-    node=st.sampled_from(NAMES),
+    node=a_name,
     requests=st.sampled_from([(), (("cpu", 1000),), (("cpu", 2**62), ("gpu", 1)), (("cpu", 0),)]),
 )
 flavor_names = st.sampled_from(["main", "twin", "coarse"])
 usages = st.one_of(
-    st.builds(
-        lambda flavor, host, n: on_hosts(flavor, **{host: n}), flavor_names, st.sampled_from(NAMES), st.integers(1, 3)
-    ),
+    st.builds(lambda flavor, host, n: on_hosts(flavor, **{host: n}), flavor_names, a_name, st.integers(1, 3)),
     st.builds(
         lambda flavor, rack: AssignedUsage(
             flavor=flavor, assignment=TopologyAssignment(BY_RACK, (Domain(("b1", rack), 2),)), requests={"gpu": 1}
@@ -293,48 +294,205 @@ usages = st.one_of(
         st.sampled_from(["r1", "r2"]),
     ),
 )
-events = st.one_of(
-    st.tuples(st.just("node"), nodes),
-    st.tuples(st.just("node"), nodes),
-    st.tuples(st.just("node-gone"), st.sampled_from(NAMES)),
-    st.tuples(st.just("pod"), st.sampled_from(["p0", "p1"]), st.one_of(pods, st.none())),
-    st.tuples(st.just("usage"), st.sampled_from(["w0", "w1"]), st.lists(usages, max_size=3)),
-    st.tuples(st.just("usage-gone"), st.sampled_from(["w0", "w1"])),
-    st.tuples(st.just("flavor"), flavor_names, st.sampled_from(["hosts", "racks", None, "unknown"]), st.booleans()),
-    st.tuples(st.just("levels"), st.sampled_from([BY_HOST, (BLOCK, "row", HOSTNAME), None])),
-    st.tuples(st.just("ask")),
+flavors = st.builds(
+    lambda name, topology, pool: ("on_flavor", name, make_flavor(name, topology, pool)),
+    flavor_names,
+    st.sampled_from(["hosts", "racks", "unknown"]),
+    st.sampled_from(["a", "a", "b"]),
 )
+events = st.one_of(
+    named_nodes,
+    named_nodes,
+    st.tuples(st.just("on_node"), a_name, st.none()),
+    st.tuples(st.just("on_pod"), st.sampled_from(["p0", "p1", "p2"]), st.one_of(pods, st.none())),
+    st.tuples(st.just("add_usage"), st.sampled_from(["w0", "w1"]), st.lists(usages, max_size=3).map(tuple)),
+    flavors,
+    st.tuples(st.just("on_flavor"), flavor_names, st.none()),
+    st.tuples(st.just("on_topology"), st.just("hosts"), st.sampled_from([BY_HOST, (BLOCK, "row", HOSTNAME), None])),
+    st.tuples(st.just("on_topology"), st.just("racks"), st.sampled_from([BY_RACK, (RACK,), None])),
+)
+histories = st.lists(events, max_size=30)
 
 
-def tell(ledger: NodeLedger, event: tuple[Any, ...]) -> None:
-    match event:
-        case ("node", node):
-            ledger.on_node(node.name, node)
-        case ("node-gone", name):
-            ledger.on_node(name, None)
-        case ("pod", key, pod):
-            ledger.on_pod(key, pod)
-        case ("usage", workload, held):
-            ledger.add_usage(workload, held)
-        case ("usage-gone", workload):
-            ledger.remove_usage(workload)
-        case ("flavor", name, None, _):
-            ledger.on_flavor(name, None)
-        case ("flavor", name, topology, first_pool):
-            ledger.on_flavor(name, make_flavor(name, topology, "a" if first_pool else "b"))
-        case ("levels", levels):
-            ledger.on_topology("hosts", levels)
-        case _:
-            ledger.snapshot()
+class Told:
+    """What a ledger was told last of each thing: enough to make another one that must believe the same."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options, self.last = options, dict[tuple[str, str], Any]()
+        self.ledger = NodeLedger(**options)
+        for topology, levels in (("hosts", BY_HOST), ("racks", BY_RACK)):
+            self.tell("on_topology", topology, levels)
+        self.tell("on_flavor", "main", make_flavor("main"))
+        for name in NAMES:
+            self.tell("on_node", name, make_node(name))
+
+    def tell(self, call: str, key: str, value: Any) -> None:
+        self.last[call, key] = value
+        getattr(self.ledger, call)(key, value)
+
+    def anew(self) -> NodeLedger:
+        """Made from what is true now, each thing told once: pods and usage before nodes, nodes before flavors."""
+        ledger = NodeLedger(**self._options)
+        for (call, key), value in sorted(self.last.items(), key=lambda item: item[0][0] == "on_flavor"):
+            if value:
+                getattr(ledger, call)(key, value)
+        return ledger
 
 
 @settings(max_examples=200, deadline=None)
-@given(history=st.lists(events, max_size=30), merge=st.booleans(), share=st.booleans())
+@given(history=histories, merge=st.booleans(), share=st.booleans())
 def test_after_every_event_the_ledger_equals_one_made_anew(
-    history: list[tuple[Any, ...]], merge: bool, share: bool
+    history: list[tuple[str, str, Any]], merge: bool, share: bool
 ) -> None:
-    """Sums, trees and free amounts never depend on the order of events."""
-    ledger = make_ledger(merge_duplicate_hostnames=merge, share_hosts=share)
+    """Sums, trees, nodes left out and free amounts never depend on the order of events."""
+    told = Told(merge_duplicate_hostnames=merge, share_hosts=share)
     for event in history:
-        tell(ledger, event)
-        assert ledger.audit() == []
+        told.tell(*event)
+        assert told.ledger.audit(told.anew()) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(history=histories, merge=st.booleans())
+def test_several_events_between_two_questions_end_where_one_made_anew_does(
+    history: list[tuple[str, str, Any]], merge: bool
+) -> None:
+    """Trees are edited only when somebody asks; what happens to an edited tree before it is asked for is not lost."""
+    told = Told(merge_duplicate_hostnames=merge)
+    told.ledger.snapshot()
+    for event in history:
+        told.tell(*event)
+    assert told.ledger.audit(told.anew()) == []
+
+
+# --- audits ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit looks at one thing in a step, so that events can come between any two."""
+    monkeypatch.setattr("kqueue.state.audit.STEP", 1)
+    monkeypatch.setattr("kqueue.state.room._SOUNDNESS_STEP", 1)
+
+
+@pytest.mark.usefixtures("short_steps")
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(before=histories, during=st.lists(st.tuples(st.integers(0, 12), events), max_size=12), share=st.booleans())
+def test_an_audit_finds_nothing_whatever_happens_between_its_steps(
+    before: list[tuple[str, str, Any]], during: list[tuple[int, tuple[str, str, Any]]], share: bool
+) -> None:
+    """It compares the present with the present, and its sums follow what changes."""
+    told = Told(share_hosts=share)
+    for event in before:
+        told.tell(*event)
+    audit = told.ledger.audit_steps()
+    for steps, event in during:
+        assert [drift for found in islice(audit, steps) for drift in found] == []
+        told.tell(*event)
+    assert [drift for found in audit for drift in found] == []
+    assert told.ledger.audit(told.anew()) == []
+
+
+def spoil_foreign_sum(told: Told) -> None:
+    told.ledger._foreign["n1"]["cpu"] += 1
+
+
+def lose_foreign_sum(told: Told) -> None:
+    del told.ledger._foreign["n1"]
+
+
+def leave_foreign_sum_behind(told: Told) -> None:
+    told.ledger._foreign["n2"] = {"cpu": 1}
+
+
+def spoil_usage(told: Told) -> None:
+    told.ledger._host_usage["n0",]["cpu"] -= 1
+
+
+def leave_usage_behind(told: Told) -> None:
+    told.ledger._host_usage["n2",] = {"cpu": 1}
+
+
+def spoil_usage_by_rack(told: Told) -> None:
+    told.ledger._rooms["coarse"].usage["b1", "r1"]["gpu"] += 1
+
+
+def lose_member(told: Told) -> None:
+    del told.ledger._rooms["main"].members["n1"]
+
+
+def keep_member(told: Told) -> None:
+    del told.ledger._nodes["n1"], told.last["on_node", "n1"]
+
+
+def lose_group(told: Told) -> None:
+    del told.ledger._rooms["coarse"]._groups["b1", "r2"]
+
+
+def keep_stranger(told: Told) -> None:
+    told.ledger._rooms["coarse"]._groups["b9", "r9"] = make_node("n9")
+
+
+def forget_stale_leaf(told: Told) -> None:
+    told.tell("on_node", "n1", make_node("n1", taints=(Taint("burning"),)))
+    told.ledger._rooms["main"]._stale.clear()
+
+
+def forget_who_is_left_out(told: Told) -> None:
+    told.ledger._rooms["main"]._outsiders.clear()
+
+
+def swap_leaves(told: Told) -> None:
+    tree = told.ledger._rooms["main"].capacity().tree
+    tree.paths = (tree.paths[1], tree.paths[0], *tree.paths[2:])
+
+
+def spoil_free(told: Told) -> None:
+    told.ledger._rooms["main"].capacity().add(0, {"cpu": 1})
+
+
+def spoil_idle(told: Told) -> None:
+    told.ledger._rooms["coarse"].capacity().empty().add(0, {"cpu": 1})
+
+
+@pytest.mark.usefixtures("short_steps")
+@pytest.mark.parametrize(
+    ("spoil", "cause", "key"),
+    [
+        pytest.param(spoil_foreign_sum, "foreign-pod", "on n1", id="a wrong sum of foreign pods"),
+        pytest.param(lose_foreign_sum, "foreign-pod", "on n1", id="a lost sum of foreign pods"),
+        pytest.param(leave_foreign_sum_behind, "foreign-pod", "on n2", id="foreign usage where there is no pod"),
+        pytest.param(spoil_usage, "tas-usage", "n0", id="a wrong sum of usage on a host"),
+        pytest.param(leave_usage_behind, "tas-usage", "n2", id="usage where there is no workload"),
+        pytest.param(spoil_usage_by_rack, "tas-usage", "coarse/b1,r1", id="a wrong sum of usage in a rack"),
+        pytest.param(lose_member, "tree", "main/n1", id="a node that its flavor does not know"),
+        pytest.param(keep_member, "tree", "/n1", id="a node that is gone and still a member"),
+        pytest.param(lose_group, "tree", "coarse/n3", id="a rack without its nodes"),
+        pytest.param(keep_stranger, "tree", "coarse/b9,r9", id="a leaf of a node that is no member"),
+        pytest.param(forget_stale_leaf, "tree", "main/n1", id="a leaf of a node as it was"),
+        pytest.param(forget_who_is_left_out, "tree", "main/n4", id="a node that is left out unnoticed"),
+        pytest.param(swap_leaves, "tree", "main", id="leaves in a wrong order"),
+        pytest.param(spoil_free, "capacity", "main/n0", id="a wrong free amount"),
+        pytest.param(spoil_idle, "capacity", "coarse/b1,r1", id="a wrong amount without workloads"),
+    ],
+)
+def test_an_audit_names_what_is_wrong_and_heals_it(spoil: Callable[[Told], None], cause: str, key: str) -> None:
+    """One look finds the cause; the next finds nothing, and the ledger is what one made anew would be."""
+    told = Told()
+    told.tell("on_flavor", "coarse", make_flavor("coarse", "racks"))
+    told.tell("on_node", "n3", make_node("n3", rack="r2"))
+    told.tell("on_node", "n4", make_node("n4", ready=False))
+    told.tell("on_pod", "p", PodFacts(node="n1", requests=(("cpu", 1000),)))
+    in_rack = TopologyAssignment(BY_RACK, (Domain(("b1", "r1"), 2),))
+    told.tell(
+        "add_usage", "w", (on_hosts(n0=2), AssignedUsage(flavor="coarse", assignment=in_rack, requests={"gpu": 1}))
+    )
+    told.ledger.snapshot()
+    generation = told.ledger.generation
+    spoil(told)
+
+    found = [drift for drifts in told.ledger.audit_steps() for drift in drifts]
+    assert {drift.cause for drift in found} == {cause}
+    assert key in " ".join(drift.key for drift in found)
+    assert told.ledger.generation > generation
+    assert list(chain(*told.ledger.audit_steps())) == []
+    assert told.ledger.audit(told.anew()) == []

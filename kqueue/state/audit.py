@@ -1,0 +1,137 @@
+"""What audits are made of: differences found, and sums made anew while the facts go on changing.
+
+An audit goes in steps that are short enough for the event loop, and anything may happen between two of them.  So a step
+compares what is believed now with what follows from the facts now; a sum over everything, which no single step could
+make, is a `Recount` that follows the changes until it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+F = TypeVar("F")
+P = TypeVar("P", bound=Hashable)
+C = TypeVar("C", bound=Hashable)
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+
+STEP = 500
+"""Entries per step: nodes, pods, workloads or leaves cost 1 to 20 us each, so a step stays near 5 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A difference between what is believed and what is true.
+
+    `cause`, as metrics have it: `node`, `foreign-pod` and `workload` (one that was missed, or is believed in although
+    it is gone; for `foreign-pod` also their sum on a node), `tas-usage` (of a domain), `tree` (members and leaves of a
+    flavor), `capacity` (free on a leaf), `quota` (used of a ClusterQueue or Cohort).  `key` names the thing; None
+    stands for "not there".
+    """
+
+    cause: str
+    key: str
+    believed: object
+    actual: object
+
+    def __str__(self) -> str:
+        return f"{self.cause} {self.key}: believed {_short(self.believed)}, is {_short(self.actual)}"
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+class Source(Protocol[V_co]):
+    """Where the truth is looked up by key: the store of a watch, or a dictionary."""
+
+    def get(self, key: str, /) -> V_co | None:
+        """None: there is no such thing."""
+        ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
+
+def chunks(keys: Iterable[K], cost: int = 1) -> Iterator[list[K]]:
+    """The keys, a step's worth at a time; `cost`: how many times the usual an entry takes."""
+    source = iter(keys)
+    while chunk := list(islice(source, max(1, STEP // cost))):
+        yield chunk
+
+
+class Recount(Generic[F, P, C]):
+    """Sums over facts by place and column, made anew a few facts at a time.
+
+    Correct whatever happens meanwhile, as long as every change is told to `follow`: a fact that was counted already is
+    exchanged, one that was not is counted as it is now.
+    """
+
+    def __init__(self, parts: Callable[[F], Iterable[tuple[P, Iterable[tuple[C, int]]]]]) -> None:
+        """`parts`: which amounts a fact adds to which places."""
+        self._parts = parts
+        self._counted: set[str] = set()
+        self.sums: dict[P, dict[C, int]] = {}
+
+    def steps(self, facts: Mapping[str, F]) -> Iterator[None]:
+        """Count everything; each step counts a chunk."""
+        for chunk in chunks(list(facts)):
+            for key in chunk:
+                fact = facts.get(key)
+                if fact is not None and key not in self._counted:
+                    self.follow(key, None, fact)
+            yield
+
+    def follow(self, key: str, before: F | None, after: F | None) -> None:
+        """A fact came, changed or (None) went."""
+        if before is not None and key in self._counted:
+            self._add(before, -1)
+        if after is None:
+            self._counted.discard(key)
+        else:
+            self._counted.add(key)
+            self._add(after, 1)
+
+    def _add(self, fact: F, sign: int) -> None:
+        for place, amounts in self._parts(fact):
+            total = self.sums.setdefault(place, {})
+            accumulate(total, amounts, sign)
+            if not total:
+                del self.sums[place]
+
+
+class Recounts(Generic[F, P, C]):
+    """The recounts of one kind of facts that are under way: whoever changes a fact tells them."""
+
+    def __init__(self, parts: Callable[[F], Iterable[tuple[P, Iterable[tuple[C, int]]]]]) -> None:
+        self._parts = parts
+        self._open: list[Recount[F, P, C]] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Recount[F, P, C]]:
+        """One that follows every change inside the block."""
+        recount = Recount(self._parts)
+        self._open.append(recount)
+        try:
+            yield recount
+        finally:
+            self._open.remove(recount)
+
+    def follow(self, key: str, before: F | None, after: F | None) -> None:
+        """A fact came, changed or (None) went."""
+        for recount in self._open:
+            recount.follow(key, before, after)
+
+
+def accumulate(total: dict[C, int], amounts: Iterable[tuple[C, int]], factor: int) -> None:
+    """Add factor x amounts to `total`; what comes to nothing is not kept, so that equal sums are equal values."""
+    for column, amount in amounts:
+        value = total.get(column, 0) + amount * factor
+        if value:
+            total[column] = value
+        else:
+            total.pop(column, None)

@@ -1,0 +1,323 @@
+"""One flavor with a topology: which nodes are its members, and what is free on its leaves.
+
+Amounts are brought up to date leaf by leaf as they change; the tree is edited, or made anew, when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kqueue.core.quantity import clamp
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.node import HOSTNAME, NodeFacts
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Leaf, Tree, leaf_key, make_leaf, outsider
+from kqueue.core.workload import Flavor
+from kqueue.state.audit import Drift, chunks
+
+Amounts = dict[str, int]
+
+_FEW_LEAVES = 64  # up to this many leaves of a small tree are edited rather than the tree built anew
+_SOUNDNESS_STEP = 5000  # leaves of a tree whose order is checked in one step: about 1 us each
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Why a node with a flavor's labels is no part of its tree.
+
+    `reason`: `notReady`, `unschedulable`, `missingLevel` or `duplicateHostname`, the first that applies.  `detail`: the
+    level labels that are missing, or the node that stands for the host.
+    """
+
+    reason: str
+    detail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What all flavors look at: live views that the ledger keeps.
+
+    Args:
+        nodes: all nodes, usable or not, by name.
+        foreign: per node name, the sum of foreign pods, `pods` included.
+        merge_duplicate_hostnames: nodes of one host name label share a leaf.
+    """
+
+    nodes: Mapping[str, NodeFacts]
+    foreign: Mapping[str, Amounts]
+    merge_duplicate_hostnames: bool
+
+
+class Room:
+    """A flavor's members and their leaves.
+
+    Attributes:
+        usage: by written domain name, what workloads placed by topology take; the same dictionary for all flavors whose
+            leaves are hosts, where these share hosts.
+        members: nodes of the flavor, by name, those with a host name that another one has included.
+    """
+
+    __slots__ = (
+        "_capacity",
+        "_crowded",
+        "_groups",
+        "_outsiders",
+        "_shared",
+        "_stale",
+        "facts",
+        "levels",
+        "members",
+        "usage",
+    )
+
+    def __init__(self, shared: Shared, facts: Flavor, levels: tuple[str, ...], *, usage: dict[Path, Amounts]) -> None:
+        self._shared = shared
+        self.facts = facts
+        self.levels = levels
+        self.usage = usage
+        self.members: dict[str, NodeFacts] = {}
+        self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a node alone stands for itself
+        self._crowded: set[Path] = set()  # leaves of several nodes
+        self._outsiders: dict[str, LeftOut] = {}
+        self._capacity: Capacity | None = None
+        self._stale: set[Path] = set()  # leaves that the tree of `_capacity` does not have right
+        for name, node in shared.nodes.items():
+            self.on_node(name, node)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def on_node(self, name: str, facts: NodeFacts | None) -> None:
+        """Take in a node's change: one column when only amounts changed, else a leaf that is no longer right."""
+        before = self.members.pop(name, None)
+        self._outsiders.pop(name, None)
+        after = self._member(name, facts)
+        if before is not None:
+            self._leave(name, leaf_key(before, self.levels))
+        if after is not None:
+            key = leaf_key(after, self.levels)
+            self._enter(key, after)
+            if before is not None and before.labels == after.labels and before.taints == after.taints:
+                self.refresh_domain(key)
+                return
+            self._stale.add(key)
+        if before is not None:
+            self._stale.add(leaf_key(before, self.levels))
+
+    def _member(self, name: str, facts: NodeFacts | None) -> NodeFacts | None:
+        """The facts of a member; None for others, of which those that are left out are noted."""
+        if facts is None:
+            return None
+        why = self._left_out(facts)
+        if why is None:
+            return facts
+        if why.reason != "flavorLabels":
+            self._outsiders[name] = why
+        return None
+
+    def _left_out(self, node: NodeFacts) -> LeftOut | None:
+        reason = outsider(node, levels=self.levels, node_labels=self.facts.node_labels)
+        if reason is None:
+            return None
+        if any(node.labels.get(key) != value for key, value in self.facts.node_labels.items()):
+            reason = "flavorLabels"  # usable or not, it belongs to others
+        missing = reason == "missingLevel"
+        return LeftOut(reason, tuple(level for level in self.levels if level not in node.labels) if missing else ())
+
+    def _enter(self, key: Path, node: NodeFacts) -> None:
+        self.members[node.name] = node
+        group = self._groups.get(key)
+        if group is None:
+            self._groups[key] = node
+        elif isinstance(group, dict):
+            group[node.name] = node
+        else:
+            self._groups[key] = {group.name: group, node.name: node}
+            self._crowded.add(key)
+
+    def _leave(self, name: str, key: Path) -> None:
+        group = self._groups.get(key)
+        if isinstance(group, dict):
+            group.pop(name, None)
+            if len(group) == 1:
+                self._groups[key] = next(iter(group.values()))
+                self._crowded.discard(key)
+        elif group is not None and group.name == name:
+            del self._groups[key]
+
+    def refresh_node(self, name: str) -> None:
+        """What is free on the node's leaf has changed."""
+        node = self.members.get(name)
+        if node is not None and self._capacity is not None:
+            self.refresh_domain(leaf_key(node, self.levels))
+
+    def refresh_domain(self, key: Path) -> None:
+        """What is free in the leaf of this written name has changed."""
+        if self._capacity is None:
+            return
+        leaf = self._capacity.tree.leaf_of(key)
+        if leaf is None:
+            return
+        free, idle = self._columns(key, self._capacity.tree.leaves[leaf])
+        self._capacity.empty().replace(leaf, idle)
+        self._capacity.replace(leaf, free)
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    def left_out(self) -> dict[str, LeftOut]:
+        """Nodes with the flavor's labels that are no part of its tree, by name."""
+        found = dict(self._outsiders)
+        if self.levels[-1] == HOSTNAME and not self._shared.merge_duplicate_hostnames:
+            for key in self._crowded:
+                first, *others = sorted(self._group(key))
+                found |= {name: LeftOut("duplicateHostname", (first,)) for name in others}
+        return found
+
+    def capacity(self) -> Capacity:
+        """The flavor's tree with what is free."""
+        if self._capacity is None or len(self._stale) > max(_FEW_LEAVES, len(self._capacity.tree) // 8):
+            self._capacity = self._built()
+        elif self._stale:
+            self._capacity = self._edited(self._capacity)
+        self._stale.clear()
+        return self._capacity
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def _built(self) -> Capacity:
+        assert self.facts.topology is not None
+        tree = Tree(
+            topology=self.facts.topology,
+            levels=self.levels,
+            leaves=[self._leaf(group) for group in self._groups.values()],
+            tolerations=self.facts.tolerations,
+        )
+        columns = [self._columns(tree.written(number), leaf) for number, leaf in enumerate(tree.leaves)]
+        return Capacity.of_columns(tree, [free for free, _ in columns], idle=[idle for _, idle in columns])
+
+    def _edited(self, old: Capacity) -> Capacity:
+        removed = [leaf for leaf in map(old.tree.leaf_of, self._stale) if leaf is not None]
+        groups = [group for group in map(self._groups.get, self._stale) if group is not None]
+        added = sorted((self._leaf(group) for group in groups), key=lambda leaf: leaf.path)
+        tree, edit = old.tree.edited(removed, added)
+        columns = [self._columns(leaf.path[-1:] if tree.is_hostname else leaf.path, leaf) for leaf in added]
+        return old.edited(tree, edit, [free for free, _ in columns], idle=[idle for _, idle in columns])
+
+    def _leaf(self, group: NodeFacts | Mapping[str, NodeFacts]) -> Leaf:
+        nodes = (group,) if isinstance(group, NodeFacts) else tuple(group.values())
+        return make_leaf(nodes, self.levels, self._shared.merge_duplicate_hostnames)
+
+    def _group(self, key: Path) -> Mapping[str, NodeFacts]:
+        group = self._groups.get(key, {})
+        return {group.name: group} if isinstance(group, NodeFacts) else group
+
+    def _columns(self, key: Path, leaf: Leaf) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """What is free in a leaf, and what would be without workloads placed by topology."""
+        idle = self._idle(leaf.nodes)
+        used = self.usage.get(key)
+        if not used:
+            return idle, idle
+        free = dict(idle)
+        subtract(free, used)
+        return free, idle
+
+    def _idle(self, nodes: tuple[NodeFacts, ...]) -> Mapping[str, int]:
+        """Allocatable less foreign pods, summed over nodes, as the latest facts have them.  Not to be written to."""
+        latest, foreign = self._shared.nodes, self._shared.foreign
+        if len(nodes) == 1:
+            (node,) = nodes
+            allocatable, taken = latest.get(node.name, node).allocatable, foreign.get(node.name)
+            if not taken:
+                return allocatable
+            total = dict(allocatable)
+            subtract(total, taken)
+            return total
+        total = {}
+        for node in nodes:
+            for resource, amount in latest.get(node.name, node).allocatable.items():
+                total[resource] = total.get(resource, 0) + amount
+            subtract(total, foreign.get(node.name, {}))
+        return total
+
+    # -- audit ---------------------------------------------------------------------------------------------------------
+
+    def audit(self) -> Iterator[list[Drift]]:
+        """Compare members, tree and free amounts with the facts, a few at a time, and heal what is wrong."""
+        for names in chunks([*self._shared.nodes, *(self.members.keys() - self._shared.nodes.keys())]):
+            yield [drift for name in names if (drift := self._audit_member(name)) is not None]
+        tree = self.capacity().tree
+        yield []
+        for first in range(0, len(tree), _SOUNDNESS_STEP):
+            yield self._audit_order(tree, range(first, min(first + _SOUNDNESS_STEP, len(tree))))
+        keys = [*self._groups]
+        keys += [key for key in map(tree.written, range(len(tree))) if key not in self._groups]
+        yield []
+        for some in chunks(keys):
+            yield [drift for key in some if (drift := self._audit_leaf(key)) is not None]
+
+    def _audit_member(self, name: str) -> Drift | None:
+        facts, believed, noted = self._shared.nodes.get(name), self.members.get(name), self._outsiders.get(name)
+        why = self._left_out(facts) if facts is not None else None
+        actual = facts if why is None else None
+        wanted = why if why is not None and why.reason != "flavorLabels" else None
+        if believed == actual and noted == wanted:
+            if actual is None or self._group(leaf_key(actual, self.levels)).get(name) == actual:
+                return None
+            believed = None  # a member, but in no leaf
+        for node in (self.members.get(name), actual):
+            if node is not None:
+                self._leave(name, leaf_key(node, self.levels))
+                self._stale.add(leaf_key(node, self.levels))
+        self.on_node(name, facts)
+        return Drift("tree", f"{self.facts.name}/{name}", believed or noted, actual or wanted)
+
+    def _audit_order(self, tree: Tree, leaves: range) -> list[Drift]:
+        flaw = tree.flaw(leaves)
+        if flaw is None:
+            return []
+        if self._capacity is not None and self._capacity.tree is tree:
+            self._capacity = None
+        return [Drift("tree", self.facts.name, flaw, None)]
+
+    def _audit_leaf(self, key: Path) -> Drift | None:
+        for name in [name for name, node in self._group(key).items() if self.members.get(name) != node]:
+            self._leave(name, key)
+            self._stale.add(key)
+            return Drift("tree", f"{self.facts.name}/{','.join(key)}", name, None)
+        if self._capacity is None or key in self._stale:
+            return None  # made anew before anybody looks
+        number, group = self._capacity.tree.leaf_of(key), self._groups.get(key)
+        believed = self._capacity.tree.leaves[number] if number is not None else None
+        actual = self._leaf(group) if group is not None else None
+        if not _same_leaf(believed, actual):
+            self._stale.add(key)
+            return Drift("tree", f"{self.facts.name}/{','.join(key)}", believed, actual)
+        if number is None or actual is None:
+            return None
+        shown = self._capacity.free(number), self._capacity.empty().free(number)
+        if all(without_zeros(a) == without_zeros(b) for a, b in zip(shown, self._columns(key, actual), strict=True)):
+            return None
+        self.refresh_domain(key)
+        healed = self._capacity.free(number), self._capacity.empty().free(number)
+        return Drift("capacity", f"{self.facts.name}/{','.join(key)}", shown, healed)
+
+
+def _same_leaf(one: Leaf | None, other: Leaf | None) -> bool:
+    """Whether two leaves are the same to placement; amounts of nodes may differ, they are kept in the columns."""
+    if one is None or other is None:
+        return one is other
+    if one.path != other.path or len(one.nodes) != len(other.nodes):
+        return False
+    pairs = zip(one.nodes, other.nodes, strict=True)
+    return all(a is b or (a.name, a.labels, a.taints) == (b.name, b.labels, b.taints) for a, b in pairs)
+
+
+def subtract(amounts: Amounts, taken: Mapping[str, int]) -> None:
+    """Take amounts away; below zero, too."""
+    for resource, amount in taken.items():
+        amounts[resource] = amounts.get(resource, 0) - amount
+
+
+def without_zeros(amounts: Mapping[str, int]) -> Amounts:
+    """What is left to compare, cut to 64 bits as tables are."""
+    return {resource: clamp(amount) for resource, amount in amounts.items() if amount}

@@ -78,8 +78,6 @@ def switches(problems: Problems, document: Fields) -> Switches:
     if profile not in _BUILT:
         problems.add(fields.path("profile"), f"{profile} is not part of this version: choose {' or '.join(_BUILT)}")
         profile = "BestFit"
-    if fields.flag("elasticSlices"):
-        problems.add(fields.path("elasticSlices"), "elastic slices are not part of this version: leave it false")
     fields.integer("searchLimit", 1_000_000, least=0)
     return Switches(
         profile=Profile(
@@ -89,6 +87,7 @@ def switches(problems: Problems, document: Fields) -> Switches:
         ),
         overlapping_flavors=fields.flag("overlappingFlavors", True),
         skip_pod_owned=fields.flag("skipPodOwned", True),
+        elastic_slices=fields.flag("elasticSlices"),
         simulate_empty=fields.flag("simulateEmpty"),
         duplicate_hostnames=fields.choice("duplicateHostnames", ("error", "drop", "merge"), "error"),
     )

@@ -28,6 +28,7 @@ from kqueue.core.topology import (
     stands_on,
     usage_of,
 )
+from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.result import Path
 
 _LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_INCONSISTENCY)
@@ -166,21 +167,41 @@ class _Run:
         ]
 
     def _place_group(self, group: Sequence[AskedPodSet]) -> Result:
+        """What `place` says, unless contradicting updates come before it in the order of checks."""
         requests = [pod_set.request for pod_set in group]
         workers = max(group, key=lambda pod_set: pod_set.request.count)
-        conflicts = [pod_set for pod_set in group if pod_set.conflict is not None]
-        for pod_set in conflicts:
-            if pod_set is not workers:  # its own rules are judged last, and a conflict stands before them
-                requests[group.index(pod_set)] = replace(pod_set.request, rules=ANY_NODE)
-        profile, measure = self._case.switches.profile, self._case.output.quality
-        found = place(self.capacity, requests, profile=profile, measure=measure)
-        if conflicts:
-            early = isinstance(found, Misfit) and (
-                found.code is MisfitCode.INVALID_GROUP or (workers.conflict is None and found.code not in _LATE)
-            )
-            if not early:
-                return _conflict_of(workers if workers.conflict is not None else conflicts[0])
+        leader = next((pod_set for pod_set in group if pod_set is not workers), None)
+        searched = self._searched(workers, leader) if len(group) <= 2 else ()
+        conflict = next((pod_set for pod_set in searched if pod_set.conflict is not None), None)
+        if conflict is leader and leader is not None:  # its own rules are judged after its updates
+            requests[group.index(leader)] = replace(leader.request, rules=ANY_NODE)
+        found = place(
+            self.capacity,
+            requests,
+            profile=self._case.switches.profile,
+            measure=self._case.output.quality,
+            previous=self._previous(group),
+        )
+        if conflict is not None and not (isinstance(found, Misfit) and _is_earlier(found, conflict is workers)):
+            return _conflict_of(conflict)
         return found if isinstance(found, Misfit) else found.pod_sets
+
+    def _previous(self, group: Iterable[AskedPodSet]) -> dict[str, TopologyAssignment]:
+        """What the replaced slice holds, where this counts."""
+        if not self._case.switches.elastic_slices:
+            return {}
+        return {pod_set.request.name: pod_set.previous for pod_set in group if pod_set.previous is not None}
+
+    def _searched(self, workers: AskedPodSet, leader: AskedPodSet | None) -> tuple[AskedPodSet, ...]:
+        """The pod sets that a search is made for, workers first; what keeps all its places is not looked at."""
+        both = (workers,) if leader is None else (workers, leader)
+        led = leader.request if leader is not None else None
+        kept = inherit(self._tree, self._previous(both), workers=workers.request, leader=led)
+        if kept is None:
+            return both
+        if not kept.missing:
+            return ()
+        return both if kept.leader is None else (workers,)
 
     def replacements(self) -> list[Outcome]:
         """Pod set after pod set, each by itself; after a failure nothing is looked at any more."""
@@ -233,6 +254,11 @@ class _Run:
             if item.count and item.values in self.used:
                 used = (resource for resource, amount in item.requests.items() if amount)
                 self.used[item.values].update([PODS, *used])
+
+
+def _is_earlier(misfit: Misfit, of_workers: bool) -> bool:
+    """Whether this failure is found before contradicting updates of the workers, or else of the leader."""
+    return misfit.code is MisfitCode.INVALID_GROUP or (not of_workers and misfit.code not in _LATE)
 
 
 def _conflict_of(pod_set: AskedPodSet) -> UpdateConflict:

@@ -106,11 +106,11 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
             now = clock.monotonic()
             if now >= ends:
                 if wanted.bookmarks:
-                    yield bookmark(wanted.kind, api.versions.current)
+                    yield bookmark(wanted.kind, _reached(api, cursor))
                 return
             if now >= next_mark:
                 next_mark = now + BOOKMARK_SECONDS
-                yield bookmark(wanted.kind, api.versions.current)
+                yield bookmark(wanted.kind, _reached(api, cursor))
             if cursor.next is not None:
                 continue
             if alarm is None or alarm.done():
@@ -122,6 +122,11 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
             alarm.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await alarm
+
+
+def _reached(api: ClusterApi, cursor: Change) -> int:
+    """Up to which version a watcher at `cursor` has seen everything: changes may have come while he took the last."""
+    return api.versions.current if cursor.next is None else cursor.version
 
 
 async def _next(store: Store) -> None:

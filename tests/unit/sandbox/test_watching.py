@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import msgspec
+import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.sandbox import listing, route, watching
@@ -62,6 +63,28 @@ async def test_bookmarks_come_each_minute_and_the_last_at_the_end() -> None:
     brought = await portions(watch(api, timeoutSeconds="150", **BOOKMARKS), clock, [30.0] * 6)
 
     assert brought == [60.0, 120.0, 150.0, 150.0]
+
+
+@pytest.mark.parametrize("late", [pytest.param(61.0, id="each minute"), pytest.param(700.0, id="at the end")])
+async def test_a_bookmark_is_not_ahead_of_changes_that_are_still_to_come(late: float) -> None:
+    """A slow reader who resumes from a bookmark misses nothing: changes may come while he takes the last ones."""
+    clock = FakeClock()
+    api = ClusterApi(clock)
+    source = watch(api, timeoutSeconds="600", **BOOKMARKS)
+    reading = asyncio.ensure_future(anext(source))
+    await clock.advance(1.0)
+    first = await api.create(NODES, {"metadata": {"name": "n1"}})
+    await reading
+    await api.create(NODES, {"metadata": {"name": "n2"}})
+    await clock.advance(late)
+
+    told = msgspec.json.decode(await anext(source))
+    await source.aclose()
+
+    assert (told["type"], told["object"]["metadata"]["resourceVersion"]) == (
+        "BOOKMARK",
+        first["metadata"]["resourceVersion"],
+    )
 
 
 def test_a_bookmark_says_how_far_the_watch_has_come() -> None:

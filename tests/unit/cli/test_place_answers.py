@@ -209,7 +209,7 @@ FOUR_HOSTS = (
         pytest.param(
             make_pods(4, preferred="rack"),
             {"profile": "balanced"},
-            {"a": 2, "b": 2},
+            {"a": 2, "c": 2},
             id="balanced spreads preferred pods",
         ),
         pytest.param(

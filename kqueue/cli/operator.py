@@ -16,17 +16,19 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
+from kqueue.cli.upkeep import Auditor, NodeGauges
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.finalizers import FinalizerReconciler
+from kqueue.controllers.gate_sweeper import GateSweeper
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
 from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
-from kqueue.core.topology import NodeFacts
+from kqueue.core.topology import HOSTNAME, NodeFacts
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
 from kqueue.jobs.switches import switches_from
@@ -41,7 +43,7 @@ from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
 from kqueue.state import from_api
-from kqueue.state.cache import Cache
+from kqueue.state.cache import Cache, Told
 from kqueue.state.from_api import PodView, pod_view
 from kqueue.state.queues import Queues
 
@@ -149,6 +151,8 @@ class Operator:
         )
         self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)
         self._controllers: list[Controller] = []
+        self._on_lead: list[Callable[[], None]] = []
+        self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._subscribe_intake()
         self._make_controllers()
         self._add_checks()
@@ -414,19 +418,33 @@ class Operator:
 
         ungater = TopologyUngater(
             client=self.client,
-            workloads=watches.workloads.store,
+            newest=self._workload_writer.newest,
             pods=watches.pods.store,
+            host_of=self._host_of,
+            recorder=self._events,
             clock=self.clock,
             expectation_timeout=self.timings.expectation_timeout,
             on_released=self._counter.on_released,
+            on_fallback=self.metrics.rank_fallback,
         )
+        sweeper = GateSweeper(
+            pods=watches.pods.store,
+            workloads=watches.workloads.store,
+            recorder=self._events,
+            clock=self.clock,
+            after=self.timings.leaked_gate_after,
+            interval=self.timings.leaked_gate_sweep,
+            report=self.metrics.leaked_gates,
+        )
+        self._on_lead.append(ungater.begin)
+        self._background.append(sweeper.run)
         controller = self._controller("topology_ungater", ungater.reconcile, workers=8)
         quiet_since: dict[str, float] = {}
 
         def on_pod(old: PodView | None, new: PodView | None) -> None:
             key = ungater.observe_pod(old, new)
-            if key is None:
-                return
+            if key is None or key not in watches.workloads.store:
+                return  # a Workload that comes later brings itself
             now = self.clock.monotonic()
             quiet = now - quiet_since.get(key, float("-inf")) > self.timings.ungater_window
             quiet_since[key] = now
@@ -437,6 +455,7 @@ class Operator:
                 controller.enqueue(from_api.workload_key(new))
             elif old is not None:
                 quiet_since.pop(from_api.workload_key(old), None)
+                ungater.forget(from_api.workload_key(old))
 
         watches.pods.subscribe(on_pod)
         watches.workloads.subscribe(on_workload)
@@ -465,6 +484,10 @@ class Operator:
     def _namespace_labels(self, name: str) -> Mapping[str, str] | None:
         namespace = self.watches.namespaces.store.get(name)
         return namespace.metadata.labels if namespace is not None else None
+
+    def _host_of(self, node: str) -> str | None:
+        found = self.watches.nodes.store.get(node)
+        return found.labels.get(HOSTNAME) if found is not None else None
 
     def _manages(self, namespace: str) -> bool:
         labels = self._namespace_labels(namespace)
@@ -517,7 +540,10 @@ class Operator:
 
     async def _lead(self) -> None:
         """All that writes.  Keys that were queued while following are worked off now."""
+        for begin in self._on_lead:
+            begin()
         work: list[Coroutine[Any, Any, None]] = [controller.run() for controller in self._controllers]
+        work += [run() for run in self._background]
         if "scheduler" in self.parts:
             work.append(self.loop.run())
             self.loop.wake()
@@ -530,15 +556,21 @@ class Operator:
     async def _keep_gauges(self) -> None:
         """Gauges of queues, and the audit, in the background."""
         gauges = QueueGauges(self.metrics, self.cache, self.queues)
+        nodes = NodeGauges(self.metrics, self.cache.ledger, self._events)
+        auditor = self._make_auditor()
         last_audit = self.clock.monotonic()
         while True:
             await self.clock.sleep(self.timings.metrics_cache)
             gauges.refresh(self.watches.local_queues.store.values(), self.watches.workloads.store.values())
+            nodes.refresh()
             if self.clock.monotonic() - last_audit >= self.timings.audit_interval:
                 last_audit = self.clock.monotonic()
-                for drift in self.cache.audit():
-                    self.metrics.drift("cache")
-                    _log.error("the cache had drifted from what it was told", drift=drift)
+                await auditor.audit()
+
+    def _make_auditor(self) -> Auditor:
+        watches = self.watches
+        told = Told(nodes=watches.nodes.store, pods=watches.pods.store, workloads=watches.workloads.store)
+        return Auditor(cache=self.cache, told=told, intake=self._intake, metrics=self.metrics, clock=self.clock)
 
 
 def _enqueues(controller: Controller) -> Callable[[Any, Any], None]:

@@ -7,16 +7,31 @@ change is seen by the watch (or the wait for it runs out), its workload is left 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
 from kqueue.api import names
+from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.first_look import FirstLook
+from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import PODS
-from kqueue.core.ranks import Member, RankRules, Release, releases
-from kqueue.errors import KqueueError, NotFoundError
+from kqueue.core.ranks import Member, OrderLost, RankRules, Release, releases
+from kqueue.core.topology import HOSTNAME
+from kqueue.errors import (
+    ApiError,
+    ConflictError,
+    FieldError,
+    InvalidObjectError,
+    KqueueError,
+    NotFoundError,
+    ServerError,
+    UnreachableError,
+)
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
@@ -26,41 +41,90 @@ from kqueue.state.from_api import GangPod, PodView
 
 _log = structlog.get_logger(__name__)
 
-WORKLOAD_INDEX = "workload"
+GANG_INDEX = "gang"
+PATCHES_AT_ONCE = 8
+"""Patches under way per workload, so that one huge gang does not take the whole lane.  Source: Kueue's ungater."""
+EVENT_RANK_FALLBACK = "RankFallback"
+EVENT_BAD_OFFSET = "InvalidPodIndexOffset"
+_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def gang_of(view: PodView) -> list[str]:
-    """Index of pods by their Workload's key."""
-    return [view.gang.workload] if view.gang is not None else []
+    """Index of pods by what they are found by."""
+    return [view.gang.siblings] if view.gang is not None else []
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A release whose event is to come.  `version`: it may have failed, so that any other version is news enough."""
+
+    deadline: float
+    version: str | None = None
+
+    def seen_in(self, pod: GangPod) -> bool:
+        return not pod.gated or (self.version is not None and pod.resource_version != self.version)
 
 
 class Expectations:
-    """Pods whose release was sent and not yet seen, per workload."""
+    """Pods whose release was sent and not yet seen, per gang."""
 
     def __init__(self, clock: Clock, timeout: float) -> None:
         self._clock, self._timeout = clock, timeout
-        self._open: dict[str, dict[str, float]] = {}
+        self._open: dict[str, dict[str, _Awaited]] = {}
 
-    def expect(self, workload: str, uid: str) -> None:
+    def expect(self, gang: str, uid: str) -> None:
         """The pod's release is on its way."""
-        self._open.setdefault(workload, {})[uid] = self._clock.monotonic() + self._timeout
+        self._open.setdefault(gang, {})[uid] = _Awaited(self._clock.monotonic() + self._timeout)
 
-    def observed(self, workload: str, uid: str) -> None:
+    def doubt(self, gang: str, uid: str, version: str) -> None:
+        """The release may not have come through; the server has another version than this, which is to come."""
+        awaited = self._open.get(gang, {}).get(uid)
+        if awaited is not None:
+            awaited.version = version
+
+    def observe(self, gang: str, pod: GangPod) -> None:
+        """An event of the pod; it counts if it can be the release."""
+        awaited = self._open.get(gang, {}).get(pod.uid)
+        if awaited is not None and awaited.seen_in(pod):
+            self.observed(gang, pod.uid)
+
+    def observed(self, gang: str, uid: str) -> None:
         """The pod's release was seen, or will never be."""
-        waiting = self._open.get(workload)
+        waiting = self._open.get(gang)
         if waiting is not None:
             waiting.pop(uid, None)
             if not waiting:
-                del self._open[workload]
+                del self._open[gang]
 
-    def satisfied(self, workload: str) -> bool:
+    def satisfied(self, gang: str) -> bool:
         """Nothing is on its way any more; what is overdue is given up, because its event was lost."""
         now = self._clock.monotonic()
-        for uid, deadline in list(self._open.get(workload, {}).items()):
-            if deadline <= now:
-                _log.warning("the release of a pod was never seen, it is looked at again", workload=workload, uid=uid)
-                self.observed(workload, uid)
-        return workload not in self._open
+        for uid, awaited in list(self._open.get(gang, {}).items()):
+            if awaited.deadline <= now:
+                _log.warning("the release of a pod was never seen, it is looked at again", gang=gang, uid=uid)
+                self.observed(gang, uid)
+        return gang not in self._open
+
+    def clear(self) -> None:
+        """Nothing is awaited."""
+        self._open.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A pod to release, and how."""
+
+    pod: GangPod
+    patch: dict[str, object]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one reconcile is to do, by the Workload as it was.  `lost`: pod sets that are not placed by rank."""
+
+    workload: wire.Workload
+    choices: list[_Choice] = field(default_factory=list)
+    lost: list[tuple[str, OrderLost]] = field(default_factory=list)
 
 
 class TopologyUngater:
@@ -70,98 +134,121 @@ class TopologyUngater:
         self,
         *,
         client: Client,
-        workloads: Store[wire.Workload],
+        newest: Callable[[str], wire.Workload | None],
         pods: Store[PodView],
+        host_of: Callable[[str], str | None],
+        recorder: Recorder,
         clock: Clock,
         expectation_timeout: float = 60.0,
         on_released: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
+        on_fallback: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """`on_released(workload, pods)` is told how many pods a reconcile has released."""
-        self._client, self._workloads, self._pods = client, workloads, pods
+        """`newest(key)` is a Workload with our own last write, `host_of(node)` the host name label of a node.
+
+        `on_released(workload, pods)` is told of pods at the moment of their release, `on_fallback(reason)` once per
+        workload and reason that its pods were not placed by rank.
+        """
+        self._client, self._newest, self._pods, self._host_of = client, newest, pods, host_of
+        self._recorder = recorder
         self._expectations = Expectations(clock, expectation_timeout)
-        self._on_released = on_released
-        pods.add_index(WORKLOAD_INDEX, gang_of)
+        self._first_look = FirstLook(client, pods, lambda pod: self._expectations.expect(pod.siblings, pod.uid))
+        self._on_released, self._on_fallback = on_released, on_fallback
+        self._told: dict[str, tuple[str, set[str]]] = {}
+        pods.add_index(GANG_INDEX, gang_of)
+
+    def begin(self) -> None:
+        """This process begins to lead: what was on its way is another's past, and is read from the API server."""
+        self._expectations.clear()
+        self._first_look.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
         """Take in a pod event; the key of the workload to look at, None when no gang is concerned."""
-        for view in (old, new):
-            if view is not None and view.gang is not None and (new is None or not view.gang.gated):
-                self._expectations.observed(view.gang.workload, view.gang.uid)
-        seen = new if new is not None else old
-        return seen.gang.workload if seen is not None and seen.gang is not None else None
+        before = old.gang if old is not None else None
+        after = new.gang if new is not None else None
+        if before is not None and (after is None or after.uid != before.uid):
+            self._expectations.observed(before.siblings, before.uid)
+        if after is not None:
+            self._expectations.observe(after.siblings, after)
+        seen = after or before
+        return seen.workload if seen is not None else None
+
+    def forget(self, key: str) -> None:
+        """The workload is gone."""
+        self._told.pop(key, None)
 
     async def reconcile(self, key: str) -> Result:
         """Release what may be released."""
-        workload = self._workloads.get(key)
-        if workload is None or not self._placed(workload):
+        workload = self._newest(key)
+        if workload is None or not _placed(workload):
             return Result()
-        if not self._expectations.satisfied(key):
+        if not self._expectations.satisfied(from_api.siblings_key(workload)):
             return Result(requeue_after=1.0)
-        chosen = list(self._choose(workload))
-        if not chosen:
+        plan = self._plan(workload)
+        if not plan.choices:
             return Result()
-        for pod, _ in chosen:
-            self._expectations.expect(key, pod.uid)
-        outcomes = await asyncio.gather(*(self._release(key, pod, patch) for pod, patch in chosen))
-        released = sum(error is None for error in outcomes)
-        failed = [error for error in outcomes if error is not None and not isinstance(error, NotFoundError)]
-        if released:
-            self._on_released(workload, released)
-            _log.info("pods released", workload=key, pods=released)
+        if self._first_look.due(workload.metadata.namespace):
+            await self._first_look.take(workload.metadata.namespace)
+            return await self.reconcile(key)
+        for pod_set, lost in plan.lost:
+            self._tell_order_lost(workload, pod_set, lost)
+        failed = await self._carry_out(key, plan)
         if failed:
             raise failed[0]
         return Result()
 
-    @staticmethod
-    def _placed(workload: wire.Workload) -> bool:
-        """Admitted by topology, and not on its way out."""
-        return (
-            from_api.condition_true(workload, names.CONDITION_ADMITTED)
-            and not from_api.condition_true(workload, names.CONDITION_EVICTED)
-            and not from_api.is_over(workload)
-            and workload.status.admission is not None
-            and any(a.topology_assignment is not None for a in workload.status.admission.pod_set_assignments)
-        )
+    # --- what is to be done
 
-    def _choose(self, workload: wire.Workload) -> Iterator[tuple[GangPod, dict[str, object]]]:
-        key = from_api.workload_key(workload)
-        views = self._pods.by_index(WORKLOAD_INDEX, key)
-        gang = sorted((v.gang for v in views if v.gang is not None and not v.gang.terminal), key=lambda pod: pod.key)
-        unhealthy = {node.name for node in workload.status.unhealthy_nodes}
+    def _plan(self, workload: wire.Workload) -> _Plan:
+        plan = _Plan(workload)
+        gang = self._gang(workload)
         specs = {p.name: p for p in workload.spec.pod_sets}
-        assert workload.status.admission is not None
-        for assigned in workload.status.admission.pod_set_assignments:
-            spec = specs.get(assigned.name)
-            if spec is None or assigned.topology_assignment is None:
+        unhealthy = self._unhealthy_hosts(workload)
+        before = _ranks_before(workload)
+        for assigned in _assignments(workload):
+            spec, pods = specs.get(assigned.name), gang.get(assigned.name, {})
+            if spec is None or assigned.topology_assignment is None or not any(p.gated for p in pods.values()):
                 continue
-            pods = {pod.key: pod for pod in gang if pod.pod_set == assigned.name}
             assignment = from_api.assignment(assigned.topology_assignment)
+            count = _count(assigned, spec)
             found = releases(
                 assignment,
-                [
-                    Member(key=p.key, gated=p.gated, labels=p.labels, selector=p.node_selector, leaving=p.deleting)
-                    for p in pods.values()
-                ],
-                self._rank_rules(spec, assigned, workload, list(pods.values())),
-                count=assigned.count if assigned.count is not None else spec.count,
+                [_member(pod) for pod in pods.values()],
+                self._rank_rules(workload, spec, pods.values(), count=count, before=before.get(assigned.name, 0)),
+                count=count,
             )
-            if found.order_lost:
-                _log.info("ranks are not usable", workload=key, pod_set=assigned.name, why=found.order_lost.message)
             for release in found.pods:
-                if release.values[-1] not in unhealthy:
-                    yield pods[release.key], _patch(pods[release.key], release, assignment.levels)
+                if assignment.levels[-1] != HOSTNAME or release.values[-1] not in unhealthy:
+                    pod = pods[release.key]
+                    plan.choices.append(_Choice(pod, _patch(pod, release, assignment.levels)))
+            if found.order_lost is not None and found.pods:
+                plan.lost.append((assigned.name, found.order_lost))
+        return plan
 
-    @staticmethod
+    def _gang(self, workload: wire.Workload) -> dict[str, dict[str, GangPod]]:
+        """The workload's living pods by pod set and key, in the order of their keys."""
+        views = self._pods.by_index(GANG_INDEX, from_api.siblings_key(workload))
+        alive = [view.gang for view in views if view.gang is not None and not view.gang.terminal]
+        gang: dict[str, dict[str, GangPod]] = {}
+        for pod in sorted(alive, key=lambda pod: pod.key):
+            gang.setdefault(pod.pod_set, {})[pod.key] = pod
+        return gang
+
+    def _unhealthy_hosts(self, workload: wire.Workload) -> set[str]:
+        """Host names of failed nodes; the name of a node stands for itself where its label is not known any more."""
+        failed = {node.name for node in workload.status.unhealthy_nodes}
+        return failed | {host for name in failed if (host := self._host_of(name)) is not None}
+
     def _rank_rules(
-        spec: wire.PodSet, assigned: wire.PodSetAssignment, workload: wire.Workload, pods: Sequence[GangPod]
+        self, workload: wire.Workload, spec: wire.PodSet, pods: Iterable[GangPod], *, count: int, before: int
     ) -> RankRules:
         request = spec.topology_request
-        count = assigned.count if assigned.count is not None else spec.count
-        if request is None:
+        if request is None or not request.pod_index_label:
             return RankRules(index_label=None, limit=count)
-        before = _partner_count(spec, workload)
-        written = next((p.index_offset for p in pods if p.index_offset is not None), None)
-        offset = before + (int(written) if written is not None and written.isdigit() else 0)
+        try:
+            offset = before + _written_offset(pods)
+        except InvalidObjectError as e:
+            self._tell_once(workload, EVENT_BAD_OFFSET, reason=EVENT_BAD_OFFSET, message=str(e))
+            raise
         return RankRules(
             index_label=request.pod_index_label,
             group_label=request.sub_group_index_label,
@@ -170,29 +257,162 @@ class TopologyUngater:
             limit=offset + count,
         )
 
-    async def _release(self, workload: str, pod: GangPod, patch: dict[str, object]) -> KqueueError | None:
+    # --- doing it
+
+    async def _carry_out(self, key: str, plan: _Plan) -> list[KqueueError]:
+        """Send the patches, some at a time; those that failed.  Ends early when the Workload has changed meanwhile."""
+        todo = iter(plan.choices)
+        failed: list[KqueueError] = []
+        released = 0
+
+        async def work() -> None:
+            nonlocal released
+            for choice in todo:
+                if not self._holds(key, plan):
+                    return  # the change has brought its own reconcile
+                if self._changed(choice.pod):
+                    continue  # so has this one
+                error = await self._release(choice)
+                if error is None:
+                    released += 1
+                    self._on_released(plan.workload, 1)
+                elif not isinstance(error, NotFoundError):
+                    failed.append(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(PATCHES_AT_ONCE, len(plan.choices))):
+                tasks.create_task(work())
+        if released:
+            _log.info("pods released", workload=key, pods=released)
+        return failed
+
+    def _holds(self, key: str, plan: _Plan) -> bool:
+        """Whether what the plan was made from is still so, now that a pod is about to be released by it."""
+        now, then = self._newest(key), plan.workload
+        if now is then:
+            return True
+        if now is None or now.metadata.uid != then.metadata.uid or not _placed(now):
+            return False
+        if (now.status.admission, now.status.unhealthy_nodes) != (then.status.admission, then.status.unhealthy_nodes):
+            return False
+        plan.workload = now  # equal in what matters: the next look is short
+        return True
+
+    def _changed(self, pod: GangPod) -> bool:
+        """Whether the watch has brought another version of the pod, or its end."""
+        seen = self._pods.get(pod.key)
+        return seen is None or seen.gang is None or seen.gang.resource_version != pod.resource_version
+
+    async def _release(self, choice: _Choice) -> KqueueError | None:
         """Send one patch; why the pod was not released, None when it was."""
+        pod = choice.pod
         namespace, name = split_key(pod.key)
+        self._expectations.expect(pod.siblings, pod.uid)
         try:
-            await self._client.patch(PODS, name, patch, namespace, lane=Lane.UNGATE)
+            await self._client.patch(PODS, name, choice.patch, namespace, lane=Lane.UNGATE)
         except KqueueError as e:
-            self._expectations.observed(workload, pod.uid)  # no event will tell of it
+            if await self._may_have_changed(pod, e) and not self._changed(pod):
+                self._expectations.doubt(pod.siblings, pod.uid, pod.resource_version)
+            else:
+                self._expectations.observed(pod.siblings, pod.uid)
             return e
         return None
 
+    async def _may_have_changed(self, pod: GangPod, error: KqueueError) -> bool:
+        """Whether the pod may be another on the server than the one we patched, so that an event of it is to come.
 
-def _partner_count(spec: wire.PodSet, workload: wire.Workload) -> int:
-    """Ranks of the larger pod set of a group start after those of the smaller one (of equal ones: the second)."""
-    group = spec.topology_request.pod_set_group_name if spec.topology_request is not None else None
-    if group is None:
+        A conflict may be our own first attempt whose answer was lost, and an error may have come after the deed.
+        """
+        if isinstance(error, ConflictError):
+            return True
+        if not isinstance(error, ServerError | UnreachableError):
+            return False
+        namespace, name = split_key(pod.key)
+        try:
+            found = await self._client.get(PODS, name, namespace, decode=wire_core.Pod, lane=Lane.UNGATE)
+        except NotFoundError:
+            return False
+        except ApiError:
+            return True
+        return found.metadata.resource_version != pod.resource_version
+
+    # --- telling
+
+    def _tell_order_lost(self, workload: wire.Workload, pod_set: str, lost: OrderLost) -> None:
+        message = f"Pods of pod set {pod_set} are placed in listing order, not by rank: {lost.message}"
+        if self._tell_once(workload, lost.trouble.value, reason=EVENT_RANK_FALLBACK, message=message):
+            self._on_fallback(lost.trouble.value)
+            key = from_api.workload_key(workload)
+            _log.warning("ranks are not usable", workload=key, pod_set=pod_set, reason=lost.trouble.value,
+                         why=lost.message)  # fmt: skip
+
+    def _tell_once(self, workload: wire.Workload, what: str, *, reason: str, message: str) -> bool:
+        """Warn the workload's user, unless he was warned of `what` already; whether he was not."""
+        key, uid = from_api.workload_key(workload), workload.metadata.uid
+        known, told = self._told.get(key, ("", set()))
+        if known != uid:
+            told = set()
+        if what in told:
+            return False
+        self._told[key] = (uid, told | {what})
+        self._recorder.record(workload_reference(workload), reason=reason, message=message, warning=True)
+        return True
+
+
+def _placed(workload: wire.Workload) -> bool:
+    """Admitted by topology, and not on its way out."""
+    return (
+        from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        and not from_api.condition_true(workload, names.CONDITION_EVICTED)
+        and not from_api.is_over(workload)
+        and any(assigned.topology_assignment is not None for assigned in _assignments(workload))
+    )
+
+
+def _assignments(workload: wire.Workload) -> Sequence[wire.PodSetAssignment]:
+    admission = workload.status.admission
+    return admission.pod_set_assignments if admission is not None else ()
+
+
+def _count(assigned: wire.PodSetAssignment, spec: wire.PodSet) -> int:
+    return assigned.count if assigned.count is not None else spec.count
+
+
+def _ranks_before(workload: wire.Workload) -> Mapping[str, int]:
+    """How many ranks of its group come before those of a pod set: in a pair the smaller one (else the first) begins."""
+    specs = {p.name: p for p in workload.spec.pod_sets}
+    groups: dict[str, list[tuple[int, str]]] = {}
+    for assigned in _assignments(workload):
+        spec = specs.get(assigned.name)
+        request = spec.topology_request if spec is not None else None
+        if spec is not None and request is not None and request.pod_set_group_name:
+            members = groups.setdefault(request.pod_set_group_name, [])
+            members.append((_count(assigned, spec), assigned.name))
+    return dict(_behind(*pair) for pair in groups.values() if len(pair) == 2)
+
+
+def _behind(first: tuple[int, str], second: tuple[int, str]) -> tuple[str, int]:
+    """Which of two pod sets comes second, and after how many ranks."""
+    return (first[1], second[0]) if first[0] > second[0] else (second[1], first[0])
+
+
+def _written_offset(pods: Iterable[GangPod]) -> int:
+    """At which index the pods say that they begin; 0 when they do not say.
+
+    Raises:
+        InvalidObjectError: what they say is no integer.
+    """
+    pod = next((p for p in pods if p.index_offset is not None), None)
+    if pod is None or pod.index_offset is None:
         return 0
-    members = [
-        p for p in workload.spec.pod_sets if p.topology_request and p.topology_request.pod_set_group_name == group
-    ]
-    if len(members) != 2:
-        return 0
-    smaller = members[0] if members[0].count <= members[1].count else members[1]
-    return 0 if spec is smaller else smaller.count
+    if not _INTEGER.fullmatch(pod.index_offset):
+        path = f"metadata.annotations[{names.POD_INDEX_OFFSET_ANNOTATION}]"
+        raise InvalidObjectError(f"pod {pod.key}", [FieldError(path, "must be an integer", pod.index_offset)])
+    return int(pod.index_offset)
+
+
+def _member(pod: GangPod) -> Member:
+    return Member(key=pod.key, gated=pod.gated, labels=pod.labels, selector=pod.node_selector, leaving=pod.deleting)
 
 
 def _patch(pod: GangPod, release: Release, levels: Sequence[str]) -> dict[str, object]:

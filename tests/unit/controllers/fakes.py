@@ -26,6 +26,7 @@ from kqueue.runtime.store import Store, object_key
 T = TypeVar("T")
 _BIRTH = "2026-01-01T00:00:00Z"
 """When the fake clock starts."""
+_READS = ("get", "list")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,7 @@ class FakeClient(Client):
 
     def writes(self, *, subresource: str | None = None) -> list[Call]:
         """The calls that were to change something; of one subresource only, when given (empty: the objects')."""
-        return [c for c in self.calls if c.verb != "get" and subresource in (None, c.subresource)]
+        return [c for c in self.calls if c.verb not in _READS and subresource in (None, c.subresource)]
 
     def fail(
         self, error: ApiError, *, verb: str = "patch", key: str | None = None, times: int = 1, done: bool = False
@@ -152,6 +153,27 @@ class FakeClient(Client):
         """The object."""
         call = Call(verb="get", resource=resource, key=object_key(namespace or "", name), lane=lane)
         return await self._answer(call, lambda: self._existing(call))
+
+    async def list_page(
+        self,
+        resource: ResourceType,
+        namespace: str | None = None,
+        *,
+        params: Mapping[str, str],
+        lane: Lane = Lane.WATCH,
+    ) -> bytes:
+        """One page of the objects of a namespace, as they are when it is asked for."""
+        assert params.keys() <= {"limit", "continue"}
+        call = Call(verb="list", resource=resource, key=namespace or "", lane=lane)
+
+        def act() -> Json:
+            keys = [key for key in self.keys(resource) if namespace in (None, key.partition("/")[0])]
+            start = int(params.get("continue", 0))
+            end = start + int(params.get("limit", len(keys)))
+            token = {"continue": str(end)} if end < len(keys) else {}
+            return {"metadata": token, "items": [self._objects[resource, key] for key in keys[start:end]]}
+
+        return msgspec.json.encode(await self._answer(call, act))
 
     async def create(
         self, resource: ResourceType, obj: Any, namespace: str | None = None, *, lane: Lane = Lane.JOBS
@@ -219,7 +241,7 @@ class FakeClient(Client):
 
     async def _answer(self, call: Call, act: Callable[[], Json]) -> Json:
         self.calls.append(call)
-        if call.verb != "get":
+        if call.verb not in _READS:
             await self.open.wait()
         failure = next((f for f in self._failures if f.matches(call)), None)
         if failure is None:

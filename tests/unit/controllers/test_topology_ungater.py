@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -12,16 +14,25 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
+from kqueue.controllers.first_look import PAGE_SIZE
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.topology_ungater import TopologyUngater
-from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError
+from kqueue.errors import (
+    ApiError,
+    ConflictError,
+    InvalidObjectError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+    UnreachableError,
+)
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.store import Store
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView
-from tests.unit.controllers.builders import JSON, condition, make_workload
-from tests.unit.controllers.fakes import FakeClient
+from tests.unit.controllers.builders import EARLIER, JSON, condition, make_workload
+from tests.unit.controllers.fakes import Call, FakeClient, FakeRecorder
 from tests.unit.jobs.builders import prefixed
 
 HOST = "kubernetes.io/hostname"
@@ -83,6 +94,7 @@ def make_pod(
     host: str | None = None,
     phase: str = "Pending",
     annotations: JSON | None = None,
+    deleted: bool = False,
 ) -> JSON:
     """A pod of a gang; without `workload` one of somebody else."""
     marks = prefixed(podset_required_topology="rack", workload=workload) if workload is not None else {}
@@ -94,6 +106,7 @@ def make_pod(
             "uid": f"uid-of-{name}",
             "annotations": marks | (annotations or {}),
             "labels": labels,
+            **({"deletionTimestamp": EARLIER, "finalizers": ["held"]} if deleted else {}),
         },
         "spec": {
             "schedulingGates": [{"name": gate} for gate in gates],
@@ -110,13 +123,18 @@ class Gate:
         self.clock, self.client = FakeClock(), FakeClient()
         self.workloads: Store[wire.Workload] = Store("workloads")
         self.pods: Store[PodView] = Store("pods")
-        self.released: list[int] = []
+        self.released = 0
+        self.recorder, self.fallbacks = FakeRecorder(), Counter[str]()
+        self.hosts: dict[str, str] = {}
         self.ungater = TopologyUngater(
             client=self.client,
-            workloads=self.workloads,
+            newest=self.workloads.get,
             pods=self.pods,
+            host_of=self.hosts.get,
+            recorder=self.recorder,
             clock=self.clock,
-            on_released=lambda _, pods: self.released.append(pods),
+            on_released=self._count,
+            on_fallback=lambda reason: self.fallbacks.update([reason]),
         )
         self.keys: list[str | None] = []
         self.pods.subscribe(lambda old, new: self.keys.append(self.ungater.observe_pod(old, new)))
@@ -124,6 +142,25 @@ class Gate:
         self.client.watch(PODS, self.pods, lambda obj: from_api.pod_view(msgspec.convert(obj, wire_core.Pod)))
         for obj in objects:
             self.client.put(WORKLOADS if "podSets" in obj["spec"] else PODS, obj)
+
+    def _count(self, _workload: wire.Workload, pods: int) -> None:
+        self.released += pods
+
+    @property
+    def patches(self) -> list[Call]:
+        """What was sent for pods so far."""
+        return self.client.writes()
+
+    async def look_first(self) -> None:
+        """What a leader before us has done is known."""
+        self.client.put(WORKLOADS, make_gang({"h1": 1}, name="first"))
+        self.client.put(PODS, make_pod("first", workload="first"))
+        self.client.sync()
+        await self.ungater.reconcile("ns/first")
+        self.client.drop(PODS, "ns/first")
+        self.client.sync()
+        self.client.calls.clear()
+        self.released = 0
 
     async def step(self, *, late: bool = False) -> Result:
         """One reconcile, with everything seen or (`late`) with an old picture."""
@@ -153,13 +190,13 @@ async def test_gate_and_place_change_by_one_patch() -> None:
 
     assert await gate.step() == IN
 
-    assert [str(call) for call in gate.client.calls] == ["patch pods ns/p1", "patch pods ns/p2"]
-    assert {call.lane for call in gate.client.calls} == {Lane.UNGATE}
-    assert [call.body for call in gate.client.calls] == [
+    assert [str(call) for call in gate.patches] == ["patch pods ns/p1", "patch pods ns/p2"]
+    assert {call.lane for call in gate.patches} == {Lane.UNGATE}
+    assert [call.body for call in gate.patches] == [
         {"metadata": {"resourceVersion": "2"}, "spec": {"schedulingGates": None, "nodeSelector": {HOST: "h1"}}},
         {"metadata": {"resourceVersion": "3"}, "spec": {"schedulingGates": [{"name": "theirs"}], "nodeSelector": {HOST: "h1"}}},
     ]  # fmt: skip
-    assert gate.released == [2]
+    assert gate.released == 2
 
 
 # --- which pod goes where --------------------------------------------------------------------------------------------
@@ -219,22 +256,92 @@ async def test_workers_count_after_their_leader() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "indexes"),
-    [pytest.param("1", (2, 1), id="a number"), pytest.param("one", (1, 0), id="no number: as if it were not there")],
+    ("counts", "begins"),
+    [
+        pytest.param((1, 2), "leader", id="the smaller one begins"),
+        pytest.param((3, 2), "workers", id="also when it is listed second"),
+        pytest.param((2, 2), "leader", id="of equal ones the first begins"),
+    ],
 )
-async def test_an_offset_on_the_pods_is_taken_off(offset: str, indexes: tuple[int, int]) -> None:
-    """Indexes that do not begin at 0 say so by an annotation."""
+async def test_ranks_of_a_pair_go_on_from_one_pod_set_to_the_other(counts: tuple[int, int], begins: str) -> None:
+    """What counts is how many pods were admitted, not how many were asked for."""
+    group = {**RANKED, "podSetGroupName": "g"}
+    sets = dict(zip(("leader", "workers"), counts, strict=True))
+    gang = gang_of_sets(
+        {name: (count, group, {f"{name}-{n}": 1 for n in range(count)}) for name, count in sets.items()}
+    )
+    for spec in gang["spec"]["podSets"]:
+        spec["count"] = 7
+    first = {name: 0 if name == begins else sets[begins] for name in sets}
     gate = Gate(
-        make_gang({"h1": 1, "h2": 1}, request=RANKED),
+        gang,
         *(
-            make_pod(f"p{n}", index=index, annotations=prefixed(pod_index_offset=offset))
-            for n, index in enumerate(indexes)
+            make_pod(f"{name}-{n}", pod_set=name, index=first[name] + n)
+            for name, count in sets.items()
+            for n in range(count)
         ),
     )
 
     await gate.step()
 
-    assert gate.places() == {"p0": "h2", "p1": "h1"}
+    assert gate.places() == {f"{name}-{n}": f"{name}-{n}" for name, count in sets.items() for n in range(count)}
+    assert gate.fallbacks == {}
+
+
+@pytest.mark.parametrize(
+    ("group", "index"),
+    [
+        pytest.param({}, 0, id="without a group"),
+        pytest.param({"podSetGroupName": "other"}, 0, id="in a group of its own"),
+        pytest.param({"podSetGroupName": "g"}, 0, id="in a group of three, which has no order"),
+    ],
+)
+async def test_other_pod_sets_count_from_zero(group: JSON, index: int) -> None:
+    """Only a pair shares its ranks."""
+    pair = {**RANKED, "podSetGroupName": "g"}
+    gate = Gate(
+        gang_of_sets(
+            {"a": (1, pair, {"h1": 1}), "b": (1, pair, {"h2": 1}), "c": (2, RANKED | group, {"h3": 1, "h4": 1})}
+        ),
+        make_pod("c0", pod_set="c", index=index + 1),
+        make_pod("c1", pod_set="c", index=index),
+    )
+
+    await gate.step()
+
+    assert gate.places() == {"c0": "h4", "c1": "h3"}
+
+
+async def test_an_offset_on_the_pods_is_taken_off() -> None:
+    """Indexes that do not begin at 0 say so by an annotation."""
+    gate = Gate(
+        make_gang({"h1": 1, "h2": 1}, request=RANKED),
+        *(make_pod(f"p{n}", index=2 - n, annotations=prefixed(pod_index_offset="1")) for n in range(2)),
+    )
+
+    await gate.step()
+
+    assert (gate.places(), gate.fallbacks) == ({"p0": "h2", "p1": "h1"}, {})
+
+
+@pytest.mark.parametrize(
+    "offset", [pytest.param("one", id="a word"), pytest.param("", id="nothing"), pytest.param("1.0", id="a fraction")]
+)
+async def test_an_offset_that_is_no_integer_holds_the_pods(offset: str) -> None:
+    """Any place may be wrong, so nobody is released; the pod is named to the user, once."""
+    gate = Gate(
+        make_gang({"h1": 1}, request=RANKED), make_pod("p", index=0, annotations=prefixed(pod_index_offset=offset))
+    )
+
+    for _ in range(2):
+        with pytest.raises(InvalidObjectError, match=r"pod ns/p is not valid: .*pod-index-offset.*must be an integer"):
+            await gate.step()
+
+    assert gate.patches == []
+    assert (gate.recorder.events, gate.recorder.warnings) == (
+        [("Workload a", "InvalidPodIndexOffset")],
+        ["InvalidPodIndexOffset"],
+    )
 
 
 async def test_an_assignment_without_a_count_is_of_all_pods() -> None:
@@ -263,6 +370,75 @@ async def test_sub_groups_stand_together() -> None:
     assert gate.places() == {"a": "h2", "b": "h1", "c": "h1", "d": "h2"}
 
 
+TWICE = [make_pod("p0", index=0), make_pod("p1", index=0)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason", "why"),
+    [
+        pytest.param([make_pod("p0")], "no_index", "pod ns/p0: label", id="a pod without an index"),
+        pytest.param([make_pod("p0", index=4)], "index_too_high", "is 4, not below 4", id="an index too high"),
+        pytest.param(TWICE, "duplicate_rank", "pods ns/p0 and ns/p1", id="a rank twice"),
+    ],
+)
+async def test_a_lost_order_is_told_once(pods: list[JSON], reason: str, why: str) -> None:
+    """A Warning on the Workload that names pod set and pod, and a count by reason; not again at every look."""
+    gate = Gate(make_gang({"h1": 2, "h2": 2}, request=RANKED), *pods)
+    await gate.step()
+    gate.client.put(PODS, {**pods[0], "metadata": {**pods[0]["metadata"], "name": "p9", "uid": "9"}})
+    await gate.step()
+
+    assert len(gate.places()) == len(pods) + 1
+    assert (gate.recorder.events, gate.recorder.warnings) == ([("Workload a", "RankFallback")], ["RankFallback"])
+    assert gate.recorder.messages[0].startswith("Pods of pod set main are placed in listing order, not by rank: ")
+    assert why in gate.recorder.messages[0]
+    assert gate.fallbacks == {reason: 1}
+
+
+async def test_another_loss_is_told_by_itself() -> None:
+    """Once per reason; and again for a Workload that has only the name in common."""
+    gate = Gate(make_gang({"h1": 9}, request=RANKED), make_pod("p0", index=9))
+    await gate.step()
+    gate.client.put(PODS, make_pod("p1", index="x"))
+    gate.client.drop(PODS, "ns/p0")
+    await gate.step()
+    again = make_gang({"h1": 9}, request=RANKED)
+    gate.client.put(WORKLOADS, {**again, "metadata": {**again["metadata"], "uid": "other"}})
+    gate.client.put(PODS, make_pod("p2", index="x"))
+    await gate.step()
+    gate.ungater.forget("ns/a")
+    gate.client.put(PODS, make_pod("p3", index="x"))
+    await gate.step()
+
+    assert gate.fallbacks == {"index_too_high": 1, "no_index": 3}
+
+
+async def test_an_order_that_was_lost_long_ago_is_not_told() -> None:
+    """While nobody is to be released nothing is lost."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, request=RANKED), make_pod("p0", index=0, gates=(), host="h2"))
+
+    await gate.step()
+
+    assert gate.recorder.events == []
+
+
+async def test_a_replaced_pod_costs_no_order() -> None:
+    """While the old pod is leaving, its successor waits for the same place; the others are placed by rank."""
+    gate = Gate(
+        make_gang({"h1": 1, "h2": 1}, request=RANKED),
+        make_pod("old", index=1, gates=(), host="h2", deleted=True),
+        make_pod("new", index=1),
+        make_pod("p0", index=0),
+    )
+    await gate.step()
+    before = gate.places()
+    gate.client.drop(PODS, "ns/old")
+    await gate.step()
+
+    assert (before, gate.places()) == ({"old": "h2", "p0": "h1"}, {"p0": "h1", "new": "h2"})
+    assert gate.recorder.events == []
+
+
 async def test_pods_that_come_late_get_the_places_that_are_left() -> None:
     """Released pods keep theirs, ended ones have given theirs back, surplus pods stay gated."""
     gate = Gate(
@@ -288,6 +464,38 @@ async def test_a_pod_for_a_failed_node_waits_for_its_replacement() -> None:
     assert gate.places() == {"p1": "h2"}
 
 
+async def test_a_failed_node_is_known_by_its_label_too() -> None:
+    """Its name need not be its host name."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, unhealthyNodes=[{"name": "node-1"}]), make_pod("p0"), make_pod("p1"))
+    gate.hosts["node-1"] = "h1"
+
+    await gate.step()
+
+    assert gate.places() == {"p1": "h2"}
+
+
+async def test_a_rack_that_is_named_like_a_failed_node_is_none() -> None:
+    """Nodes fail, not racks: where the assignment names no hosts nobody waits."""
+    gang = make_gang({"r1": 1}, unhealthyNodes=[{"name": "r1"}])
+    gang["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]["levels"] = ["rack"]
+    gate = Gate(gang, make_pod("p0"))
+
+    await gate.step()
+
+    assert gate.pod("p0")["spec"]["nodeSelector"] == {"rack": "r1"}
+
+
+async def test_a_waiting_pod_goes_where_its_node_was_replaced() -> None:
+    """The new assignment decides, once the failed node is not listed any more."""
+    gate = Gate(make_gang({"h1": 1}, unhealthyNodes=[{"name": "h1"}]), make_pod("p0"))
+    await gate.step()
+    before = gate.places()
+    gate.client.put(WORKLOADS, make_gang({"h2": 1}))
+    await gate.step()
+
+    assert (before, gate.places()) == ({}, {"p0": "h2"})
+
+
 # --- whose pods ------------------------------------------------------------------------------------------------------
 
 
@@ -303,7 +511,7 @@ async def test_pods_of_others_are_not_touched() -> None:
     )
 
     assert await gate.step() == IN
-    assert (gate.client.calls, gate.released) == ([], [])
+    assert (gate.client.calls, gate.released) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +555,7 @@ async def test_a_pod_is_patched_once() -> None:
     assert await gate.step(late=True) == Result(requeue_after=1.0)
     assert await gate.step() == IN
 
-    assert len(gate.client.calls) == 2
+    assert len(gate.patches) == 2
 
 
 async def test_an_old_event_is_not_the_release() -> None:
@@ -363,25 +571,108 @@ async def test_an_old_event_is_not_the_release() -> None:
     assert await gate.step(late=True) == Result(requeue_after=1.0)
 
 
-async def test_all_patches_of_a_gang_are_under_way_at_once() -> None:
-    """The client's lane bounds them, not the ungater."""
-    gate = Gate(make_gang({"h1": 5}), *(make_pod(f"p{n}") for n in range(5)))
+@asynccontextmanager
+async def patches_under_way(gate: Gate) -> AsyncIterator[None]:
+    """In the block the first patches are on the wire; after it all have been answered."""
+    await gate.look_first()
     gate.client.open.clear()
     gate.client.sync()
     work = asyncio.create_task(gate.ungater.reconcile("ns/a"))
     for _ in range(5):
         await asyncio.sleep(0)
-
-    assert len(gate.client.calls) == 5
+    yield
     gate.client.open.set()
     await work
+
+
+async def test_eight_patches_of_a_gang_are_under_way_at_once() -> None:
+    """One huge gang does not take the whole lane; the next goes when one is answered."""
+    gate = Gate(make_gang({"h1": 20}), *(make_pod(f"p{n}") for n in range(20)))
+
+    async with patches_under_way(gate):
+        assert len(gate.patches) == 8
+
+    assert len(gate.patches) == 20
+    assert gate.released == 20
+
+
+def _evicted(gate: Gate) -> None:
+    gate.client.put(WORKLOADS, make_gang({"h1": 9}, condition("Admitted"), condition("Evicted")))
+
+
+def _replaced(gate: Gate) -> None:
+    gate.client.put(WORKLOADS, make_gang({"h2": 9}))
+
+
+def _failed(gate: Gate) -> None:
+    gate.client.put(WORKLOADS, make_gang({"h1": 9}, unhealthyNodes=[{"name": "h1"}]))
+
+
+def _gone(gate: Gate) -> None:
+    gate.client.drop(WORKLOADS, "ns/a")
+
+
+def _another(gate: Gate) -> None:
+    gang = make_gang({"h1": 9})
+    gate.client.put(WORKLOADS, {**gang, "metadata": {**gang["metadata"], "uid": "other"}})
+
+
+def _touched(gate: Gate) -> None:
+    gang = make_gang({"h1": 9})
+    gate.client.put(WORKLOADS, {**gang, "metadata": {**gang["metadata"], "labels": {"x": "y"}}})
+
+
+def _pod_gone(gate: Gate) -> None:
+    gate.client.drop(PODS, "ns/p8")
+
+
+def _pod_changed(gate: Gate) -> None:
+    gate.client.change(PODS, "ns/p8", {"metadata": {"labels": {"x": "y"}}})
+
+
+@pytest.mark.parametrize(
+    ("change", "patched"),
+    [
+        pytest.param(_evicted, 8, id="it is evicted"),
+        pytest.param(_replaced, 8, id="it is placed anew"),
+        pytest.param(_failed, 8, id="its node fails"),
+        pytest.param(_gone, 8, id="it is gone"),
+        pytest.param(_another, 8, id="it is another one of that name"),
+        pytest.param(_touched, 9, id="it changes in nothing that matters"),
+        pytest.param(_pod_gone, 8, id="the pod is gone"),
+        pytest.param(_pod_changed, 8, id="the pod changes"),
+    ],
+)
+async def test_a_pod_whose_turn_comes_late_is_released_by_what_holds_then(
+    change: Callable[[Gate], None], patched: int
+) -> None:
+    """The Workload is read again just before each patch: nobody is released to a domain that it has lost meanwhile."""
+    gate = Gate(make_gang({"h1": 9}), *(make_pod(f"p{n}") for n in range(9)))
+
+    async with patches_under_way(gate):
+        change(gate)
+        gate.client.sync()
+
+    assert len(gate.patches) == patched
+
+
+async def test_what_was_not_sent_is_not_waited_for() -> None:
+    """After an early end the rest is released by the new assignment, as soon as the sent ones were seen."""
+    gate = Gate(make_gang({"h1": 9}), *(make_pod(f"p{n}") for n in range(9)))
+    async with patches_under_way(gate):
+        gate.client.put(WORKLOADS, make_gang({"h1": 8, "h2": 1}))
+        gate.client.sync()
+
+    assert await gate.step() == IN
+    assert gate.places() == {f"p{n}": "h1" for n in range(8)} | {"p8": "h2"}
 
 
 @pytest.mark.parametrize(
     ("error", "raises"),
     [
         pytest.param(ServerError("down", status=500), True, id="the server fails"),
-        pytest.param(ConflictError("newer", status=409), True, id="the pod has changed"),
+        pytest.param(UnreachableError("cut"), True, id="nobody answers"),
+        pytest.param(TooManyRequestsError("slowly", status=429), True, id="the server is busy"),
         pytest.param(NotFoundError("gone", status=404), False, id="the pod is gone"),
     ],
 )
@@ -396,9 +687,58 @@ async def test_one_patch_that_fails_does_not_stop_the_others(error: ApiError, ra
     else:
         assert await gate.step() == IN
 
-    assert (gate.places(), gate.released) == ({"p0": "h1", "p2": "h1"}, [2])
+    assert (gate.places(), gate.released) == ({"p0": "h1", "p2": "h1"}, 2)
     assert await gate.step() == IN
-    assert [call.key for call in gate.client.calls] == ["ns/p0", "ns/p1", "ns/p2", "ns/p1"]
+    assert [call.key for call in gate.patches] == ["ns/p0", "ns/p1", "ns/p2", "ns/p1"]
+
+
+async def test_a_pod_that_has_changed_is_looked_at_once_its_change_is_seen() -> None:
+    """Somebody else wrote first: our patch is refused, and the next is made from what he wrote."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    gate.client.sync()
+    gate.client.change(PODS, "ns/p0", {"metadata": {"labels": {"x": "y"}}})
+    with pytest.raises(ConflictError):
+        await gate.step(late=True)
+
+    assert await gate.step(late=True) == Result(requeue_after=1.0)
+    assert await gate.step() == IN
+    assert gate.places() == {"p0": "h1"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConflictError("our own first attempt", status=409), id="a conflict with our own first attempt"),
+        pytest.param(ServerError("down", status=500), id="the server fails after the deed"),
+        pytest.param(UnreachableError("cut"), id="the answer is lost"),
+    ],
+)
+async def test_a_release_without_an_answer_is_not_taken_for_none(error: ApiError) -> None:
+    """The pod was released although the patch failed: nobody else is put into its place."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}), make_pod("p1"))
+    gate.client.fail(error, key="ns/p1", done=True)
+    with pytest.raises(type(error)):
+        await gate.step()
+    gate.pods.put("ns/p0", from_api.pod_view(msgspec.convert(make_pod("p0"), wire_core.Pod)))
+
+    assert await gate.step(late=True) == Result(requeue_after=1.0)
+    gate.client.put(PODS, make_pod("p0"))
+    assert await gate.step() == IN
+    assert gate.places() == {"p1": "h1", "p0": "h2"}
+
+
+async def test_when_nothing_is_known_of_a_release_its_event_is_awaited() -> None:
+    """The server does not answer at all; it is taken for released until the wait runs out."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    for verb in ("patch", "get"):
+        gate.client.fail(UnreachableError("cut"), verb=verb)
+    with pytest.raises(UnreachableError):
+        await gate.step()
+
+    assert await gate.step() == Result(requeue_after=1.0)
+    await gate.clock.advance(60)
+    assert await gate.step() == IN
+    assert gate.places() == {"p0": "h1"}
 
 
 async def test_when_every_patch_fails_nothing_was_released() -> None:
@@ -409,7 +749,7 @@ async def test_when_every_patch_fails_nothing_was_released() -> None:
     with pytest.raises(ServerError):
         await gate.step()
 
-    assert gate.released == []
+    assert gate.released == 0
 
 
 async def test_a_pod_that_goes_before_its_release_was_seen_is_not_waited_for() -> None:
@@ -446,3 +786,133 @@ async def test_which_workload_a_pod_event_concerns() -> None:
     gate.client.sync()
 
     assert gate.keys == ["ns/a", None, "ns/a"]
+
+
+# --- the first look --------------------------------------------------------------------------------------------------
+
+
+def _released_by_another(gate: Gate, *names: str, host: str = "h1") -> None:
+    """A leader before us releases pods; our watch does not know yet."""
+    for name in names:
+        gate.client.change(PODS, f"ns/{name}", {"spec": {"schedulingGates": None, "nodeSelector": {HOST: host}}})
+
+
+async def test_pods_that_another_leader_has_released_keep_their_places() -> None:
+    """By the watch alone p0 would be released to where p1 is."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}), make_pod("p0"), make_pod("p1"))
+    gate.client.sync()
+    _released_by_another(gate, "p1")
+
+    assert await gate.step(late=True) == Result(requeue_after=1.0)
+    assert gate.patches == []
+    assert await gate.step() == IN
+    assert gate.places() == {"p1": "h1", "p0": "h2"}
+
+
+async def test_a_released_pod_that_the_watch_has_not_brought_at_all_keeps_its_place() -> None:
+    """It was created and released since."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}), make_pod("p0"))
+    gate.client.sync()
+    gate.client.put(PODS, make_pod("p1"))
+    _released_by_another(gate, "p1")
+
+    assert await gate.step(late=True) == Result(requeue_after=1.0)
+    assert await gate.step() == IN
+    assert gate.places() == {"p1": "h1", "p0": "h2"}
+
+
+async def test_only_living_released_pods_of_gangs_are_awaited() -> None:
+    """Of others, and of those that have ended, no event needs to come."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    gate.client.sync()
+    gate.client.put(PODS, make_pod("ended", gates=(), host="h1", phase="Failed"))
+    gate.client.put(PODS, make_pod("other", workload=None, gates=()))
+    gate.client.put(PODS, make_pod("gated"))
+
+    assert await gate.step(late=True) == IN
+    assert gate.places().keys() >= {"p0"}
+
+
+async def test_each_namespace_is_looked_at_once() -> None:
+    """In pages and by all who ask at the same time together; then the watch is trusted, until another may have led."""
+    gate = Gate(make_gang({"h1": 1}), make_gang({"h1": 1}, name="b"), make_pod("p0"), make_pod("q0", workload="b"))
+    for n in range(PAGE_SIZE):
+        gate.client.put(PODS, make_pod(f"x{n}", workload=None))
+    gate.client.sync()
+
+    await asyncio.gather(gate.ungater.reconcile("ns/a"), gate.ungater.reconcile("ns/b"))
+    once = [str(call) for call in gate.client.calls if call.verb == "list"]
+    gate.client.put(PODS, make_pod("p0"))
+    await gate.step()
+    again = [str(call) for call in gate.client.calls if call.verb == "list"]
+    gate.ungater.begin()
+    gate.client.put(PODS, make_pod("p0"))
+    await gate.step()
+
+    assert once == again == ["list pods ns"] * 2
+    assert len([call for call in gate.client.calls if call.verb == "list"]) == 4
+
+
+async def test_where_nobody_is_to_be_released_nobody_looks() -> None:
+    """A start costs no list for gangs that run."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0", gates=(), host="h1"))
+
+    await gate.step()
+
+    assert gate.client.calls == []
+
+
+async def test_a_look_that_fails_is_still_due() -> None:
+    """Nobody is released by half the truth."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    gate.client.fail(ServerError("down", status=500), verb="list")
+
+    with pytest.raises(ServerError):
+        await gate.step()
+    assert gate.patches == []
+    assert await gate.step() == IN
+    assert gate.places() == {"p0": "h1"}
+
+
+async def test_a_pod_that_goes_while_the_list_is_under_way_is_not_awaited() -> None:
+    """The list still has it; of its end the watch has told already."""
+    gate = Gate(make_gang({"h1": 2}), make_pod("p0"), make_pod("p1", gates=(), host="h1"))
+    gate.client.sync()
+    listed = gate.client.list_page
+
+    async def slowly(*args: Any, **kwargs: Any) -> bytes:
+        page = await listed(*args, **kwargs)
+        gate.client.drop(PODS, "ns/p1")
+        gate.client.sync()
+        return page
+
+    gate.client.list_page = slowly  # type: ignore[method-assign]
+
+    assert await gate.step(late=True) == IN
+    assert gate.places() == {"p0": "h1"}
+
+
+async def test_a_new_leader_waits_for_nobody_of_the_old_one() -> None:
+    """What this process sent when it led before is in the list, if it came through."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    for verb in ("patch", "get"):
+        gate.client.fail(UnreachableError("cut"), verb=verb)
+    with pytest.raises(UnreachableError):
+        await gate.step()
+
+    gate.ungater.begin()
+
+    assert await gate.step() == IN
+    assert gate.places() == {"p0": "h1"}
+
+
+async def test_slices_of_an_elastic_job_share_their_pods() -> None:
+    """A pod is found by what all slices share, and its events wake the Workload that it names."""
+    mark = prefixed(workload_slice_name="first")
+    gang = make_gang({"h1": 1})
+    gang["metadata"]["annotations"] = mark
+    gate = Gate(gang, make_pod("p0", workload="earlier", annotations=mark), make_pod("p1", workload="first"))
+
+    await gate.step()
+
+    assert (gate.places(), gate.keys[:2]) == ({"p0": "h1"}, ["ns/earlier", "ns/first"])

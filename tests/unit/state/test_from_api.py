@@ -281,7 +281,7 @@ def test_a_pod_of_a_gang_is_known_by_its_workload_and_pod_set() -> None:
 
 def test_a_pod_of_a_gang_is_known_by_who_controls_it() -> None:
     """Other owners do not matter: they may come and go."""
-    owners = [
+    owners: list[JSON] = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "1"},
         {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": True},
     ]

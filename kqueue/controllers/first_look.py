@@ -1,0 +1,100 @@
+"""What the API server itself says of released pods, read once per namespace after each start of leading.
+
+A leader before us may have released pods whose change our watch has not brought yet.  Its expectations are lost with
+it, and by the watch alone we would release others to the same places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from kqueue.api.wire import core as wire_core
+from kqueue.controllers.resources import PODS
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.store import Store
+from kqueue.state.from_api import GangPod, PodView, pod_view
+
+_log = structlog.get_logger(__name__)
+
+PAGE_SIZE = 500
+
+
+class _PageMeta(msgspec.Struct, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _PodPage(msgspec.Struct):
+    metadata: _PageMeta
+    items: list[wire_core.Pod] | None = None
+
+
+class FirstLook:
+    """Finds released pods that the watch does not show as released yet, and tells of each that it is to be awaited."""
+
+    def __init__(self, client: Client, pods: Store[PodView], on_behind: Callable[[GangPod], None]) -> None:
+        """`on_behind(pod)` is told of each released pod that the watch has yet to bring."""
+        self._client, self._pods, self._on_behind = client, pods, on_behind
+        self._done: set[str] = set()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._gone: set[str] = set()
+        pods.subscribe(self._observe)
+
+    def begin(self) -> None:
+        """Somebody else may have led: every namespace is to be looked at again."""
+        self._done.clear()
+
+    def due(self, namespace: str) -> bool:
+        """Whether the namespace was not looked at yet."""
+        return namespace not in self._done
+
+    async def take(self, namespace: str) -> None:
+        """Look at the namespace; all who ask meanwhile share the one look.
+
+        Raises:
+            ApiError: the list failed; the look is still due.
+        """
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            if not self.due(namespace):
+                return
+            try:
+                behind = await self._compare(namespace)
+            finally:
+                del self._locks[namespace]  # those who wait hold it themselves
+                if not self._locks:
+                    self._gone.clear()
+            self._done.add(namespace)
+            if behind:
+                _log.info("released pods that the watch has yet to bring", namespace=namespace, pods=behind)
+
+    async def _compare(self, namespace: str) -> int:
+        """Page by page: what is behind in the watch, and is not gone there already."""
+        params, behind = {"limit": str(PAGE_SIZE)}, 0
+        while True:
+            answer = await self._client.list_page(PODS, namespace, params=params, lane=Lane.WATCH)
+            page = msgspec.json.decode(answer, type=_PodPage)
+            for pod in page.items or ():
+                gang = pod_view(pod).gang
+                if gang is not None and not gang.gated and not gang.terminal and self._is_behind(gang):
+                    self._on_behind(gang)
+                    behind += 1
+            if not page.metadata.token:
+                return behind
+            params["continue"] = page.metadata.token
+
+    def _is_behind(self, released: GangPod) -> bool:
+        seen = self._pods.get(released.key)
+        gang = seen.gang if seen is not None else None
+        known = gang is not None and gang.uid == released.uid and not gang.gated
+        return not known and released.uid not in self._gone
+
+    def _observe(self, old: PodView | None, new: PodView | None) -> None:
+        """A pod that goes while a list is under way is in the list and will never be heard of again."""
+        if not self._locks or old is None or old.gang is None:
+            return
+        if new is None or new.gang is None or new.gang.uid != old.gang.uid:
+            self._gone.add(old.gang.uid)

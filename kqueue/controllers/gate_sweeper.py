@@ -1,0 +1,163 @@
+"""Finds pods that our topology gate holds although nobody will release them, and says so; it never releases one.
+
+Such a pod would run at a place that nobody counts.  It is told by a Warning on the pod, a log line and a gauge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api
+from kqueue.state.from_api import GangPod, PodView
+
+_log = structlog.get_logger(__name__)
+
+GATED_INDEX = "gated"
+SIBLINGS_INDEX = "siblings"
+EVENT_GATE_LEAKED = "TopologyGateLeaked"
+_AT_ONCE = 1000
+"""Pods looked at before the event loop gets a turn: about 3 ms."""
+_NAMED = 5
+"""Pods that a log line names."""
+
+
+class Leak(StrEnum):
+    """Why nobody will remove a gate.  The value is its name in metrics."""
+
+    WORKLOAD_GONE = "workload_gone"
+    WORKLOAD_FINISHED = "workload_finished"
+    NOT_OWNED = "not_owned"
+    """The Workload is another job's, has no such pod set, or is admitted without a place for it."""
+
+
+_WORDS = {
+    Leak.WORKLOAD_GONE: "does not exist",
+    Leak.WORKLOAD_FINISHED: "has finished",
+    Leak.NOT_OWNED: "does not place it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pod that was leaked at every look since `since` (monotonic)."""
+
+    since: float
+    told: bool = False
+
+
+class GateSweeper:
+    """Looks at all gated pods from time to time: one pass over them, not over all pods."""
+
+    def __init__(
+        self,
+        *,
+        pods: Store[PodView],
+        workloads: Store[wire.Workload],
+        recorder: Recorder,
+        clock: Clock,
+        after: float,
+        interval: float,
+        report: Callable[[Mapping[str, int]], None],
+    ) -> None:
+        """A pod counts once it is leaked for `after` seconds; `report` is told the number by reason at each look."""
+        self._pods, self._workloads = pods, workloads
+        self._recorder, self._clock, self._report = recorder, clock, report
+        self._after, self._interval = after, interval
+        self._found: dict[str, _Found] = {}
+        pods.add_index(GATED_INDEX, _gated)
+        workloads.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
+
+    async def run(self) -> None:
+        """Look until cancelled; then this process counts no more."""
+        try:
+            while True:
+                await self._clock.sleep(self._interval)
+                await self.sweep()
+        finally:
+            self._found.clear()
+            self._report(_none())
+
+    async def sweep(self) -> None:
+        """One look."""
+        found: dict[str, _Found] = {}
+        counts = _none()
+        new: list[str] = []
+        for number, view in enumerate(self._pods.by_index(GATED_INDEX, True), start=1):
+            if number % _AT_ONCE == 0:
+                await self._clock.sleep(0)
+            pod = view.gang
+            leak = self._leak(pod) if pod is not None else None
+            if pod is None or leak is None:
+                continue
+            seen = self._found.get(pod.uid) or _Found(self._clock.monotonic())
+            age = self._clock.monotonic() - seen.since
+            if age >= self._after:
+                counts[leak.value] += 1
+                if not seen.told:
+                    self._tell(pod, leak, age)
+                    new.append(pod.key)
+                    seen = _Found(seen.since, told=True)
+            found[pod.uid] = seen
+        self._found = found
+        self._report(counts)
+        if new:
+            _log.warning("pods are held by our gate and nobody will release them", new=len(new), pods=new[:_NAMED],
+                         in_all=sum(counts.values()))  # fmt: skip
+
+    def _leak(self, pod: GangPod) -> Leak | None:
+        """Why the gate of the pod stays for ever; None when somebody may still remove it."""
+        workloads = self._workloads.by_index(SIBLINGS_INDEX, pod.siblings)
+        if not workloads:
+            return Leak.WORKLOAD_GONE
+        alive = [w for w in workloads if not from_api.condition_true(w, names.CONDITION_FINISHED)]
+        if not alive:
+            return Leak.WORKLOAD_FINISHED
+        return None if any(_owns(workload, pod) for workload in alive) else Leak.NOT_OWNED
+
+    def _tell(self, pod: GangPod, leak: Leak, age: float) -> None:
+        namespace, name = split_key(pod.key)
+        self._recorder.record(
+            ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid),
+            reason=EVENT_GATE_LEAKED,
+            message=(
+                f"Held by scheduling gate {names.TOPOLOGY_GATE}, but Workload {split_key(pod.workload)[1]} "
+                f"{_WORDS[leak]}, for {int(age)} s: the pod will not run; delete it if its job does not"
+            ),
+            warning=True,
+        )
+
+
+def _none() -> dict[str, int]:
+    return {leak.value: 0 for leak in Leak}
+
+
+def _gated(view: PodView) -> Iterable[bool]:
+    """Index of pods that our gate holds and that are to run."""
+    pod = view.gang
+    return [True] if pod is not None and pod.gated and not pod.terminal and not pod.deleting else []
+
+
+def _owns(workload: wire.Workload, pod: GangPod) -> bool:
+    """Whether the Workload may yet place the pod.
+
+    Controllers are compared where they are of one kind: the pods of a JobSet are controlled by its Jobs.
+    """
+    owner = from_api.controller_of(workload.metadata)
+    if owner is not None and pod.controller is not None and owner[0] == pod.controller[0] and owner != pod.controller:
+        return False
+    if all(spec.name != pod.pod_set for spec in workload.spec.pod_sets):
+        return False
+    admission = workload.status.admission
+    if admission is None or not from_api.condition_true(workload, names.CONDITION_ADMITTED):
+        return True
+    assigned = next((a for a in admission.pod_set_assignments if a.name == pod.pod_set), None)
+    return assigned is not None and assigned.topology_assignment is not None

@@ -199,6 +199,10 @@ class Intake:
 
     # --- flushes -----------------------------------------------------------------------------------------------
 
+    def retry_all(self) -> None:
+        """Everything that waits is tried again: the state that it was judged by was not the true one."""
+        self._flushes.add(self._queues.names())
+
     def _drain(self, nodes: frozenset[str]) -> None:
         flavors = {f for node in nodes for f in self._cache.ledger.flavors_of(node)}
         self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))

@@ -170,6 +170,9 @@ class ProcessFamilies(_Group):
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
         )  # fmt: skip
         self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit had to heal", "cause")
+        self.ignored_nodes = self._gauge(
+            "kqueue_ignored_nodes", "Nodes with a flavor's labels that are no part of its topology", "flavor", "reason"
+        )
         self.webhooks = self._counter(
             "kqueue_webhook_requests_total", "Admission reviews", "path", "operation", "result"
         )

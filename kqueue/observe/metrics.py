@@ -108,6 +108,15 @@ class Metrics:
         """An audit found `entries` of the cache wrong and healed them."""
         self._process.drift.labels(cause).inc(entries)
 
+    def ignored_nodes(self, flavor: str, counts: Mapping[str, int]) -> None:
+        """How many nodes with a flavor's labels are no part of its topology, by reason."""
+        for reason, nodes in counts.items():
+            self._process.ignored_nodes.labels(flavor, reason).set(nodes)
+
+    def forget_flavor(self, name: str) -> None:
+        """Remove the series of nodes of a deleted flavor."""
+        self._process.ignored_nodes.remove_by_labels({"flavor": name})
+
     # --- the process
 
     def api_request(self, *, verb: str, resource: str, subresource: str, lane: str, code: int, seconds: float) -> None:

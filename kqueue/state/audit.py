@@ -39,10 +39,11 @@ class Drift:
     actual: object
 
     def __str__(self) -> str:
-        return f"{self.cause} {self.key}: believed {_short(self.believed)}, is {_short(self.actual)}"
+        return f"{self.cause} {self.key}: believed {short(self.believed)}, is {short(self.actual)}"
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A side of a drift in words that fit into a line of the log."""
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
 

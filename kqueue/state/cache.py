@@ -470,11 +470,11 @@ class Cache:
         present with the present.  None: what was told is taken for believed, and only sums are compared.
         """
         if told is not None:
-            for names_ in chunks({**dict.fromkeys(told.nodes), **dict.fromkeys(self.ledger.nodes)}):
-                yield self._found(self._audit_node(name, told.nodes.get(name)) for name in names_)
-            for keys in chunks({**dict.fromkeys(told.pods), **dict.fromkeys(self.ledger.pods)}):
+            for keys in chunks(_either(told.nodes, self.ledger.nodes)):
+                yield self._found(self._audit_node(key, told.nodes.get(key)) for key in keys)
+            for keys in chunks(_either(told.pods, self.ledger.pods)):
                 yield self._found(self._audit_pod(key, told.pods.get(key)) for key in keys)
-            for keys in chunks({**dict.fromkeys(told.workloads), **dict.fromkeys(self._holdings)}, _WORKLOAD_COST):
+            for keys in chunks(_either(told.workloads, self._holdings), _WORKLOAD_COST):
                 yield self._found(self._audit_workload(key, told.workloads.get(key)) for key in keys)
         for drifts in self.ledger.audit_steps():
             yield self._found(drifts)
@@ -548,6 +548,12 @@ class Cache:
                 drifts.append(Drift("quota", f"below {kind} {mine.name}", believed, actual))
                 mine.usage, mine.subtree = anew.usage, anew.subtree
         return drifts
+
+
+def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
+    """Keys that were told, then those that are only believed in."""
+    yield from list(told)
+    yield from (key for key in list(believed) if told.get(key) is None)
 
 
 def _charged(holding: Holding) -> Iterator[tuple[str, Iterable[tuple[quota.FlavorResource, int]]]]:

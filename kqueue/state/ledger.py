@@ -170,6 +170,10 @@ class NodeLedger:
         capacity = self.capacity(flavor)
         return None if capacity is None else capacity.tree
 
+    def flavors(self) -> list[str]:
+        """Flavors with a topology that is known."""
+        return list(self._rooms)
+
     def flavors_of(self, node: str) -> list[str]:
         """Flavors that this node is part of, by name."""
         return sorted(flavor for flavor, room in self._rooms.items() if node in room.members)

@@ -1,0 +1,94 @@
+"""What a leader does now and then, beside its work: nodes that are left out are shown, and the cache is audited."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.controllers.intake import Intake
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.core.topology import HOSTNAME
+from kqueue.observe import Metrics
+from kqueue.state.audit import Drift, short
+from kqueue.state.cache import Cache, Told
+from kqueue.state.ledger import NodeLedger
+
+_log = structlog.get_logger(__name__)
+
+_REASONS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
+_LOGGED_DRIFTS = 20
+"""Drifts of one audit that are logged one by one; metrics count them all."""
+
+
+class NodeGauges:
+    """Shows which nodes are no part of their flavors' topologies, and warns once of a host name that is taken."""
+
+    def __init__(self, metrics: Metrics, ledger: NodeLedger, events: Recorder) -> None:
+        self._metrics, self._ledger, self._events = metrics, ledger, events
+        self._flavors: set[str] = set()
+        self._warned: dict[str, str] = {}
+
+    def refresh(self) -> None:
+        """Set every gauge, and record an event for each node that shares its host name since the last look."""
+        flavors = set(self._ledger.flavors())
+        for gone in self._flavors - flavors:
+            self._metrics.forget_flavor(gone)
+        self._flavors = flavors
+        taken: dict[str, str] = {}
+        for flavor in sorted(flavors):
+            left_out = self._ledger.left_out(flavor)
+            counts = Counter(why.reason for why in left_out.values())
+            self._metrics.ignored_nodes(flavor, {reason: counts[reason] for reason in _REASONS})
+            taken |= {name: why.detail[0] for name, why in left_out.items() if why.reason == "duplicateHostname"}
+        for name, other in taken.items():
+            if self._warned.get(name) != other:
+                self._warn(name, other)
+        self._warned = taken
+
+    def _warn(self, name: str, other: str) -> None:
+        host = self._ledger.nodes[name].labels[HOSTNAME]
+        node = ObjectReference(api_version="v1", kind="Node", namespace="", name=name, uid=name)
+        self._events.record(
+            node,
+            reason="DuplicateHostname",
+            message=f"No pods are placed here: node {other} has the same label {HOSTNAME}={host}; give each its own",
+            warning=True,
+        )
+
+
+class Auditor:
+    """Compares the cache with what the watches hold, heals it, and tells of every drift."""
+
+    def __init__(self, *, cache: Cache, told: Told, intake: Intake, metrics: Metrics, clock: Clock) -> None:
+        self._cache, self._told, self._intake = cache, told, intake
+        self._metrics, self._clock = metrics, clock
+
+    async def audit(self) -> int:
+        """One audit, in steps between which the event loop serves others; how many drifts there were."""
+        found = 0
+        for drifts in self._cache.audit_steps(self._told):
+            for drift in drifts:
+                found += 1
+                self._tell(drift, found)
+            await self._clock.sleep(0)
+        if found:
+            _log.error("the cache is healed", drifts=found)
+            self._intake.retry_all()
+        return found
+
+    def _tell(self, drift: Drift, number: int) -> None:
+        self._metrics.drift(drift.cause)
+        if number <= _LOGGED_DRIFTS:
+            _log.error(
+                "the cache drifted",
+                cause=drift.cause,
+                key=drift.key,
+                believed=short(drift.believed),
+                actual=short(drift.actual),
+            )
+        if drift.cause == "workload":
+            workload = self._told.workloads.get(drift.key)
+            if workload is not None:
+                self._intake.on_workload(None, workload)  # it may have to wait again, or no longer

@@ -35,7 +35,7 @@ def make_document(*hosts: JSON | str, pods: list[JSON] | None = None, **changes:
     """A document with these hosts (a text: eight cpu there); without any, two racks of two hosts."""
     nodes = hosts or ("b1/r1/h1", "b1/r1/h2", "b1/r2/h3", "b1/r2/h4")
     return {
-        "topology": {"levels": LEVELS},
+        "topology": {"levels": [*LEVELS]},
         "nodes": [make_host(host) if isinstance(host, str) else host for host in nodes],
         "podSets": [make_pods(1)] if pods is None else pods,
         **changes,

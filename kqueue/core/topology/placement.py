@@ -273,10 +273,10 @@ def _explained(
 ) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
     tree, shape = capacity.tree, workers.shape
-    facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=exclusions(capacity, shape, inside))
+    excluded = exclusions(capacity, shape, inside)
+    facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=excluded, layers=search.layers())
     if misfit.spread:
         return replace(facts, shortage=shortage(capacity, shape, workers.count, inside or slice(0, len(tree))))
-    facts = replace(facts, layers=search.layers())
     level, best = search.last_level, search.best_domain()
     if best is None:
         return facts

@@ -148,7 +148,7 @@ class Misfit:
         unit: `pod` or `slice`; `fit` of `total` units fit.  `fit` can equal `total` when only the leader does not fit.
         spread: the units might lie in several domains of `level`, and `fit` is the sum over all of them; else `fit` is
             that of the best domain.
-        layers: per slice layer, only when there is more than one, and the units must lie in one domain.
+        layers: per slice layer, only when there are several: what fits into the domain of `level` with most slices.
         best_domain: full path of the domain of `level` with the most room; None when there is none, or with `spread`.
         shortage: the scarcest resource in it (with `spread`: in all); None when rules, not resources, keep pods out.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.

@@ -384,6 +384,21 @@ RACK: JSON = {"required": "rack"}
             id="with inner layers each layer is told",
         ),
         pytest.param(
+            make_pods(36, preferred="rack", slices=[("rack", 12), (HOST, 6)]),
+            {
+                "code": "NoFit",
+                "topology": "default",
+                "level": "block",
+                "unit": "slice",
+                "fit": 2,
+                "total": 3,
+                "layers": [{"level": "rack", "fit": 2, "total": 3}, {"level": HOST, "fit": 4, "total": 6}],
+                "totalNodes": 4,
+                "excluded": {},
+            },
+            id="also where slices may be spread",
+        ),
+        pytest.param(
             make_pods(1, cpu=9, nodeSelector={"disk": "none"}),
             {
                 "code": "NoFit",

@@ -145,27 +145,33 @@ class Capacity:
     def _shift(self, usage: Iterable[DomainUsage], sign: int) -> None:
         for item in usage:
             leaf = self.tree.leaf_of(item.values)
-            if leaf is None:
-                continue
-            amounts = {resource: sign * amount * item.count for resource, amount in item.requests.items()}
-            amounts[PODS] = amounts.get(PODS, 0) + sign * item.count
-            self.add(leaf, amounts)
+            if leaf is not None:
+                self._add(leaf, item.requests, sign * item.count, sign * item.count)
 
     def add(self, leaf: int, amounts: Mapping[str, int]) -> None:
         """Add these amounts (negative: take) to what is free on a leaf."""
-        rows = [self._row_for_writing(resource) for resource in amounts]
-        self._touch(leaf)
-        free = self._free
-        for row, amount in zip(rows, amounts.values(), strict=True):
-            free[row, leaf] = clamp(int(free[row, leaf]) + amount)
+        self._add(leaf, amounts, 1, 0)
+
+    def _add(self, leaf: int, amounts: Mapping[str, int], factor: int, pods: int) -> None:
+        """Add factor x amounts, and so many pods besides."""
+        rows = self._rows
+        if PODS not in rows or not amounts.keys() <= rows.keys():
+            for resource in (*amounts, PODS):
+                self._row_for_writing(resource)
+            rows = self._rows
+        column = self._touch(leaf)
+        for resource, amount in amounts.items():
+            _set(column, rows[resource], column.item(rows[resource]) + amount * factor)
+        if pods:
+            _set(column, rows[PODS], column.item(rows[PODS]) + pods)
 
     def replace(self, leaf: int, amounts: Mapping[str, int]) -> None:
         """Set what is free on a leaf; resources that are not mentioned become 0."""
         rows = [self._row_for_writing(resource) for resource in amounts]
-        self._touch(leaf)
-        self._free[:, leaf] = 0
+        column = self._touch(leaf)
+        column[:] = 0
         for row, amount in zip(rows, amounts.values(), strict=True):
-            self._free[row, leaf] = clamp(amount)
+            _set(column, row, amount)
 
     def _row_for_writing(self, resource: str) -> int:
         row = self._rows.get(resource)
@@ -182,15 +188,19 @@ class Capacity:
             self._free = self._free.copy()
             self._shared = False
 
-    def _touch(self, leaf: int) -> None:
-        self._own()
+    def _touch(self, leaf: int) -> Ints:
+        """The column of a leaf, about to be written to: it is noted who changes, and in a trial what was there."""
+        if self._shared:
+            self._own()
+        column = self._free[:, leaf]
         if self._trials:
-            self._undo.append((leaf, self._free[:, leaf].tolist()))
+            self._undo.append((leaf, column.tolist()))
         elif len(self._log) > max(_SHORTEST_LOG, 2 * len(self.tree)):
             dropped = len(self._log) // 2
             self._log_start += dropped
             del self._log[:dropped]
         self._log.append(leaf)
+        return column
 
     @contextmanager
     def trial(self) -> Iterator[None]:
@@ -203,9 +213,11 @@ class Capacity:
             if len(self._undo) > mark:
                 self._own()  # a fork may have been made inside the trial
             while len(self._undo) > mark:
-                leaf, column = self._undo.pop()
-                self._free[: len(column), leaf] = column
-                self._free[len(column) :, leaf] = 0
+                leaf, before = self._undo.pop()
+                column = self._free[:, leaf]
+                column[len(before) :] = 0  # resources that came up inside
+                for row, amount in enumerate(before):
+                    column[row] = amount
                 self._log.append(leaf)
             self._trials -= 1
 
@@ -263,6 +275,14 @@ class Capacity:
             if any(amount > max(0, free.get(resource, 0)) for resource, amount in amounts.items()):
                 return values
         return None
+
+
+def _set(column: Ints, row: int, amount: int) -> None:
+    """Write an amount, cut to 64 bits."""
+    try:
+        column[row] = amount
+    except OverflowError:
+        column[row] = clamp(amount)
 
 
 def _table(resources: Sequence[str], columns: Sequence[Mapping[str, int]]) -> Ints:

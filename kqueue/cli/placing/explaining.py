@@ -73,7 +73,7 @@ def _tell(case: Case, step: Step) -> Iterator[str]:
     if isinstance(step.result, Misfit):
         yield from _why(case.cluster.flavor, step.result)
     else:
-        yield f"  {_where(step.capacity.tree, step.result)}"
+        yield f"  {_where(step.capacity.tree, step.result, step.requests[0].topology.preferred)}"
     yield from picture(case, step)
 
 
@@ -82,9 +82,13 @@ def _asked(requests: Sequence[PodSetRequest]) -> str:
     for request in requests:
         amounts = (f"{resource} {format_quantity(n, resource)}" for resource, n in sorted(request.requests.items()))
         each = ", ".join(amounts)
-        parts.append(f"{request.name or 'pod set'}: {request.count} pods" + (f" of {each}" if each else ""))
+        parts.append(f"{request.name or 'pod set'}: {_pods(request.count)}" + (f" of {each}" if each else ""))
     group = f"group {requests[0].group}: " if len(requests) > 1 else ""
     return f"{group}{' + '.join(parts)} ({_wish(requests[0].topology)})"
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
 
 
 def _wish(request: TopologyRequest) -> str:
@@ -97,7 +101,7 @@ def _wish(request: TopologyRequest) -> str:
     return wish + "".join(f", slices of {layer.size} per {layer.level}" for layer in request.slices)
 
 
-def _where(tree: Tree, placed: Sequence[PodSetPlacement]) -> str:
+def _where(tree: Tree, placed: Sequence[PodSetPlacement], preferred: str | None) -> str:
     """The narrowest domain that holds everything, or how far it is spread."""
     paths = {path for pod_set in placed for path in pod_set.paths}
     together: Path = ()
@@ -106,11 +110,13 @@ def _where(tree: Tree, placed: Sequence[PodSetPlacement]) -> str:
         if len(tops) != 1:
             break
         together = next(iter(tops))
-    leaves = f"{len(paths)} {'domain' if len(paths) == 1 else 'domains'} of level {tree.levels[-1]}"
+    leaves = f"on {len(paths)} {'domain' if len(paths) == 1 else 'domains'} of level {tree.levels[-1]}"
+    wider = preferred in tree.levels[len(together) :]
+    note = f"; that is wider than the preferred level {preferred}" if wider else ""
     if not together:
         widest = len({path[:1] for path in paths})
-        return f"placed, spread over {widest} domains of level {tree.levels[0]}, on {leaves}"
-    return f"placed in {'/'.join(together)} (level {tree.levels[len(together) - 1]}), on {leaves}"
+        return f"placed, spread over {widest} domains of level {tree.levels[0]}, {leaves}{note}"
+    return f"placed in {'/'.join(together)} (level {tree.levels[len(together) - 1]}), {leaves}{note}"
 
 
 def _why(flavor: str, misfit: Misfit) -> Iterator[str]:

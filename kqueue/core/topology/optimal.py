@@ -20,10 +20,12 @@ Surplus, names and leader are one integer, so that costs can be added and compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +36,7 @@ from kqueue.core.topology.tree import Ints, Tree
 
 _NO_LEADER = -1
 _NO_ROOM = -(1 << 62)
+_NEVER = 1 << 62
 _FIELD = 24
 """Bits of one number of domains in a packed list of them; a tree has fewer leaves than that holds."""
 
@@ -68,17 +71,15 @@ def optimal(
         limit: a count, not a time: results do not depend on the machine.
         incumbent: what best fit found.  The result is never worse.
     """
-    search = _Search(tree, counts, resolved, leader=leader, limit=limit)
+    search = _Search(tree, counts, resolved, leader=leader, limit=limit, incumbent=incumbent)
     try:
         search.run()
         proven = True
     except _LimitReached:
         proven = False
-    if search.best is None:
-        return Optimum(incumbent, proven=False)
-    if not proven and search.rank(incumbent) <= search.rank(search.best):
-        return Optimum(incumbent, proven=False)
-    return Optimum(search.best, proven=proven)
+    if search.best is not None and (proven or search.rank(search.best) < search.rank(search.incumbent)):
+        return Optimum(search.best, proven)
+    return Optimum(search.incumbent, proven)
 
 
 class _LimitReached(Exception):
@@ -119,11 +120,15 @@ class _Costs:
         """The raw pods of a cost."""
         return -(-cost >> self.shift)
 
+    def names_from(self, leaf: int) -> int:
+        """What the names of all leaves from this one on could take off a cost."""
+        return ((1 << (len(self.leaves) - bisect_left(self.leaves, leaf))) - 1) << self.leader_bits
+
     def used(self, cost: int) -> tuple[list[int], int]:
-        """The leaves, ascending, and the leaf at the place of the leader (the first leaf when there is none)."""
+        """The leaves, ascending, and the leader's leaf."""
         names = (self.pods(cost) << len(self.leaves)) - (cost >> self.leader_bits)
         digits = f"{names:0{len(self.leaves)}b}"
-        leader = self.leaves[cost & ((1 << self.leader_bits) - 1)]
+        leader = self.leaves[cost & ((1 << self.leader_bits) - 1)] if self.leader_bits else _NO_LEADER
         return [leaf for leaf, digit in zip(self.leaves, digits, strict=True) if digit == "1"], leader
 
 
@@ -143,13 +148,16 @@ class _Prices:
 class _Search:
     """One search over one tally."""
 
-    def __init__(self, tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int) -> None:
+    def __init__(
+        self, tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int, incumbent: Arrangement
+    ) -> None:
         self.tree = tree
         self.request = resolved
         self.leader = leader
         self.need = resolved.need * resolved.slice_size
         self.best: Arrangement | None = None
         self._counts = counts
+        self.incumbent = incumbent
         self._left = limit
         self.room = cache(self._room)
 
@@ -253,53 +261,100 @@ class _Search:
 
     def _fill_several(self, level: int, roots: Sequence[int], fewest: int) -> None:
         """Numbers of domains level by level, then the leaves."""
+        if level + 1 < self.tree.lowest and not self.leader:
+            self._start_with_the_roomiest(level, roots)
         knapsacks = [_Knapsack(self, level, root) for root in roots]
         numbers = [fewest]
         for below in range(level + 2, self.tree.lowest):
-            number = min(knapsack.fewest(below) for knapsack in knapsacks)
-            able: list[_Knapsack] = []
-            while not able:
-                able = [knapsack for knapsack in knapsacks if knapsack.suffices([*numbers, number])]
-                number += 1
-            knapsacks, numbers = able, [*numbers, number - 1]
+            knapsacks = self._next_number(knapsacks, numbers, below)
         if level + 1 == self.tree.lowest:
-            self._choose(knapsacks, numbers)
+            self._choose(knapsacks, numbers, level)
             return
-        number = min(knapsack.fewest(self.tree.lowest) for knapsack in knapsacks)
-        while not self._choose(knapsacks, [*numbers, number]):
-            number += 1
+        for knapsack in knapsacks:
+            knapsack.expect(self.tree.lowest)
+        while not self._choose(*_most_promising(knapsacks, numbers), level):
+            pass
 
-    def _choose(self, knapsacks: Iterable[_Knapsack], numbers: Sequence[int]) -> bool:
+    def _start_with_the_roomiest(self, level: int, roots: Sequence[int]) -> None:
+        """Replace the incumbent where few roomy domains, in them few roomy domains, and so on, are better."""
+        for root in roots:
+            leaves = self._roomiest(level, root)
+            if leaves is not None:
+                found = self._filled(leaves, _NO_LEADER)
+                self.incumbent = min(found, self.incumbent, key=self.rank)
+
+    def _roomiest(self, level: int, root: int) -> list[int] | None:
+        """Leaves of the fewest roomiest domains on each level; None when whole groups do not fit on them."""
+        domains = np.array([root], dtype=np.int64)
+        for below in range(level + 1, self.tree.lowest + 1):
+            children = self.tree.children(level, domains) if level >= 0 else np.arange(self.tree.domains(0))
+            room = self.room(below).plain[children]
+            order = (-room).argsort(kind="stable")
+            number = int(room[order].cumsum().searchsorted(self.need)) + 1
+            domains, level = np.sort(children[order[:number]]), below
+        leaves: list[int] = domains.tolist()
+        return leaves if self._fitting(leaves, _NO_LEADER)[-1][0] >= self.need else None
+
+    def _next_number(self, knapsacks: list[_Knapsack], numbers: list[int], level: int) -> list[_Knapsack]:
+        """Append the smallest number of domains of `level` that suffices; the knapsacks for which it does."""
+        for knapsack in knapsacks:
+            knapsack.expect(level)
+        while True:
+            able, wanted = _most_promising(knapsacks, numbers)
+            able = [knapsack for knapsack in able if knapsack.suffices(wanted)]
+            if able:
+                numbers[:] = wanted
+                return able
+
+    def _choose(self, knapsacks: Sequence[_Knapsack], numbers: Sequence[int], level: int) -> bool:
         """The best leaves in these numbers of domains; False when there are none."""
-        below: int | None = None
-        for knapsack in knapsacks:  # in the order of names: a later one has to be better in surplus
-            found = knapsack.best(numbers, below)
-            if found is None:
-                continue
-            leaves, leader, below = found
-            self.best = self._filled(leaves, leader if self.leader else _NO_LEADER)
-            if below == self.need:
-                break
-        return below is not None
+        best = self._known(level, numbers)
+        for knapsack in knapsacks:
+            found = knapsack.best(numbers, best)
+            if found is not None:
+                best = found
+                self.best = self._filled(best.leaves, best.leader)
+        if best is None:
+            return False
+        self.best = self._filled(best.leaves, best.leader)
+        return True
+
+    def _known(self, level: int, numbers: Sequence[int]) -> _Choice | None:
+        """What best fit found, if it uses these numbers of domains below one of `level`."""
+        used, pods, leaves, leader = self.rank(self.incumbent)
+        if used != [*[1] * (level + 1), *numbers]:
+            return None
+        root = int(self.tree.domain_of(level)[leaves[0]]) if level >= 0 else 0
+        return _Choice(root, pods, leaves, leader)
 
     def _filled(self, leaves: Sequence[int], leader: int) -> Arrangement:
         """Amounts: level by level the roomiest used domains are filled, and the last takes what is left."""
-        lowest = self.tree.lowest
-        room = self.room(lowest)
-        fits = [{leaf: int((room.led if leaf == leader else room.plain)[leaf]) for leaf in leaves}]
-        below: list[dict[int, list[int]]] = []
-        for level in range(lowest - 1, -2, -1):
-            inside: dict[int, list[int]] = {}
-            for child in fits[-1]:
-                inside.setdefault(self._parent(level, child), []).append(child)
-            unit = self.unit(level) if level >= 0 else 1
-            fits.append({d: sum(fits[-1][c] for c in inside[d]) // unit * unit for d in inside})
-            below.append(inside)
         amounts = {0: self.need}
-        for inside, holds in zip(reversed(below), reversed(fits[:-1]), strict=True):
-            amounts = _poured(amounts, inside, holds)
+        for level, fits in zip(range(-1, self.tree.lowest), reversed(self._fitting(leaves, leader)[:-1]), strict=True):
+            amounts = self._poured(level, amounts, fits)
         used = sorted(leaf for leaf, pods in amounts.items() if pods)
         return Arrangement(used, [amounts[leaf] for leaf in used], leader)
+
+    def _fitting(self, leaves: Sequence[int], leader: int) -> list[dict[int, int]]:
+        """Pods that fit on these leaves alone, by used domain; the lowest level first, and all there is at the end."""
+        room = self.room(self.tree.lowest)
+        result = [{leaf: int((room.led if leaf == leader else room.plain)[leaf]) for leaf in leaves}]
+        for level in range(self.tree.lowest - 1, -2, -1):
+            unit, sums = self.unit(level) if level >= 0 else 1, dict[int, int]()
+            for child, pods in result[-1].items():
+                parent = self._parent(level, child)
+                sums[parent] = sums.get(parent, 0) + pods
+            result.append({domain: pods // unit * unit for domain, pods in sums.items()})
+        return result
+
+    def _poured(self, level: int, amounts: dict[int, int], fits: dict[int, int]) -> dict[int, int]:
+        """The amounts of domains of `level` handed to their children."""
+        left, result = dict(amounts), {}
+        for child in sorted(fits, key=lambda child: (-fits[child], child)):
+            parent = self._parent(level, child)
+            result[child] = min(fits[child], left[parent])
+            left[parent] -= result[child]
+        return result
 
     def rank(self, arrangement: Arrangement) -> tuple[list[int], int, list[int], int]:
         """Smaller is better."""
@@ -310,19 +365,17 @@ class _Search:
             raw += self._counts.pods_led[-1][arrangement.leader] - self._counts.pods[-1][arrangement.leader]
         return used, int(raw), leaves, arrangement.leader
 
+    def raws(self, leaves: Sequence[int]) -> list[int]:
+        """Pods that fit on each of these leaves, and on those that can carry the leader also beside it."""
+        counts = self._counts
+        raws: list[int] = counts.pods[-1][leaves].tolist()
+        if counts.leaders is not None:
+            raws += (counts.pods_led[-1][leaves] * counts.leaders[-1][leaves]).tolist()
+        return raws
+
     def raw(self, leaf: int, *, leads: bool = False) -> int:
         """Pods that fit on a leaf, in groups or not."""
         return int((self._counts.pods_led if leads else self._counts.pods)[-1][leaf])
-
-
-def _poured(amounts: dict[int, int], inside: dict[int, list[int]], holds: dict[int, int]) -> dict[int, int]:
-    """The amounts of domains handed to their children."""
-    result = {}
-    for domain, left in amounts.items():
-        for child in sorted(inside[domain], key=lambda child: (-holds[child], child)):
-            result[child] = min(holds[child], left)
-            left -= result[child]
-    return result
 
 
 def _by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
@@ -335,6 +388,23 @@ def _by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
     return order, np.arange(1, len(values) + 1) - starts[runs], sums - before
 
 
+def _most_promising(knapsacks: Sequence[_Knapsack], numbers: Sequence[int]) -> tuple[list[_Knapsack], list[int]]:
+    """The knapsacks for which the smallest number of domains may suffice, and all numbers with it."""
+    number = min(knapsack.at_least for knapsack in knapsacks)
+    assert number < _NEVER, "best fit found room, so some number of domains has it"
+    return [knapsack for knapsack in knapsacks if knapsack.at_least == number], [*numbers, number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Used leaves below one root, the raw pods that fit there, and the leader's leaf or -1."""
+
+    root: int
+    pods: int
+    leaves: list[int]
+    leader: int
+
+
 class _Knapsack:
     """The children of one domain, of which several are needed, and all that is below."""
 
@@ -342,47 +412,96 @@ class _Knapsack:
         self._search = search
         self._level = level
         self._root = root
+        self.at_least = 1
+        """No smaller number of domains of the level in question suffices in here."""
         self._spans = [slice(root, root + 1)]
         for above in range(level, search.tree.lowest):
             first, last = self._spans[-1].start, self._spans[-1].stop - 1
             span = slice(search.children(above, first).start, search.children(above, last).stop)
             self._spans.append(span)
 
-    def fewest(self, level: int) -> int:
-        """A lower bound of the domains of `level`: as if they need not lie together."""
+    def expect(self, level: int) -> None:
+        """Numbers of domains of `level` come next: start as if these need not lie together."""
         room = np.sort(self._search.room(level).plain[self._span(level)])[::-1]
-        return int(room.cumsum().searchsorted(self._search.need)) + 1
+        self.at_least = int(room.cumsum().searchsorted(self._search.need)) + 1
 
     def suffices(self, numbers: Sequence[int]) -> bool:
         """True: these numbers of domains, by level from the children on, can hold everything."""
         return self._solve(numbers, None, None) is not None
 
-    def best(self, numbers: Sequence[int], below: int | None) -> tuple[list[int], int, int] | None:
-        """The best leaves, the leader's leaf, and the raw pods of all; None when they would not be fewer than `below`.
+    def best(self, numbers: Sequence[int], known: _Choice | None) -> _Choice | None:
+        """The best leaves in these numbers of domains, which go down to the lowest level; None: no better than `known`.
 
-        `numbers` go down to the lowest level.
+        That may lie in another knapsack.  With as little surplus, the first names are better.
         """
+        leaves = self._useful()
+        if known is not None and known.pods - int(known.root < self._root) < self._fewest_pods(leaves):
+            return None
+        if len(numbers) == 1 and not self._search.leader and self._search.request.slice_size == 1:
+            return self._best_sum(leaves, numbers[0], known)
+        costs = _Costs(leaves, len(leaves).bit_length() if self._search.leader else 0)
+        below = self._to_beat(costs, known)
+        first_names = costs.names_from(leaves[0]) - (
+            costs.names_from(leaves[numbers[-1]]) if len(leaves) > numbers[-1] else 0
+        )
+        if below is not None and (self._fewest_pods(leaves) << costs.shift) - first_names >= below:
+            return None
+        cost = self._solve(numbers, costs, below)
+        return None if cost is None else _Choice(self._root, costs.pods(cost), *costs.used(cost))
+
+    def _useful(self) -> list[int]:
+        """The leaves that can hold anything."""
         span, room = self._span(self._search.tree.lowest), self._search.room(self._search.tree.lowest)
         able = room.plain[span] > 0
         if room.leaders is not None:
             able |= room.leaders[span] > 0
-        leaves = (np.flatnonzero(able) + span.start).tolist()
-        costs = _Costs(leaves, len(leaves).bit_length() if self._search.leader else 0)
-        cost = self._solve(numbers, costs, below)
-        return None if cost is None else (*costs.used(cost), costs.pods(cost))
+        return [int(leaf) for leaf in np.flatnonzero(able) + span.start]
+
+    def _fewest_pods(self, leaves: Sequence[int]) -> int:
+        """A lower bound of the raw pods that fit on leaves that hold everything."""
+        unit = math.gcd(*self._search.raws(leaves))
+        return -(-self._search.need // unit) * unit
+
+    def _best_sum(self, leaves: Sequence[int], number: int, known: _Choice | None) -> _Choice | None:
+        """`best` where pods are what counts, and leaves the only domains."""
+        rooms = self._search.raws(leaves)
+        self._search.look(len(leaves) * number)
+        places = _smallest_sum(rooms, number, self._search.need)
+        if places is None:
+            return None
+        found = _Choice(
+            self._root, sum(rooms[place] for place in places), [leaves[place] for place in places], _NO_LEADER
+        )
+        if known is not None and (known.pods, known.root, known.leaves) <= (found.pods, found.root, found.leaves):
+            return None
+        return found
+
+    def _to_beat(self, costs: _Costs, known: _Choice | None) -> int | None:
+        """The cost that the best leaves in here have to stay below; None: any will do."""
+        if known is None:
+            return None
+        if known.root != self._root:
+            return known.pods - int(known.root < self._root) << costs.shift
+        places = {leaf: place for place, leaf in enumerate(costs.leaves)}
+        raw, leader = self._search.raw, known.leader
+        return sum(costs.of(places[x], raw(x, leads=x == leader), leads=x == leader) for x in known.leaves)
 
     def _span(self, level: int) -> slice:
         """The domains of `level` in here."""
         return self._spans[level - self._level]
 
     def _solve(self, numbers: Sequence[int], costs: _Costs | None, below: int | None) -> int | None:
-        depth = len(numbers)
-        lowest = self._level + depth
+        """The smallest cost, if it is smaller than `below`.  When there is none, `at_least` grows."""
+        self.at_least = numbers[-1] + 1
         if any(number > _size(self._span(self._level + 1 + i)) for i, number in enumerate(numbers)):
+            self.at_least = _NEVER
             return None
         prices = self._prices(numbers)
-        if prices.bound < self._search.need:
+        missing, price = self._search.need - prices.bound, prices.prices[-1]
+        if missing > 0:  # the bound is one for other numbers, too: it grows by the price
+            self.at_least = numbers[-1] + -(-missing // price) if price > 0 else _NEVER
             return None
+        lowest = self._level + len(numbers)
         return _Sum(self._search, self._level, lowest, self._spans, numbers, prices, costs, below).solve(self._root)
 
     # -- prices --------------------------------------------------------------------------------------------------------
@@ -413,6 +532,35 @@ class _Knapsack:
             return self._priced(numbers, above, ((price, offers - price), *below))
 
         return _smallest(at, np.unique(offers))
+
+
+def _smallest_sum(rooms: Sequence[int], number: int, need: int) -> list[int] | None:
+    """Places of `number` rooms with the smallest sum that is no less than the need: of several, the first places.
+
+    A choice is described by its loss against the largest rooms, `most` in all: what those taken lack to the `number`th
+    largest, and what those left out have above it.  Sets of losses are integers: bit l is set when l is possible.
+    """
+    largest = sorted(rooms, reverse=True)[:number]
+    price, budget = largest[-1], sum(largest) - need
+    if budget < 0:
+        return None
+    every = (1 << (budget + 1)) - 1
+    lacks = [min(max(0, price - room), budget + 1) for room in rooms]
+    above = [min(max(0, room - price), budget + 1) for room in rooms]
+    reach = [[1] + [0] * number]  # losses by how many are taken, of the rooms from a place on: the last place first
+    for lack, over in zip(reversed(lacks), reversed(above), strict=True):
+        later = reach[-1]
+        here = [(taken << lack | left << over) & every for taken, left in pairwise([0, *later])]
+        reach.append(here)
+    loss = reach[-1][number].bit_length() - 1
+    places = []
+    for place, (lack, over, later) in enumerate(zip(lacks, above, reversed(reach[:-1]), strict=True)):
+        if number and loss >= lack and later[number - 1] >> (loss - lack) & 1:
+            places.append(place)
+            number, loss = number - 1, loss - lack
+        else:
+            loss -= over
+    return places
 
 
 def _size(span: slice) -> int:
@@ -454,7 +602,6 @@ class _Sum:
         self._search = search
         self._level, self._lowest, self._spans = level, lowest, spans
         self._prices, self._costs = prices, costs
-        self._budget = prices.bound - search.need
         self._offers: list[list[int]] = [offers.tolist() for offers in prices.offers]
         fields = [*numbers, 1 if search.leader else 0]
         self._wanted = sum(number << (i * _FIELD) for i, number in enumerate(fields))
@@ -466,7 +613,8 @@ class _Sum:
         self._plain, self._led = room.plain[span].tolist(), room.led[span].tolist()
         self._carries = None if room.leaders is None else room.leaders[span].tolist()
         self._places = {leaf: place for place, leaf in enumerate(costs.leaves)} if costs is not None else {}
-        self._below = None if below is None or costs is None else (below - 1) << costs.shift
+        self._below = below
+        self._need, self._shift = search.need, costs.shift if costs is not None else 0
 
     def solve(self, root: int) -> int | None:
         """The smallest cost of the wanted numbers of domains that hold everything; None when none do."""
@@ -474,14 +622,13 @@ class _Sum:
         _, costs = found.get(self._wanted, (0, {}))
         return min((cost for pods, cost in costs.items() if pods >= self._search.need), default=None)
 
-    def _options(self, level: int, domain: int) -> Options:
-        """What this domain of `level` can add when it is used."""
+    def _options(self, level: int, domain: int, floor: int) -> Options:
+        """What this domain of `level` can add when it is used: at least `floor` pods less prices."""
         if level == self._lowest:
             return self._leaf(domain)
         depth = level - self._level - 1
         price = self._prices.prices[depth]
-        best = max(0, self._offers[depth][domain - self._spans[depth + 1].start])
-        found = self._children(level, domain, best - self._budget + price)
+        found = self._children(level, domain, floor + price)
         found.pop(0, None)
         unit, one = self._search.unit(level), 1 << (depth * _FIELD)
         result: Options = {}
@@ -516,14 +663,30 @@ class _Sum:
         depth = level - self._level
         children, start = self._search.children(level, domain), self._spans[depth + 1].start
         offers = [max(0, offer) for offer in self._offers[depth][children.start - start : children.stop - start]]
-        rest = sum(offers)
+        rest = best = sum(offers)
         found: Options = {0: (0, {0: 0})}
         for child, offer in zip(range(children.start, children.stop), offers, strict=True):
             rest -= offer
-            found = self._with(found, self._options(level + 1, child), floor - rest, bounded=level == self._level)
+            options = self._options(level + 1, child, floor - best + offer)
+            found = self._with(found, options, floor - rest)
+            if self._below is not None and level == self._level:
+                found = self._cheap(found, level + 1, child)
         return found
 
-    def _with(self, found: Options, more: Options, floor: int, *, bounded: bool) -> Options:
+    def _cheap(self, found: Options, level: int, child: int) -> Options:
+        """Those that may still become cheaper than `below`, with the children after this one."""
+        assert self._costs is not None
+        assert self._below is not None
+        leaves = self._search.tree.leaves_of(level, child)
+        limit = self._below + self._costs.names_from(leaves.stop)
+        result: Options = {}
+        for numbers, (charge, costs) in found.items():
+            kept = {pods: c for pods, c in costs.items() if c + (max(0, self._need - pods) << self._shift) < limit}
+            if kept:
+                result[numbers] = (charge, kept)
+        return result
+
+    def _with(self, found: Options, more: Options, floor: int) -> Options:
         """Every combination with one of `more` or none of it that reaches the floor."""
         self._search.look(sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values())))
         result: Options = {}
@@ -532,33 +695,29 @@ class _Sum:
             kept = {pods: cost for pods, cost in costs.items() if pods >= enough}
             if kept:
                 result[numbers] = (charge, kept)
-        below = self._below if bounded else None
         for numbers, (charge, costs) in found.items():
             for number, (price, offers) in more.items():
                 total = numbers + number
                 if ((self._wanted | self._guards) - total) & self._guards != self._guards:
                     continue
                 sums = result.setdefault(total, (charge + price, {}))[1]
-                self._add(sums, costs, offers, floor + charge + price, below)
+                _add(sums, costs, offers, floor + charge + price)
                 if not sums:
                     del result[total]
         if self._search.request.slice_size > 1 or self._costs is None:
             return {numbers: (charge, _undominated(costs)) for numbers, (charge, costs) in result.items()}
         return result
 
-    def _add(
-        self, sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enough: int, below: int | None
-    ) -> None:
-        need = self._search.need
-        shift = self._costs.shift if self._costs is not None else 0
-        for pods, cost in costs.items():
-            for extra, price in more.items():
-                together, total = pods + extra, cost + price
-                if together < enough or (below is not None and total + (max(0, need - together) << shift) > below):
-                    continue
+
+def _add(sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enough: int) -> None:
+    """Every cost with every other, where that makes enough pods."""
+    for pods, cost in costs.items():
+        for extra, other in more.items():
+            together = pods + extra
+            if together >= enough:
                 known = sums.get(together)
-                if known is None or total < known:
-                    sums[together] = total
+                if known is None or cost + other < known:
+                    sums[together] = cost + other
 
 
 def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:

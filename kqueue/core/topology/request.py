@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
 
+from kqueue.core.quantity import saturating_add
 from kqueue.core.topology.node import ANY_NODE, PODS, NodeRules
 from kqueue.core.topology.result import Misfit, MisfitCode
 from kqueue.core.topology.tree import Tree
@@ -114,7 +115,7 @@ class PodSetRequest:
     def __post_init__(self) -> None:
         """Work out the shape once for all searches."""
         requests = {resource: amount for resource, amount in self.requests.items() if amount}
-        requests[PODS] = requests.get(PODS, 0) + 1
+        requests[PODS] = saturating_add(requests.get(PODS, 0), 1)
         rules = replace(self.rules, preferred=()) if self.rules.preferred else self.rules
         object.__setattr__(self, "shape", Shape(tuple(sorted(requests.items())), rules))
 

@@ -462,6 +462,12 @@ def test_a_failure_has_its_code_and_facts(pods: JSON, why: JSON) -> None:
     assert list(failure(answer)) == list(why)
 
 
+def test_a_request_at_the_edge_of_what_can_be_counted_is_a_misfit() -> None:
+    """One pod more than the largest number is still the largest number."""
+    answer = ask(make_document(pods=[make_pods(1, requests={"pods": "10E", "cpu": "10E"})]))
+    assert failure(answer)["excluded"] == {"resources": {"cpu": 4}}
+
+
 def test_a_cluster_without_usable_nodes_has_no_domains() -> None:
     """The level is there, but nothing of it."""
     answer = ask(make_document(make_host("b1/r1/h1", ready=False), pods=[make_pods(1, required="rack")]))

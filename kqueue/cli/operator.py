@@ -52,6 +52,8 @@ _log = structlog.get_logger(__name__)
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 """What `--parts` may name: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
 
+_FIRST_PODS = 0.05
+"""Seconds in which the first pods of a gang gather; those after them are collected for the ungater's window."""
 _AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
 
@@ -446,9 +448,10 @@ class Operator:
             if key is None or key not in watches.workloads.store:
                 return  # a Workload that comes later brings itself
             now = self.clock.monotonic()
-            quiet = now - quiet_since.get(key, float("-inf")) > self.timings.ungater_window
+            window = self.timings.ungater_window
+            quiet = now - quiet_since.get(key, float("-inf")) > window
             quiet_since[key] = now
-            controller.enqueue(key, after=0.05 if quiet else self.timings.ungater_window)
+            controller.enqueue(key, after=min(_FIRST_PODS, window) if quiet else window)
 
         def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
             if new is not None:

@@ -120,8 +120,9 @@ class WorkloadCounter:
         queue = self._metrics.cluster_queue(admission.cluster_queue)
         queue.ungated(pods)
         if since is not None:
+            is_group = workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
             for _ in range(pods):
-                queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=False, since_admitted=since)
+                queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
 
     def _evicted(self, workload: wire.Workload, cluster_queue: str) -> None:
         reason, priority_class = _reason(workload, names.CONDITION_EVICTED), _priority_class(workload)

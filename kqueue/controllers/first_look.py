@@ -22,6 +22,8 @@ from kqueue.state.from_api import GangPod, PodView, pod_view
 _log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 500
+_AT_ONCE = 100
+"""Pods looked at before the event loop gets a turn: about 3 ms."""
 
 
 class _PageMeta(msgspec.Struct, rename={"token": "continue"}):
@@ -77,7 +79,9 @@ class FirstLook:
         while True:
             answer = await self._client.list_page(PODS, namespace, params=params, lane=Lane.WATCH)
             page = msgspec.json.decode(answer, type=_PodPage)
-            for pod in page.items or ():
+            for number, pod in enumerate(page.items or (), start=1):
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 gang = pod_view(pod).gang
                 if gang is not None and not gang.gated and not gang.terminal and self._is_behind(gang):
                     self._on_behind(gang)

@@ -249,7 +249,7 @@ def report(row: str, watched: Watched, seconds: float, *, lists: int) -> None:
 async def main() -> None:
     """Run, print."""
     limits = load(None).client_connection
-    print(f"CPython {platform.python_version()}, {loop_name()}, {os.cpu_count()} CPUs")
+    print(f"CPython {platform.python_version()}, {loop_name()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     print(f"client: {limits.qps:g} requests per second, burst {limits.burst}; 512 nodes, 2 hosts per gang of {PODS}")
     await admitted_at_once()
     await at_a_start()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -17,17 +18,19 @@ from kqueue.api.wire import kueue as wire
 from kqueue.cli.operator import PARTS, Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
-from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES
+from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
 from kqueue.observe import Checks, Metrics
-from kqueue.runtime.client import Client
+from kqueue.runtime.client import Client, RequestRecord
 from kqueue.runtime.resources import LEASES
 from kqueue.sandbox import Sandbox, SandboxOptions
+from kqueue.state import from_api
 
 JSON = dict[str, Any]
 T = TypeVar("T")
 NOWHERE = "http://127.0.0.1:1"
-AT_ONCE = Timings(status_refresh_window=0, ungater_window=0)
+AT_ONCE = Timings(status_refresh_window=0, ungater_window=0, leaked_gate_after=1, leaked_gate_sweep=1)
 CORE = {"workload", "cluster_queue", "local_queue", "resource_flavor", "topology", "configuration"}
+NEW_YEAR = "2026-01-01T00:00:00Z"
 ALL = {"configuration"}
 """Makes every workload and queue be looked at."""
 
@@ -189,6 +192,23 @@ def released(operator: Operator) -> None:
     store.put("gpu", msgspec.structs.replace(flavor, metadata=metadata))
 
 
+def make_pod(*, workload: str, name: str = "p", **labels: str) -> JSON:
+    """A pod of a gang that waits for its release."""
+    prefix = "kueue.x-k8s.io/"
+    marks = {f"{prefix}podset-required-topology": "rack", f"{prefix}workload": workload}
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": marks,
+                     "labels": {f"{prefix}podset": "main"} | labels},
+        "spec": {"schedulingGates": [{"name": f"{prefix}topology"}], "containers": [{"name": "c", "image": "x"}]},
+    }  # fmt: skip
+
+
+def pod_arrives(workload: str) -> Callable[[Operator], None]:
+    """A gang gets a pod."""
+    pod = from_api.pod_view(msgspec.convert(make_pod(workload=workload), wire_core.Pod))
+    return lambda operator: operator.watches.pods.store.put(pod.key, pod)
+
+
 COUNTS = {"cluster_queue", "local_queue"}
 FLAVOR = read(wire.ResourceFlavor, "gpu", spec={"nodeLabels": {"pool": "a"}})
 CHECK = msgspec.convert({"metadata": {"name": "c"}, "status": {"conditions": []}}, wire.AdmissionCheck)
@@ -209,6 +229,8 @@ WORKLOAD = {"workload", "batch_job", "topology_ungater", *COUNTS}
         pytest.param(
             lambda o: o.watches.workloads.store.remove("ns/w"), WORKLOAD - {"topology_ungater"}, id="one-goes"
         ),
+        pytest.param(pod_arrives("w"), {"topology_ungater"}, id="a-pod-of-a-gang-arrives"),
+        pytest.param(pod_arrives("unknown"), set(), id="a-pod-arrives-before-its-workload"),
         pytest.param(job_changed, {"batch_job"}, id="a-job-changes"),
         pytest.param(job_deleted, {"batch_job"}, id="a-job-goes"),
         pytest.param(put("flavors", "gpu", FLAVOR), {*ALL, "resource_flavor", "batch_job"}, id="a-flavor-changes"),
@@ -244,15 +266,22 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 
 @asynccontextmanager
-async def at_work(operator: Operator) -> AsyncIterator[None]:
-    """The operator runs while the block does."""
-    task = asyncio.create_task(operator.run())
+async def under_way(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """All of it runs while the block does."""
+    tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def at_work(operator: Operator) -> AsyncIterator[None]:
+    """The operator runs while the block does."""
+    async with under_way(operator.run()):
+        yield
 
 
 def clock_of(operator: Operator) -> FakeClock:
@@ -316,3 +345,71 @@ async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(ma
 def _has_status(operator: Operator) -> bool:
     queue = operator.watches.cluster_queues.store.get("team")
     return queue is not None and bool(queue.status.conditions)
+
+
+# --- gates -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_leaked_gate_is_counted_while_this_process_leads(make: Make, sandbox: Sandbox) -> None:
+    """The sweep belongs to the leader; what it has counted ends with its term."""
+
+    def leaked() -> str:
+        return next(
+            line.rpartition(" ")[2]
+            for line in operator.metrics.render_now().decode().splitlines()
+            if line.startswith("kqueue_leaked_gates{") and "workload_gone" in line
+        )
+
+    operator = make(sandbox.url, parts=("topology",))
+    async with Client(sandbox.url) as user:
+        await user.create(NAMESPACES, {"metadata": {"name": "ns"}})
+        await user.create(PODS, make_pod(workload="gone"))
+        async with at_work(operator):
+            await asyncio.wait_for(operator.ready.wait(), 20)
+            await clock_of(operator).advance(1.5)
+            await happens(operator, lambda: leaked() == "1.0")
+
+    assert leaked() == "0.0"
+
+
+async def test_each_term_of_leading_begins_with_a_look_at_the_pods(make: Make, sandbox: Sandbox) -> None:
+    """Another may have released pods in between; within a term the watch is enough."""
+    looks = 0
+    operator = make(sandbox.url, parts=("topology",))
+
+    def count(record: RequestRecord) -> None:
+        nonlocal looks
+        looks += (record.verb, record.resource) == ("list", "pods")
+
+    assignment = {
+        "levels": ["rack"],
+        "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "r"}], "podCounts": {"universal": 9}}],
+    }
+    admitted = {"type": "Admitted", "status": "True", "reason": "x", "message": "", "lastTransitionTime": NEW_YEAR}
+    status = {
+        "conditions": [admitted],
+        "admission": {"clusterQueue": "t", "podSetAssignments": [{"name": "main", "topologyAssignment": assignment}]},
+    }
+    metadata = {"name": "w", "namespace": "ns"}
+    template = {"spec": {"containers": [{"name": "c", "image": "x"}]}}
+    workload = {"metadata": metadata, "spec": {"podSets": [{"name": "main", "count": 9, "template": template}]}}
+    async with Client(sandbox.url) as user:
+        await user.create(NAMESPACES, {"metadata": {"name": "ns"}})
+        await user.create(WORKLOADS, workload)
+        await user.patch(WORKLOADS, "w", {"status": status}, "ns", subresource="status")
+        async with under_way(*(watch.run() for watch in operator.watches.all())):
+            await asyncio.wait_for(operator.watches.workloads.synced.wait(), 20)
+            operator.client.on_request = count
+            for term in range(2):
+                async with under_way(operator._lead()):
+                    for number in range(2):
+                        name = f"p{term}{number}"
+                        await user.create(PODS, make_pod(workload="w", name=name))
+                        await happens(operator, functools.partial(_is_released, operator, name))
+
+    assert looks == 2
+
+
+def _is_released(operator: Operator, name: str) -> bool:
+    view = operator.watches.pods.store.get(f"ns/{name}")
+    return view is not None and view.gang is not None and not view.gang.gated

@@ -121,12 +121,20 @@ def test_a_follower_counts_nothing() -> None:
     assert value(metrics, "kueue_finished_workloads_total", QUEUE | {"priority_class": "high"}) is None
 
 
-def test_released_pods_are_counted_with_the_time_since_admission() -> None:
+@pytest.mark.parametrize(
+    ("annotations", "is_group"),
+    [
+        pytest.param({}, "false", id="of a job"),
+        pytest.param({"kueue.x-k8s.io/is-group-workload": "true"}, "true", id="of a pod group"),
+    ],
+)
+def test_released_pods_are_counted_with_the_time_since_admission(annotations: dict[str, str], is_group: str) -> None:
     """One observation per pod."""
     metrics = Metrics(clock=CLOCK)
-    WorkloadCounter(metrics, CLOCK, lambda: True).on_released(HELD, 3)
+    metadata = msgspec.structs.replace(HELD.metadata, annotations=annotations)
+    WorkloadCounter(metrics, CLOCK, lambda: True).on_released(msgspec.structs.replace(HELD, metadata=metadata), 3)
 
-    gate = QUEUE | {"name": "kueue.x-k8s.io/topology", "is_group": "false"}
+    gate = QUEUE | {"name": "kueue.x-k8s.io/topology", "is_group": is_group}
     assert value(metrics, "kqueue_ungated_pods_total", QUEUE) == 3
     assert value(metrics, "kueue_pod_scheduling_gate_removal_seconds_count", gate) == 3
     assert value(metrics, "kueue_pod_scheduling_gate_removal_seconds_sum", gate) == 180

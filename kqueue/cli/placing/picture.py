@@ -44,7 +44,7 @@ def picture(case: Case, step: Step) -> Iterator[str]:
     marks: dict[Path, str] = {}
     if not isinstance(result, Misfit):
         marks = _marks(result)
-    elif result.best_domain is not None:
+    elif result.best_domain is not None and result.fit:
         marks = {result.best_domain: "came closest"}
     note = "; + leader: it can sit here" if leader is not None else ""
     yield f"  before it was placed (pods of {workers.name or 'this shape'} that fit; free in total{note}):"

@@ -24,6 +24,7 @@ from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.gate_sweeper import GateSweeper
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
+from kqueue.controllers.node_health import FailureSwitches, NodeHealth
 from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.topology_ungater import TopologyUngater
@@ -45,7 +46,7 @@ from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Told
 from kqueue.state.from_api import PodView, pod_view
-from kqueue.state.queues import Queues
+from kqueue.state.queues import Queues, SecondPass
 
 _log = structlog.get_logger(__name__)
 
@@ -125,6 +126,7 @@ class Operator:
         self.watches = self._make_watches()
         self.cache = Cache()
         self.queues = Queues(clock.now, self._wake)
+        self.second_pass = SecondPass()
         self._recorder = self._make_recorder()
         self._events = Events(self._recorder)
         self._workload_writer = self._writer(kinds.WORKLOADS, self.watches.workloads, wire.Workload)
@@ -139,7 +141,10 @@ class Operator:
                 retry_base=timings.cycle_retry_base,
                 retry_max=timings.cycle_retry_max,
                 yield_after=timings.cycle_yield_after,
+                fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
             ),
+            second_pass=self.second_pass,
+            host_of=self._host_of,
         )
         self._intake = Intake(
             cache=self.cache,
@@ -267,6 +272,10 @@ class Operator:
                 self._make_job_kind(kind)
         if "topology" in self.parts:
             self._make_ungater()
+            if self.config.enabled("TASFailedNodeReplacement"):
+                self._make_node_health()
+        if "scheduler" in self.parts:
+            self._make_second_pass()
 
     def _make_core(self) -> None:
         watches = self.watches
@@ -462,6 +471,59 @@ class Operator:
 
         watches.pods.subscribe(on_pod)
         watches.workloads.subscribe(on_workload)
+
+    def _make_node_health(self) -> None:
+        watches, config = self.watches, self.config
+        health = NodeHealth(
+            client=self.client,
+            nodes=watches.nodes.store,
+            pods=watches.pods.store,
+            writer=self._workload_writer,
+            cache=self.cache,
+            flavors=watches.flavors.store.get,
+            recorder=self._events,
+            clock=self.clock,
+            switches=FailureSwitches(
+                on_pod_termination=config.enabled("TASReplaceNodeOnPodTermination"),
+                after_fixed_time=config.enabled("TASReplaceNodeDueToNotReadyOverFixedTime"),
+                on_taints=config.enabled("TASReplaceNodeOnNodeTaints"),
+            ),
+        )
+        controller = self._controller("node_health", health.reconcile, workers=4)
+
+        def on_node(old: NodeFacts | None, new: NodeFacts | None) -> None:
+            for host in health.hosts_of_node_event(old, new):
+                controller.enqueue(host)
+
+        def on_pod(old: PodView | None, new: PodView | None) -> None:
+            for host in health.hosts_of_pod_event(old, new):
+                controller.enqueue(host, after=self.timings.node_failure_pod_window)
+
+        def look_at_trouble() -> None:
+            for host in health.troubled_hosts():
+                controller.enqueue(host)
+
+        watches.nodes.subscribe(on_node)
+        watches.pods.subscribe(on_pod)
+        watches.workloads.subscribe(health.observe_workload)
+        self._on_lead.append(look_at_trouble)
+
+    def _make_second_pass(self) -> None:
+        """Admitted Workloads with failed hosts come back to the scheduling loop, each after its pause."""
+
+        async def ready(key: str) -> Result:
+            if self.second_pass.ready(key):
+                self._wake()
+            return Result()
+
+        controller = self._controller("second_pass", ready)
+        self.second_pass.later = controller.enqueue
+
+        def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
+            if new is not None and new.status.unhealthy_nodes and from_api.is_placed(new):
+                self.second_pass.ask(from_api.workload_key(new))
+
+        self.watches.workloads.subscribe(on_workload)
 
     def _add_checks(self) -> None:
         for watch in self.watches.all():

@@ -77,6 +77,13 @@ class CycleObserver:
         """Tell the user why."""
         self._record(workload, reason=reason, message=message, warning=True)
 
+    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+        """Tell the user that failed hosts were not replaced, and whether that was the end."""
+        if from_api.condition_true(workload, names.CONDITION_EVICTED):
+            self._record(workload, reason=f"EvictedDueTo{names.REASON_NODE_FAILURES}", message=message)
+        else:
+            self._record(workload, reason=names.EVENT_SECOND_PASS_FAILED, message=message, warning=True)
+
     def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:
         self._events.record(workload_reference(workload), reason=reason, message=message, warning=warning)
 

@@ -41,6 +41,8 @@ class Timings:
     # --- topology
     ungater_window: float = 1.0
     """Pod events after the first are collected this long before pods are released.  Source: KEP-2724, ungater."""
+    node_failure_pod_window: float = 0.1
+    """Events of pods on a troubled node are collected this long before the node is looked at.  Source: Kueue."""
     expectation_timeout: float = 60.0
     """A released pod whose event never came stops blocking its workload after this.  Kueue waits for ever."""
     leaked_gate_after: float = 300.0
@@ -119,6 +121,7 @@ _MAY_BE_ZERO = frozenset(
         "queue_flush_window",
         "status_refresh_window",
         "ungater_window",
+        "node_failure_pod_window",
         "foreign_pod_drain",
         "node_event_window",
         "metrics_cache",

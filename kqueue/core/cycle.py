@@ -5,6 +5,8 @@
     process     accepted entries are charged to the snapshot, so the next one sees what is left; an entry whose
                 domains were taken in this cycle is placed once more in the flavors it was nominated for
 
+Before the heads come admitted workloads that lost hosts (`mend`): they hold their quota, and need only other domains.
+
 Source: the compatible system's scheduling cycle.
 """
 
@@ -17,10 +19,12 @@ from enum import StrEnum
 from kqueue.core import flavors, quota
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.flavors import Assignment, Mode
+from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.placement import place_workload
+from kqueue.core.topology.replacement import Replacement, repair, stands_on
 from kqueue.core.topology.request import PodSetRequest
-from kqueue.core.topology.result import DomainUsage, Misfit, Placement, usage_of
-from kqueue.core.workload import Admission, Head, LastTried, PodSetAssignment, Snapshot, TopologyView
+from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
+from kqueue.core.workload import Admission, Damaged, Head, LastTried, PodSetAssignment, Snapshot, TopologyView
 
 
 class Outcome(StrEnum):
@@ -72,6 +76,32 @@ class Wait:
 
 
 Decision = Admit | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """New assignments for the pod sets of a damaged workload that lost hosts; the others keep theirs."""
+
+    damaged: Damaged
+    assignments: Mapping[str, TopologyAssignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmended:
+    """Why the pods of failed hosts find no place."""
+
+    damaged: Damaged
+    blockers: tuple[Blocker, ...]
+
+    @property
+    def may_pass(self) -> bool:
+        """All that stands in the way is that another of its hosts is out of use and not known to have failed (yet)."""
+        return all(b.misfit is not None and b.misfit.code is MisfitCode.STALE_ASSIGNMENT for b in self.blockers)
+
+    @property
+    def message(self) -> str:
+        """All blockers as sentences."""
+        return message(self.blockers)
 
 
 @dataclass(slots=True)
@@ -133,6 +163,51 @@ def _refusal(head: Head, snapshot: Snapshot) -> Wait:
 def _order(entry: _Entry) -> tuple[int, int, float, str]:
     head = entry.head
     return (entry.assignment.level, -head.priority, head.timestamp.timestamp(), head.uid)
+
+
+def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
+    """Find other hosts for the pods of failed ones, in the flavors that the workload has.  Nobody is preempted for it.
+
+    What is found is charged to the snapshot.  What the failed hosts held stays charged: they are of no use.
+    """
+    found: dict[str, tuple[Replacement, ...]] = {}
+    blockers: list[Blocker] = []
+    on_hosts: list[DomainUsage] = []
+    for flavor, pod_sets in sorted(_held_by_flavor(damaged, snapshot).items()):
+        view = snapshot.topologies.get(flavor)
+        if view is None:
+            gone = f"the nodes of flavor {flavor} are not known any more, it or its Topology is gone"
+            blockers.append(Blocker(kind=BlockerKind.TOPOLOGY, flavor=flavor, detail=gone))
+            continue
+        capacity = view.capacity
+        with capacity.trial():
+            capacity.charge(on_hosts)  # a flavor with failed hosts has hosts as leaves, as those before it
+            answer = repair(capacity, pod_sets, damaged.failed, profile=damaged.profile)
+        if isinstance(answer, Misfit):
+            blockers.append(_topology_blocker(flavor, answer))
+            continue
+        found[flavor] = answer
+        on_hosts += usage_of(Placement(tuple(replacement.added for replacement in answer)))
+    if blockers:
+        return Unmended(damaged, tuple(blockers))
+    for flavor, replacements in found.items():
+        added = Placement(tuple(replacement.added for replacement in replacements))
+        _charge_domains(flavor, usage_of(added), snapshot)
+    whole = {r.whole.name: r.whole.assignment for replacements in found.values() for r in replacements}
+    return Mended(damaged, whole)
+
+
+def _held_by_flavor(damaged: Damaged, snapshot: Snapshot) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
+    """Pod sets with a failed host, and what they hold, by their topology flavor."""
+    requests = {pod_set.name: pod_set.request for pod_set in damaged.pod_sets}
+    out: dict[str, list[tuple[PodSetRequest, TopologyAssignment]]] = {}
+    for held in damaged.admission.pod_sets:
+        if held.topology is None or not stands_on(held.topology, damaged.failed):
+            continue
+        flavors_held = sorted(set(held.flavors.values()))
+        flavor = next((f for f in flavors_held if f in snapshot.topologies), flavors_held[0])
+        out.setdefault(flavor, []).append((requests[held.name], held.topology))
+    return out
 
 
 # --- nominate --------------------------------------------------------------------------------------------------------

@@ -119,6 +119,21 @@ class Admission:
         return out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """An admitted workload with pods on failed hosts: it keeps queue and flavors, and needs other hosts.
+
+    `pod_sets` are its requests, `failed` the names of the hosts.
+    """
+
+    key: str
+    uid: str
+    admission: Admission
+    pod_sets: tuple[PodSet, ...]
+    failed: frozenset[str]
+    profile: Profile = DEFAULT_PROFILE
+
+
 @dataclass(slots=True)
 class TopologyView:
     """One flavor's domains and what is free in them, as a cycle sees it.  `capacity` is the cycle's own."""

@@ -2,6 +2,9 @@
 
 Writes run beside the loop: what is admitted is charged to the cache at once, so the next cycle need not wait for the
 API server.  A write that fails gives the charge back and the workload its place in the queue.
+
+Beside the heads a cycle takes admitted workloads that lost hosts, and mends them first: what they need is less than a
+whole gang, and they hold the rest of it.
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Admit, Decision, Outcome, Wait, plan
-from kqueue.core.workload import Admission, Head, LastTried
+from kqueue.core.cycle import Admit, Decision, Mended, Outcome, Unmended, Wait, mend, plan
+from kqueue.core.topology import stands_on
+from kqueue.core.topology.request import DEFAULT_PROFILE
+from kqueue.core.workload import Admission, Damaged, Head, LastTried, Snapshot
 from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import from_api, status
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.namespaces import namespace_problem
-from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, Verdict
+from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
 
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +61,10 @@ class Observer(Protocol):
         """A try ended without admission, and what the workload says about it has changed."""
         ...
 
+    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+        """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
@@ -68,6 +77,8 @@ class LoopSettings:
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64
     """Admission writes at once."""
+    fail_fast: bool = True
+    """A workload whose failed hosts cannot be replaced at the first try is evicted."""
 
 
 class SchedulingLoop:
@@ -83,9 +94,12 @@ class SchedulingLoop:
         observer: Observer,
         clock: Clock,
         settings: LoopSettings | None = None,
+        second_pass: SecondPass | None = None,
+        host_of: Callable[[str], str | None] = lambda _node: None,
     ) -> None:
-        """`namespace_labels` gives a namespace's labels, None when it does not exist."""
+        """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist."""
         self._cache, self._queues, self._writer = cache, queues, writer
+        self._second_pass, self._host_of = second_pass or SecondPass(), host_of
         self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
@@ -131,31 +145,34 @@ class SchedulingLoop:
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
         popped = self._queues.pop_heads(self._may_admit)
-        if not popped:
+        damaged = self._take_damaged()
+        if not popped and not damaged:
             return False
         tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
         self._came_back.clear()
         self._read.clear()
         try:
-            success = await self._try(popped)
+            success = await self._try(popped, damaged)
         finally:
             for _, item in popped:  # those still in flight: a cycle that is cut off half-way loses nobody
                 self._requeue(item.key, RequeueReason.FAILED_AFTER_NOMINATION)
+            for patient in damaged:  # as many as were not come to
+                self._ask_again(patient.damaged.key)
         self._wake_unless_stuck(tries)
         return success
 
-    async def _try(self, popped: list[tuple[str, Pending]]) -> bool:
+    async def _try(self, popped: list[tuple[str, Pending]], damaged: list[_Patient]) -> bool:
         heads: list[Head] = []
         for queue, item in popped:
             with self._alone(item.key):
                 head = self._head(queue, item)
                 if head is not None:
                     heads.append(head)
-        if not heads:
+        if not heads and not damaged:
             return False
         self.cycles += 1
         started = self._clock.monotonic()
-        success = await self._plan(heads)
+        success = await self._plan(heads, damaged)
         self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
         return success
 
@@ -183,9 +200,14 @@ class SchedulingLoop:
     def _may_admit(self, queue: str) -> bool:
         return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
 
-    async def _plan(self, heads: list[Head]) -> bool:
+    async def _plan(self, heads: list[Head], damaged: list[_Patient]) -> bool:
         snapshot = self._cache.snapshot({head.queue for head in heads})
         since, success = self._clock.monotonic(), False
+        while damaged:
+            success |= self._mend(snapshot, damaged.pop(0))
+            if self._clock.monotonic() - since > self._settings.yield_after:
+                await self._clock.sleep(0)
+                since = self._clock.monotonic()
         for decision in plan(snapshot, heads):
             with self._alone(decision.head.key):
                 success |= self._apply(decision)
@@ -351,6 +373,124 @@ class SchedulingLoop:
         )
         self._observer.reserved(written, decision.admission, decision=decision)
 
+    # --- failed hosts ------------------------------------------------------------------------------------------
+
+    def _take_damaged(self) -> list[_Patient]:
+        """Workloads that are due for their second pass and still need it."""
+        found: list[_Patient] = []
+        for key in self._second_pass.take():
+            try:
+                patient = self._patient(key)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                _log.exception("the second pass failed on a bug", workload=key)
+                self._second_pass.failed(key)
+                continue
+            if patient is None:
+                self._second_pass.drop(key)
+            else:
+                found.append(patient)
+        return found
+
+    def _patient(self, key: str) -> _Patient | None:
+        """The workload with its failed hosts; None when it has none, or is on its way out."""
+        obj = self._writer.newest(key)
+        if obj is None or not obj.status.unhealthy_nodes or not from_api.is_placed(obj):
+            return None
+        admission = from_api.admission(obj)
+        listed = {node.name for node in obj.status.unhealthy_nodes}
+        failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}
+        if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
+            return None
+        topology_only = self._cache.is_topology_only(admission.queue)
+        head = from_api.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
+        spec = self._cache.queue_spec(admission.queue)
+        damaged = Damaged(
+            key=key,
+            uid=head.uid,
+            admission=admission,
+            pod_sets=head.pod_sets,
+            failed=frozenset(failed),
+            profile=spec.profile if spec is not None else DEFAULT_PROFILE,
+        )
+        return _Patient(obj, damaged)
+
+    def _mend(self, snapshot: Snapshot, patient: _Patient) -> bool:
+        """Find other hosts and begin to write them; True when they were found."""
+        key = patient.damaged.key
+        try:
+            found = mend(snapshot, patient.damaged)
+            if isinstance(found, Unmended):
+                self._spawn(self._give_up(patient, found))
+                return False
+            if not patient.same(self._writer.newest(key)):
+                self._ask_again(key)
+                return False
+            self._cache.on_workload(key, status.mended(patient.obj, found.assignments))
+            self._spawn(self._write_mended(patient, found))
+        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            _log.exception("the second pass failed on a bug", workload=key)
+            self._second_pass.failed(key)
+            return False
+        return True
+
+    async def _write_mended(self, patient: _Patient, found: Mended) -> None:
+        """Write what was found for the workload as it was then; otherwise it holds again what it held."""
+        key = patient.damaged.key
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            return status.mend(obj, found.assignments) if patient.same(obj) else None
+
+        try:
+            written = await self._writer.write(key, change)
+        except KqueueError as e:
+            _log.info("the new hosts were not written", workload=key, error=str(e))
+            written = None
+        self._cache.on_workload(key, written if written is not None else self._writer.newest(key))
+        if written is None:
+            self._ask_again(key)
+            return
+        self._second_pass.drop(key)
+        _log.info(
+            "failed hosts are replaced",
+            workload=key,
+            hosts=[node.name for node in patient.obj.status.unhealthy_nodes],
+            pod_sets=sorted(found.assignments),
+        )
+
+    async def _give_up(self, patient: _Patient, found: Unmended) -> None:
+        """Evict, or try again later: when that is asked for, or when the obstacle may go away by itself."""
+        key = patient.damaged.key
+        if found.may_pass or not self._settings.fail_fast:
+            _log.info("failed hosts are not replaced yet", workload=key, message=found.message)
+            self._second_pass.failed(key)
+            self._observer.not_mended(patient.obj, message=found.message)
+            return
+        hosts = ", ".join(node.name for node in patient.obj.status.unhealthy_nodes)
+        message = f"No replacement for the pods on failed nodes {hosts}: {found.message}"
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            if not patient.same(obj):
+                return None
+            stamp = status.Stamp(self._clock.now())
+            return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
+
+        try:
+            written = await self._writer.write(key, change)
+        except KqueueError as e:
+            _log.info("the eviction was not written", workload=key, error=str(e))
+            written = None
+        if written is None:
+            self._ask_again(key)
+            return
+        self._second_pass.drop(key)
+        _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
+        self._observer.not_mended(written, message=message)
+
+    def _ask_again(self, key: str) -> None:
+        """It has changed meanwhile: begin anew."""
+        self._second_pass.drop(key)
+        self._second_pass.ask(key)
+
     def _has_checks(self, queue: str) -> bool:
         obj = self._cache.queue_object(queue)
         strategy = obj.spec.admission_checks_strategy if obj is not None else None
@@ -370,6 +510,25 @@ class SchedulingLoop:
         self._writes.discard(task)
         if not task.cancelled() and task.exception() is not None:
             _log.error("a status write failed on a bug", exc_info=task.exception())
+
+
+@dataclass(frozen=True, slots=True)
+class _Patient:
+    """A damaged workload, and the object that it was read from."""
+
+    obj: wire.Workload
+    damaged: Damaged
+
+    def same(self, now: wire.Workload | None) -> bool:
+        """Whether what is decided on the object holds for its present version."""
+        then = self.obj
+        return (
+            now is not None
+            and now.metadata.uid == then.metadata.uid
+            and from_api.is_placed(now)
+            and now.status.admission == then.status.admission
+            and now.status.unhealthy_nodes == then.status.unhealthy_nodes
+        )
 
 
 class _WithdrawnError(KqueueError):

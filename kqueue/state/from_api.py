@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -63,15 +64,23 @@ def amounts(resources: ResourceList, path: str) -> dict[str, int]:
 
 def node_facts(node: wire_core.Node) -> NodeFacts:
     """What placement knows of a node."""
-    ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+    condition_ready = condition(node.status.conditions, "Ready")
+    ready = condition_ready is not None and condition_ready.status == "True"
     return NodeFacts(
-        name=node.metadata.name,
-        labels={sys.intern(k): v for k, v in node.metadata.labels.items()},
-        allocatable=amounts(node.status.allocatable, "status.allocatable"),
+        name=sys.intern(node.metadata.name),
+        labels={sys.intern(k): sys.intern(v) for k, v in node.metadata.labels.items()},
+        allocatable=_shared(tuple(sorted(amounts(node.status.allocatable, "status.allocatable").items()))),
         taints=tuple(taint(t) for t in node.spec.taints),
         ready=ready,
+        not_ready_since=condition_ready.last_transition_time or _NO_TIME if condition_ready and not ready else None,
         unschedulable=node.spec.unschedulable,
     )
+
+
+@lru_cache(maxsize=1024)
+def _shared(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    """One mapping for all nodes of equal amounts: most nodes of a pool are."""
+    return dict(amounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +102,8 @@ class GangPod:
     index_offset: str | None
     terminal: bool
     deleting: bool
+    node: str = ""
+    """Name of the node that it is bound to; empty: none yet."""
     slice_name: str | None = None
     """Name shared by the Workloads of an elastic job; None: the job is not elastic."""
     controller: tuple[str, str] | None = None
@@ -157,6 +168,7 @@ def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:
         index_offset=meta.annotations.get(names.POD_INDEX_OFFSET_ANNOTATION),
         terminal=terminal,
         deleting=meta.deletion_timestamp is not None,
+        node=pod.spec.node_name or "",
         slice_name=meta.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION),
         controller=controller_of(meta),
     )
@@ -370,6 +382,19 @@ def is_queueable(obj: wire.Workload) -> bool:
         or obj.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
         or condition_true(obj, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
         or (reserved is not None and (reserved.status == "True" or reserved.reason == names.REASON_ON_HOLD))
+    )
+
+
+def is_placed(obj: wire.Workload) -> bool:
+    """Admitted to domains, and neither over nor on its way out: its failed hosts are to be replaced."""
+    stored = obj.status.admission
+    return (
+        stored is not None
+        and any(held.topology_assignment is not None for held in stored.pod_set_assignments)
+        and condition_true(obj, names.CONDITION_ADMITTED)
+        and not condition_true(obj, names.CONDITION_EVICTED)
+        and not is_over(obj)
+        and obj.metadata.deletion_timestamp is None
     )
 
 

@@ -6,7 +6,7 @@ resource version, and a patch made from an older object is refused and made agai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.core.quantity import format_quantity
-from kqueue.core.topology import encode
+from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
 from kqueue.state import from_api
 
@@ -322,3 +322,57 @@ def sync_admitted(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
     queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""
     _sync_admitted(conditions, obj, queue=queue)
     return _status(conditions) if conditions.changed else None
+
+
+UNHEALTHY_NODES_MAX = 8
+"""What the Workload's schema allows."""
+
+
+def mark_unhealthy(obj: wire.Workload, host: str, *, stamp: Stamp) -> Patch | None:
+    """Put a failed host on the list of those to be replaced; None when it stands there.
+
+    With more failed hosts than the list holds the workload is evicted instead: then too little of it is left to mend.
+    """
+    listed = [node.name for node in obj.status.unhealthy_nodes]
+    if host in listed:
+        return None
+    if len(listed) == UNHEALTHY_NODES_MAX:
+        failed = ", ".join([*listed, host])
+        message = f"More than {UNHEALTHY_NODES_MAX} nodes failed at once: {failed}"
+        return evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
+    return {"status": {"unhealthyNodes": [{"name": name} for name in (*listed, host)]}}
+
+
+def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | None:
+    """Take recovered hosts off the list; None when none of them stands there."""
+    listed = [node.name for node in obj.status.unhealthy_nodes]
+    left = [name for name in listed if name not in recovered]
+    if left == listed:
+        return None
+    return {"status": {"unhealthyNodes": [{"name": name} for name in left] or None}}
+
+
+def mended(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
+    """The workload with these assignments in place of its own, and no failed hosts any more."""
+    stored = obj.status.admission
+    assert stored is not None
+    pod_sets = tuple(
+        msgspec.structs.replace(
+            held, topology_assignment=msgspec.convert(encode(assignments[held.name]), wire.TopologyAssignment)
+        )
+        if held.name in assignments
+        else held
+        for held in stored.pod_set_assignments
+    )
+    admission = msgspec.structs.replace(stored, pod_set_assignments=pod_sets)
+    return msgspec.structs.replace(
+        obj, status=msgspec.structs.replace(obj.status, admission=admission, unhealthy_nodes=())
+    )
+
+
+def mend(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> Patch:
+    """Rewrite assignments and clear the list of failed hosts, in one patch."""
+    admission = mended(obj, assignments).status.admission
+    assert admission is not None
+    pod_sets = [{**msgspec.to_builtins(held), "name": held.name} for held in admission.pod_set_assignments]
+    return {"status": {"admission": {"podSetAssignments": pod_sets}, "unhealthyNodes": None}}

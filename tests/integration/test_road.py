@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
+from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,6 +174,43 @@ async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stoppe
 
     assert stopped["spec"]["suspend"] is True
     assert _written_by_users(stopped["spec"]["template"]) == _written_by_users(before), shown(stopped)
+
+
+@pytest.mark.parametrize("failures", [1, 2], ids=["one-node", "two-nodes-at-once"])
+async def test_nodes_deleted_under_a_gang_are_replaced_in_place(either_plane: Plane, failures: int) -> None:
+    """The pods of the other nodes run on, the lost ones run again on spare nodes of the same rack, and nobody is
+    evicted.
+    """
+    plane = either_plane
+    road = await make_road(plane.cluster, shape=(1, 2, 8))
+    async with running(configuration(), flags(plane)):
+        await road.submit("gang", pods=5, run_seconds=600)
+        before = await _until_running(road, 5)
+        for node in sorted(before.values())[:failures]:
+            await plane.cluster.request("DELETE", f"/api/v1/nodes/{node}")
+            lost = next(pod for pod, where in before.items() if where == node)
+            await plane.cluster.request("DELETE", f"{road.pods}/{lost}", {"gracePeriodSeconds": 0})
+        kept = set(sorted(before.values())[failures:])
+        after = await _until_running(road, 5, without=set(before.values()) - kept)
+        workload = await road.workload_of("gang")
+        racks = await road.racks_of("gang")
+
+    assert {pod: node for pod, node in before.items() if node in kept}.items() <= after.items()
+    assert len(set(after.values())) == 5
+    assert len(racks) == 1
+    assert "unhealthyNodes" not in workload["status"]
+    assert "schedulingStats" not in workload["status"]  # nobody was evicted
+
+
+async def _until_running(road: Road, pods: int, *, without: Set[str] = frozenset()) -> dict[str, str]:
+    """Wait for so many running pods, none of them on these nodes; pod -> node."""
+
+    def where(listed: dict[str, Any]) -> dict[str, str]:
+        running = [p for p in listed["items"] if p["status"].get("phase") == "Running"]
+        return {p["metadata"]["name"]: p["spec"]["nodeName"] for p in running if p["spec"]["nodeName"] not in without}
+
+    await road.cluster.until(road.pods, lambda listed: len(where(listed)) == pods, what=f"{pods} running pods")
+    return where(await road.cluster.get(road.pods))
 
 
 async def test_a_deleted_job_gives_everything_back(either_plane: Plane) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 HOSTNAME = "kubernetes.io/hostname"
 """The level label whose topologies have one node per leaf."""
@@ -86,6 +87,7 @@ class NodeFacts:
         allocatable: `status.allocatable` by `parse_quantity`; cpu in milli, everything else in base units.
         taints: in the node's order, which decides only which taint is named as the cause of an exclusion.
         ready: a condition `Ready` with status True is there; other conditions do not matter.
+        not_ready_since: when the condition `Ready` left True; None when it is True, and when there is none.
         unschedulable: `spec.unschedulable`.
     """
 
@@ -94,6 +96,7 @@ class NodeFacts:
     allocatable: Mapping[str, int]
     taints: tuple[Taint, ...] = ()
     ready: bool = True
+    not_ready_since: datetime | None = None
     unschedulable: bool = False
 
     @property

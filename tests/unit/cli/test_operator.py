@@ -15,10 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import ObjectMeta
 from kqueue.cli.operator import PARTS, Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
+from kqueue.core.topology import NodeFacts
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client, RequestRecord
 from kqueue.runtime.resources import LEASES
@@ -28,7 +30,9 @@ from kqueue.state import from_api
 JSON = dict[str, Any]
 T = TypeVar("T")
 NOWHERE = "http://127.0.0.1:1"
-AT_ONCE = Timings(status_refresh_window=0, ungater_window=0, leaked_gate_after=1, leaked_gate_sweep=1)
+AT_ONCE = Timings(
+    status_refresh_window=0, ungater_window=0, node_failure_pod_window=0, leaked_gate_after=1, leaked_gate_sweep=1
+)
 CORE = {"workload", "cluster_queue", "local_queue", "resource_flavor", "topology", "configuration"}
 NEW_YEAR = "2026-01-01T00:00:00Z"
 ALL = {"configuration"}
@@ -100,16 +104,25 @@ def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) 
     ("parts", "controllers"),
     [
         pytest.param((), set(), id="none"),
-        pytest.param(("scheduler", "webhooks"), set(), id="parts-without-reconcilers"),
+        pytest.param(("webhooks",), set(), id="a-part-without-reconcilers"),
+        pytest.param(("scheduler",), {"second_pass"}, id="the-scheduling-loop"),
         pytest.param(("core",), CORE, id="our-own-kinds"),
         pytest.param(("jobs",), {"batch_job"}, id="job-kinds"),
-        pytest.param(("topology",), {"topology_ungater"}, id="the-ungater"),
-        pytest.param(PARTS, {*CORE, "batch_job", "topology_ungater"}, id="all"),
+        pytest.param(("topology",), {"topology_ungater", "node_health"}, id="what-topology-needs"),
+        pytest.param(PARTS, {*CORE, "batch_job", "topology_ungater", "node_health", "second_pass"}, id="all"),
     ],
 )
 async def test_each_part_brings_its_controllers(make: Make, parts: Iterable[str], controllers: set[str]) -> None:
     """And no others: a process that is told to do less does less."""
     assert waiting(make(parts=parts)).keys() == controllers
+
+
+async def test_without_replacement_of_failed_nodes_nobody_looks_at_their_health(make: Make) -> None:
+    """The gate switches the whole of it off."""
+    names = ["TASFailedNodeReplacement", "TASFailedNodeReplacementFailFast", "TASReplaceNodeOnPodTermination"]
+    gates = make_configuration(text="featureGates: {" + ", ".join(f"{gate}: false" for gate in names) + "}\n")
+
+    assert "node_health" not in waiting(make(config=gates))
 
 
 @pytest.mark.parametrize(
@@ -143,6 +156,63 @@ def filled(operator: Operator) -> Operator:
     watches.jobs["batch/job"].store.put("ns/j", make_job())
     watches.workloads.store.put("ns/w", make_workload())
     return operator
+
+
+def make_placed(*unhealthy: str) -> wire.Workload:
+    """An admitted Workload on host h1."""
+    values = [{"universal": "h1"}]
+    slices = [{"domainCount": 1, "valuesPerLevel": values, "podCounts": {"universal": 1}}]
+    entry = {"name": "main", "topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": slices}, "count": 1}
+    conditions = [
+        {"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": NEW_YEAR}
+        for kind in ("QuotaReserved", "Admitted")
+    ]
+    admission = {"clusterQueue": "team", "podSetAssignments": [entry]}
+    nodes = [{"name": name} for name in unhealthy]
+    return make_workload(admission=admission, conditions=conditions, unhealthyNodes=nodes)
+
+
+def leads(operator: Operator) -> None:
+    """The process begins to lead."""
+    for begin in operator._on_lead:
+        begin()
+
+
+async def test_failed_nodes_are_looked_at_and_what_they_damage_comes_back_to_the_loop(make: Make) -> None:
+    """The node of a Workload goes, a pod waits for it, a new leader begins; the second pass is due after its pause."""
+    operator = make()
+    labels = {"kubernetes.io/hostname": "h1"}
+    operator.watches.nodes.store.put("n1", NodeFacts(name="n1", labels=labels, allocatable={}))
+    operator.watches.workloads.store.put("ns/w", make_placed())
+
+    assert "node_health" in await woken(operator, lambda o: o.watches.nodes.store.remove("n1"))
+    assert "node_health" in await woken(operator, leads)
+    waits = wire_core.Pod(
+        metadata=msgspec.convert(
+            {
+                "name": "p",
+                "namespace": "ns",
+                "annotations": {
+                    "kueue.x-k8s.io/podset-required-topology": "rack",
+                    "kueue.x-k8s.io/workload": "w",
+                },
+            },
+            ObjectMeta,
+        ),
+        spec=wire_core.PodSpec(node_selector=labels),
+    )
+    assert "node_health" in await woken(operator, put("pods", "ns/p", from_api.pod_view(waits)))
+
+    operator.watches.workloads.store.put("ns/w", make_placed("h1"))
+    (second_pass,) = [c for c in operator._controllers if c.name == "second_pass"]
+    assert isinstance(operator.clock, FakeClock)
+    running = asyncio.create_task(second_pass.run())
+    await operator.clock.advance(0.9)
+    assert operator.second_pass.take() == []
+    await operator.clock.advance(0.2)
+    assert operator.second_pass.take() == ["ns/w"]
+    await second_pass.stop()
+    await running
 
 
 async def woken(operator: Operator, change: Callable[[Operator], None]) -> set[str]:

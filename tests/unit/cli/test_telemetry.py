@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.telemetry import QueueGauges, WorkloadCounter
+from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
 from kqueue.clock import FakeClock
-from kqueue.observe import Metrics
+from kqueue.observe import EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues, Strategy
@@ -246,3 +247,33 @@ def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     assert value(world.metrics, "kueue_pending_workloads", QUEUE | {"status": "inadmissible"}) == 1
     assert value(world.metrics, "kueue_local_queue_pending_workloads", LOCAL | {"status": "inadmissible"}) == 1
     assert value(world.metrics, "kueue_cluster_queue_status", QUEUE | {"status": "pending"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("evicted", "want"),
+    [
+        pytest.param(False, ("SecondPassFailed", "Warning"), id="it is tried again"),
+        pytest.param(True, ("EvictedDueToNodeFailures", "Normal"), id="the workload is evicted"),
+    ],
+)
+async def test_failed_nodes_that_are_not_replaced_are_told(evicted: bool, want: tuple[str, str]) -> None:
+    """With the reason for the first, with the end for the second."""
+    told: list[dict[str, Any]] = []
+
+    async def post(event: dict[str, Any]) -> None:
+        told.append(event)
+
+    async def patch(namespace: str, name: str, change: dict[str, Any]) -> None:
+        raise AssertionError("one event is no series")
+
+    clock = FakeClock()
+    recorder = EventRecorder(post=post, patch=patch, clock=clock, instance="test", lost=lambda _reason: None)
+    observer = CycleObserver(Metrics(clock=clock), Events(recorder), clock)
+    running = asyncio.create_task(recorder.run())
+
+    observer.not_mended(workload(*([true("Evicted")] if evicted else [])), message="no room")
+
+    await clock.advance(5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [(event["reason"], event["type"], event["note"]) for event in told] == [(*want, "no room")]

@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from kqueue.core.cycle import Admit, Outcome, Wait, plan
+from kqueue.core.cycle import Admit, Mended, Outcome, Unmended, Wait, mend, plan
 from kqueue.core.explain import WaitReason
 from kqueue.core.quota import FlavorResource, available
-from kqueue.core.topology import Taint
-from kqueue.core.workload import Flavor, Head
+from kqueue.core.topology import Capacity, Taint, Tree
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Damaged, Flavor, Head, Snapshot, TopologyView
 from tests.builders import GPU, make_head, make_snapshot, make_view
 
 COLUMN = FlavorResource("gpu", GPU)
@@ -209,3 +210,96 @@ def test_a_pod_set_that_asks_for_no_place_is_not_put_on_topology_nodes() -> None
     assert isinstance(decision, Wait)
     assert decision.reason is WaitReason.NO_MATCHING_FLAVOR
     assert "places pods by topology" in decision.message
+
+
+# --- mending ---------------------------------------------------------------------------------------------------------
+
+
+def without(view: TopologyView, *hosts: str, usage: list[DomainUsage]) -> TopologyView:
+    """The view when these hosts are gone, with so much taken."""
+    leaves = [leaf for leaf in view.tree.leaves if leaf.path[-1] not in hosts]
+    tree = Tree(topology="dc", levels=view.tree.levels, leaves=leaves)
+    return TopologyView("dc", tree, Capacity.of(tree, usage=usage))
+
+
+def damage(pods: int, *failed: str) -> tuple[Damaged, Snapshot]:
+    """A gang in one rack of 4 of two, and a snapshot of the time after these hosts failed."""
+    head = make_head("gang", pods=pods)
+    (admit,) = plan(make_snapshot({"team": {"gpu": 64}}), [head])
+    assert isinstance(admit, Admit)
+    (held,) = admit.admission.pod_sets
+    assert held.topology is not None
+    usage = [DomainUsage(d.values, head.pod_sets[0].request.requests, d.count) for d in held.topology.domains]
+    damaged = Damaged(
+        key=head.key, uid=head.uid, admission=admit.admission, pod_sets=head.pod_sets, failed=frozenset(failed)
+    )
+    view = without(make_view(), *failed, usage=usage)
+    return damaged, make_snapshot({"team": {"gpu": 64}}, topologies={"gpu": view})
+
+
+def hosts_of(mended: Mended | Unmended) -> list[str]:
+    assert isinstance(mended, Mended), mended
+    return [domain.values[-1] for domain in mended.assignments["main"].domains]
+
+
+def test_a_damaged_gang_keeps_its_other_hosts_and_the_new_one_is_charged() -> None:
+    """One of three hosts failed; the fourth of the rack takes its place, and the next head does not get it."""
+    damaged, snapshot = damage(3, "b0-r0-h1")
+
+    assert hosts_of(mend(snapshot, damaged)) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
+    (decision,) = plan(snapshot, [make_head("next", pods=1)])
+    assert isinstance(decision, Admit)
+    assert racks(decision) == {"b0-r1"}
+
+
+def test_a_gang_that_cannot_be_mended_says_why_and_nothing_is_charged() -> None:
+    """The required rack has no host left; the sentence names rack, flavor and numbers."""
+    damaged, snapshot = damage(4, "b0-r0-h1")
+    before = [snapshot.topologies["gpu"].capacity.free(leaf) for leaf in range(7)]
+
+    found = mend(snapshot, damaged)
+
+    assert isinstance(found, Unmended)
+    for fact in ("pod set main", "flavor gpu", "level rack", "4 by lying outside of the domain to repair"):
+        assert fact in found.message
+    assert [snapshot.topologies["gpu"].capacity.free(leaf) for leaf in range(7)] == before
+
+
+def test_a_gang_whose_flavor_lost_its_topology_cannot_be_mended() -> None:
+    """There is no tree to search."""
+    damaged, snapshot = damage(3, "b0-r0-h1")
+    bare = dataclasses.replace(snapshot, topologies={})
+
+    found = mend(bare, damaged)
+
+    assert isinstance(found, Unmended)
+    assert "Topology is gone" in found.message
+
+
+def test_pod_sets_of_two_flavors_do_not_get_the_same_host() -> None:
+    """Both flavors stand on the same hosts, and there is one free: only one of two failed pods finds a place."""
+    damaged, snapshot = damage(2, "b0-r0-h0", "b0-r0-h1")
+    (held,), (pod_set,) = damaged.admission.pod_sets, damaged.pod_sets
+    assert held.topology is not None
+    split = [dataclasses.replace(held.topology, domains=(domain,)) for domain in held.topology.domains]
+    admission = dataclasses.replace(
+        damaged.admission,
+        pod_sets=tuple(
+            dataclasses.replace(held, name=name, flavors=dict.fromkeys(held.flavors, name), topology=part)
+            for name, part in zip(("one", "two"), split, strict=True)
+        ),
+    )
+    requests = tuple(
+        dataclasses.replace(pod_set, request=dataclasses.replace(pod_set.request, name=name, count=1))
+        for name in ("one", "two")
+    )
+    taken = [DomainUsage((f"b0-r1-h{i}",), pod_set.request.requests, 1) for i in range(4)]
+    taken.append(DomainUsage(("b0-r0-h2",), pod_set.request.requests, 1))
+    view = without(make_view(), "b0-r0-h0", "b0-r0-h1", usage=taken)
+    twins = {"one": view, "two": dataclasses.replace(view, capacity=view.capacity.fork())}
+    both = dataclasses.replace(damaged, admission=admission, pod_sets=requests)
+
+    found = mend(dataclasses.replace(snapshot, topologies=twins), both)
+
+    assert isinstance(found, Unmended)
+    assert [blocker.flavor for blocker in found.blockers] == ["two"]

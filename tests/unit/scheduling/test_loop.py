@@ -16,6 +16,7 @@ from kqueue.core.workload import Admission
 from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, UnreachableError
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
 from kqueue.state import from_api
+from kqueue.state.queues import SecondPass
 from tests.unit.controllers.builders import (
     World,
     condition,
@@ -40,6 +41,7 @@ class Observed:
         self.cycles: list[bool] = []
         self.reservations: list[str] = []
         self.waiting: list[tuple[str, str]] = []
+        self.not_mended_messages: list[str] = []
 
     def cycle_ended(self, *, seconds: float, success: bool) -> None:
         del seconds
@@ -53,6 +55,10 @@ class Observed:
         del message
         self.waiting.append((workload.metadata.name, reason))
 
+    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+        del workload
+        self.not_mended_messages.append(message)
+
 
 class Scheduled(World):
     """A world with a scheduling loop."""
@@ -60,6 +66,9 @@ class Scheduled(World):
     def __init__(self, *objects: Any, settings: LoopSettings | None = None) -> None:
         super().__init__(*objects)
         self.observed = Observed()
+        self.second_pass = SecondPass()
+        self.pauses: list[float] = []
+        self.second_pass.later = lambda _key, seconds: self.pauses.append(seconds)
         self.loop = SchedulingLoop(
             cache=self.cache,
             queues=self.queues,
@@ -68,6 +77,8 @@ class Scheduled(World):
             observer=self.observed,
             clock=self.clock,
             settings=settings,
+            second_pass=self.second_pass,
+            host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
         )
         self.on_wake = self.loop.wake
         self.running: asyncio.Task[None] | None = None
@@ -763,3 +774,183 @@ async def test_cycles_without_success_slow_down(make: Callable[..., Scheduled]) 
         await world.clock.advance(pauses[-1] or 0)
 
     assert pauses == [2, 4, 4, 4]
+
+
+# --- failed hosts ----------------------------------------------------------------------------------------------------
+
+
+def placed(name: str = "a", *, unhealthy: tuple[str, ...] = ("h1",), required: str = "rack", **hosts: int) -> Any:
+    """An admitted Workload with pods of one cpu on these hosts."""
+    total = sum(hosts.values())
+    workload = make_workload(name, pods=total, status=reserved(pods=total))
+    workload["spec"]["podSets"][0]["topologyRequest"] = {"required": required}
+    (held,) = workload["status"]["admission"]["podSetAssignments"]
+    values = [{"universal": next(iter(hosts))}] if len(hosts) == 1 else [{"individual": {"roots": list(hosts)}}]
+    counts = {"individual": list(hosts.values())}
+    slices = [{"domainCount": len(hosts), "valuesPerLevel": values, "podCounts": counts}]
+    held["topologyAssignment"] = {"levels": [HOST], "slices": slices}
+    workload["status"]["unhealthyNodes"] = [{"name": host} for host in unhealthy]
+    return workload
+
+
+def hospital(make: Callable[..., Scheduled], *workloads: Any, settings: LoopSettings | None = None, **cpus: int) -> Any:
+    """A world of hosts in one rack, where these Workloads are due for their second pass."""
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": HOST}]
+    world = make(
+        (TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": levels}}),
+        (RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "all"}, topologyName="dc")),
+        settings=settings,
+    )
+    world.sync()
+    for host, amount in cpus.items():
+        labels = {"rack": "r1", HOST: host, "pool": "all"}
+        node = {
+            "metadata": {"name": f"node-{host}", "labels": labels},
+            "status": {"allocatable": {"cpu": str(amount), "pods": "9"}, "conditions": [condition("Ready")]},
+        }
+        world.intake.on_node(None, from_api.node_facts(read(wire_core.Node, node)))
+    world.add(*workloads)
+    for workload in workloads:
+        world.second_pass.ask(f"ns/{workload['metadata']['name']}")
+        world.second_pass.ready(f"ns/{workload['metadata']['name']}")
+    world.pauses.clear()
+    return world
+
+
+def hosts_of(world: World, name: str = "a") -> dict[str, int]:
+    """Host -> pods, as the server has it."""
+    obj = read(wire.Workload, world.workload(name) or {})
+    stored = obj.status.admission.pod_set_assignments[0].topology_assignment
+    return {domain.values[-1]: domain.count for domain in from_api.assignment(stored).domains}
+
+
+@pytest.mark.parametrize(
+    "unhealthy",
+    [
+        pytest.param(("h1",), id="listed by its host name"),
+        pytest.param(("node-h1",), id="listed by the name of its node"),
+    ],
+)
+async def test_failed_hosts_are_replaced_by_one_patch(make: Callable[..., Scheduled], unhealthy: tuple[str]) -> None:
+    """The other pods stay, the list of failed hosts is empty, and nothing else of the status is touched."""
+    world = hospital(make, placed(h1=2, h2=2, unhealthy=unhealthy), h2=2, h3=2)
+    before = world.workload()
+
+    assert await world.cycle()
+
+    after = world.workload()
+    assert hosts_of(world) == {"h2": 2, "h3": 2}
+    assert "unhealthyNodes" not in after["status"]
+    assert after["status"]["conditions"] == before["status"]["conditions"]
+    assert [str(call) for call in world.client.writes()] == ["patch workloads ns/a/status"]
+    assert world.second_pass.take() == []
+    assert world.pauses == []
+
+
+async def test_a_new_host_is_charged_before_the_write_ends_and_given_back_if_it_fails(
+    make: Callable[..., Scheduled],
+) -> None:
+    """While it is written no head gets the host; when the write fails, the Workload asks for another pass."""
+    world = hospital(make, placed(h1=2), h3=2)
+    world.client.open.clear()
+    world.client.fail(UnreachableError("no answer"))
+    assert await world.loop.cycle()
+    world.add(make_workload("b", cpus=2, minute=1))
+
+    assert not await world.loop.cycle()
+    world.client.open.set()
+    await world.loop.drain()
+
+    assert hosts_of(world) == {"h1": 2}
+    assert world.pauses == [1.0]
+    world.second_pass.ready("ns/a")
+    assert await world.cycle()
+    assert hosts_of(world) == {"h3": 2}
+
+
+async def test_what_changed_meanwhile_is_not_overwritten(make: Callable[..., Scheduled]) -> None:
+    """Another host failed between the decision and the write: the decision is dropped, the next pass takes both."""
+    world = hospital(make, placed(h1=1, h2=1), h2=1, h3=2)
+    world.client.open.clear()
+    assert await world.loop.cycle()
+    world.client.change(WORKLOADS, "ns/a", {"status": {"unhealthyNodes": [{"name": "h1"}, {"name": "h2"}]}})
+    world.client.open.set()
+    await world.loop.drain()
+    assert hosts_of(world) == {"h1": 1, "h2": 1}
+
+    world.sync()
+    world.second_pass.ready("ns/a")
+    assert await world.cycle()
+
+    assert hosts_of(world) == {"h3": 2}
+
+
+async def test_a_gang_that_cannot_be_mended_is_evicted(make: Callable[..., Scheduled]) -> None:
+    """The condition names the nodes and what is short; the list is cleared."""
+    world = hospital(make, placed(h1=2, h2=2), h2=2, h3=1)
+
+    assert not await world.cycle()
+
+    after = world.workload()
+    assert status_of(after, "Evicted") == ("True", "NodeFailures")
+    for fact in ("h1", "2 pods do not fit", "level rack"):
+        assert fact in message_of(after, "Evicted")
+    assert "unhealthyNodes" not in after["status"]
+    assert len(world.observed.not_mended_messages) == 1
+    assert world.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "settings"),
+    [
+        pytest.param({"h2": 2, "h3": 1}, LoopSettings(fail_fast=False), id="when failing fast is switched off"),
+        pytest.param({"h3": 9}, LoopSettings(), id="while another of its hosts is out of use and not listed"),
+    ],
+)
+async def test_a_second_pass_in_vain_is_tried_again_after_growing_pauses(
+    make: Callable[..., Scheduled], hosts: dict[str, int], settings: LoopSettings
+) -> None:
+    """Nothing is written; the pauses double up to half a minute."""
+    world = hospital(make, placed(h1=2, h2=2), settings=settings, **hosts)
+
+    for _ in range(7):
+        assert not await world.cycle()
+        world.second_pass.ready("ns/a")
+
+    assert world.client.writes() == []
+    assert world.pauses == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert len(world.observed.not_mended_messages) == 7
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"status": {"unhealthyNodes": None}}, id="its node has come back"),
+        pytest.param({"status": {"unhealthyNodes": [{"name": "h9"}]}}, id="it does not stand on the failed node"),
+        pytest.param({"spec": {"active": False}}, id="it is switched off"),
+    ],
+)
+async def test_a_second_pass_that_is_not_needed_any_more_does_nothing(
+    make: Callable[..., Scheduled], change: dict[str, Any]
+) -> None:
+    """It is forgotten, and may be asked for again."""
+    world = hospital(make, placed(h1=2), h3=2)
+    world.client.change(WORKLOADS, "ns/a", change)
+    world.sync()
+
+    assert not await world.cycle()
+
+    assert world.client.writes() == []
+    world.second_pass.ask("ns/a")
+    assert world.pauses == [1.0]
+
+
+async def test_the_damaged_come_before_the_heads(make: Callable[..., Scheduled]) -> None:
+    """There is room for one: the gang that holds the rest of its hosts gets it."""
+    world = hospital(make, placed(h1=2, h2=2), h2=2, h3=2)
+    world.add(make_workload("b", cpus=2, priority=9))
+
+    assert await world.cycle()
+
+    assert hosts_of(world) == {"h2": 2, "h3": 2}
+    assert world.observed.reservations == []

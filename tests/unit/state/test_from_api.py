@@ -211,6 +211,26 @@ def test_a_node_is_ready_only_when_it_says_so(conditions: list[JSON], ready: boo
     assert from_api.node_facts(make_node(status={"conditions": conditions})).ready is ready
 
 
+@pytest.mark.parametrize(
+    ("conditions", "since"),
+    [
+        pytest.param(
+            [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}], None, id="it-is"
+        ),
+        pytest.param([], None, id="it-never-was"),
+        pytest.param(
+            [{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T00:00:00Z"}],
+            datetime(2026, 1, 2, tzinfo=UTC),
+            id="it-stopped-then",
+        ),
+        pytest.param([{"type": "Ready", "status": "False"}], datetime(1970, 1, 1, tzinfo=UTC), id="nobody-knows-since"),
+    ],
+)
+def test_since_when_a_node_is_not_ready(conditions: list[JSON], since: datetime | None) -> None:
+    """A node without the condition is told apart from one that lost it."""
+    assert from_api.node_facts(make_node(status={"conditions": conditions})).not_ready_since == since
+
+
 MARKED = {PREFIX + "podset-required-topology": "rack"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.state.queues import Pending, Queues, RequeueReason, Strategy, Verdict
+from kqueue.state.queues import Pending, Queues, RequeueReason, SecondPass, Strategy, Verdict
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -157,3 +157,57 @@ def test_no_workload_is_ever_in_no_bucket_or_in_two(seed: int, steps: int) -> No
         assert sum(queues.counts("team")) == len(known)
         places = [queues.position(f"ns/{name}") for name in known]
         assert sorted(place[0] for place in places if place) == list(range(1, len(known) + 1))
+
+
+# --- second pass -----------------------------------------------------------------------------------------------------
+
+
+def make_second_pass() -> tuple[SecondPass, list[tuple[str, float]]]:
+    """A second pass, and the pauses that it asks for."""
+    second_pass, pauses = SecondPass(), list[tuple[str, float]]()
+    second_pass.later = lambda key, seconds: pauses.append((key, seconds))
+    return second_pass, pauses
+
+
+def test_a_second_pass_comes_after_a_pause_and_once() -> None:
+    """Asking again while it waits changes nothing; before its pause is over it is not taken."""
+    second_pass, pauses = make_second_pass()
+    second_pass.ask("a")
+    second_pass.ask("a")
+    assert (second_pass.take(), pauses) == ([], [("a", 1.0)])
+
+    assert second_pass.ready("a")
+
+    second_pass.ask("a")
+    assert second_pass.take() == ["a"]
+    assert second_pass.take() == []
+    assert pauses == [("a", 1.0)]
+
+
+def test_pauses_double_with_each_failure_and_begin_anew_when_it_was_dropped() -> None:
+    """1, 2, 4, 8, 16 and then 30 seconds."""
+    second_pass, pauses = make_second_pass()
+    second_pass.ask("a")
+    for _ in range(6):
+        second_pass.failed("a")
+    assert [seconds for _, seconds in pauses] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+    second_pass.drop("a")
+    second_pass.failed("a")  # nobody waits for it
+    second_pass.ask("a")
+
+    assert [seconds for _, seconds in pauses[7:]] == [1.0]
+
+
+def test_a_dropped_second_pass_is_not_taken() -> None:
+    """Neither when its pause ends afterwards, nor when it has ended."""
+    second_pass, _ = make_second_pass()
+    for key in ("early", "late"):
+        second_pass.ask(key)
+    second_pass.ready("early")
+
+    second_pass.drop("early")
+    second_pass.drop("late")
+
+    assert not second_pass.ready("late")
+    assert second_pass.take() == []

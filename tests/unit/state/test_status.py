@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -525,3 +526,54 @@ def test_an_end_is_final() -> None:
     assert condition(written, "Finished")["message"] == "exit code 1"
     assert written.status.admission is not None
     assert status.finish(written, reason="Succeeded", message="", stamp=STAMP) is None
+
+
+# --- failed hosts ----------------------------------------------------------------------------------------------------
+
+
+def unhealthy(workload: wire.Workload) -> list[str]:
+    """The list of failed hosts."""
+    return [node.name for node in workload.status.unhealthy_nodes]
+
+
+def test_failed_hosts_are_listed_in_the_order_of_their_failures() -> None:
+    """A host is listed once, and recovered ones leave the others."""
+    one = make_admitted(unhealthyNodes=[{"name": "h1"}])
+    assert status.mark_unhealthy(one, "h1", stamp=STAMP) is None
+
+    two = after(one, status.mark_unhealthy(one, "h0", stamp=STAMP))
+    assert unhealthy(two) == ["h1", "h0"]
+
+    assert status.unmark_unhealthy(two, {"h9"}) is None
+    assert unhealthy(after(two, status.unmark_unhealthy(two, {"h1", "h9"}))) == ["h0"]
+    assert unhealthy(after(two, status.unmark_unhealthy(two, {"h0", "h1"}))) == []
+
+
+def test_more_failed_hosts_than_can_be_listed_end_in_an_eviction() -> None:
+    """The ninth: the message names all of them, and the list is cleared."""
+    full = make_admitted(unhealthyNodes=[{"name": f"h{i}"} for i in range(8)])
+
+    written = after(full, status.mark_unhealthy(full, "h8", stamp=STAMP))
+
+    assert shown(written)["Evicted"] == ("True", "NodeFailures")
+    assert "h0, h1, h2, h3, h4, h5, h6, h7, h8" in condition(written, "Evicted")["message"]
+    assert unhealthy(written) == []
+
+
+def test_mending_changes_domains_and_nothing_else() -> None:
+    """Flavors, usage and counts stay as they stand there, and so do pod sets without a failed host."""
+    entry = {"flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": "3"}, "count": 3, "delayedTopologyRequest": "Ready"}
+    domains = {"levels": ["rack"], "slices": [_one_domain("r1", 3)]}
+    entries = [{"name": name, "topologyAssignment": domains, **entry} for name in ("main", "other")]
+    admission = {"clusterQueue": "team", "podSetAssignments": entries}
+    workload = make_workload(make_condition("QuotaReserved"), admission=admission, unhealthyNodes=[{"name": "h1"}])
+
+    patch = status.mend(workload, {"main": TopologyAssignment(("rack",), (Domain(("r2",), 3),))})
+
+    entries[0] = entries[0] | {"topologyAssignment": {"levels": ["rack"], "slices": [_one_domain("r2", 3)]}}
+    wanted = {"admission": {"podSetAssignments": entries}, "unhealthyNodes": None}
+    assert json.loads(json.dumps(patch)) == {"status": wanted}
+
+
+def _one_domain(rack: str, count: int) -> JSON:
+    return {"domainCount": 1, "valuesPerLevel": [{"universal": rack}], "podCounts": {"universal": count}}

@@ -1,0 +1,353 @@
+"""Tells which workloads lost a node: puts its host on their list of failed hosts, or takes it off again.
+
+A node that is gone has failed at once.  One that is not ready, or has a taint that the pods do not tolerate, has failed
+for a workload when none of its pods runs there any more: until then it may come back, and other domains would spoil
+the accounting of pods that still run.  Pods that are pinned to a failed host and were never bound are ended, so that
+their job makes new ones, which go to the replacement.
+
+Keys are host names: the label of the nodes, which assignments and node selectors name.
+Source: KEP-2724, node failures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import ObjectReference, Recorder, workload_reference
+from kqueue.controllers.resources import PODS
+from kqueue.core.topology import HOSTNAME, NodeFacts, Taint, stands_on
+from kqueue.core.topology.matching import tolerates
+from kqueue.errors import NotFoundError
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Result
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api, status
+from kqueue.state.cache import Cache
+from kqueue.state.from_api import GangPod, PodView
+
+_log = structlog.get_logger(__name__)
+
+HOST_INDEX = "host"
+PLACE_INDEX = "place"
+FIXED_DELAY = 30.0
+"""Seconds for which a node may be not ready where pods are not looked at.  Source: the compatible system."""
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureSwitches:
+    """What counts as a failure; each field names its gate."""
+
+    on_pod_termination: bool = True
+    """TASReplaceNodeOnPodTermination: a bad node has failed only when the pods on it have stopped."""
+    after_fixed_time: bool = False
+    """TASReplaceNodeDueToNotReadyOverFixedTime: ... or when it was not ready for 30 s."""
+    on_taints: bool = True
+    """TASReplaceNodeOnNodeTaints: untolerated taints are signs of failure, too."""
+
+
+class _Taints(Enum):
+    """How a workload bears the taints of a node, from the mildest."""
+
+    BORNE = auto()
+    BORNE_FOR_A_TIME = auto()
+    NOT_BORNE = auto()
+
+
+@dataclass(slots=True)
+class _Findings:
+    """Workloads by what is to be done about one host, and pods that must end."""
+
+    failed: dict[str, wire.Workload] = field(default_factory=dict)
+    healthy: list[str] = field(default_factory=list)
+    stuck: list[tuple[str, GangPod]] = field(default_factory=list)
+
+
+def hosts_of_node(node: NodeFacts) -> list[str]:
+    """Index of nodes by host name."""
+    return [node.labels[HOSTNAME]] if HOSTNAME in node.labels else []
+
+
+def places_of_pod(view: PodView) -> set[tuple[str, str]]:
+    """Index of gang pods by the host that they are pinned to, and by the node that they are on."""
+    pod = view.gang
+    if pod is None:
+        return set()
+    pinned = pod.node_selector.get(HOSTNAME)
+    places = {("host", pinned)} if pinned else set()
+    return places | {("node", pod.node)} if pod.node else places
+
+
+class NodeHealth:
+    """Reconciles hosts."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        nodes: Store[NodeFacts],
+        pods: Store[PodView],
+        writer: StatusWriter[wire.Workload],
+        cache: Cache,
+        flavors: Callable[[str], wire.ResourceFlavor | None],
+        recorder: Recorder,
+        clock: Clock,
+        switches: FailureSwitches | None = None,
+    ) -> None:
+        """`cache` must have been told of a Workload before `observe_workload` is."""
+        self._client, self._nodes, self._pods, self._writer = client, nodes, pods, writer
+        self._cache, self._flavors, self._recorder, self._clock = cache, flavors, recorder, clock
+        self._switches = switches or FailureSwitches()
+        self._hosts: dict[str, frozenset[str]] = {}
+        self._standing: defaultdict[str, set[str]] = defaultdict(set)
+        nodes.add_index(HOST_INDEX, hosts_of_node)
+        pods.add_index(PLACE_INDEX, places_of_pod)
+
+    # --- what to look at ---------------------------------------------------------------------------------------
+
+    def observe_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        """Keep in mind who stands on which hosts."""
+        if old is not None and new is not None and old.status.admission == new.status.admission:
+            return
+        seen = new if new is not None else old
+        assert seen is not None
+        key = from_api.workload_key(seen)
+        holding = self._cache.holding(key)
+        hosts: set[str] = set()
+        for held in holding.admission.pod_sets if holding is not None else ():
+            if held.topology is not None and held.topology.levels[-1] == HOSTNAME:
+                hosts.update(domain.values[-1] for domain in held.topology.domains)
+        for host in self._hosts.pop(key, frozenset()) - hosts:
+            self._standing[host].discard(key)
+            if not self._standing[host]:
+                del self._standing[host]
+        if hosts:
+            self._hosts[key] = frozenset(hosts)
+            for host in hosts:
+                self._standing[host].add(key)
+
+    def hosts_of_node_event(self, old: NodeFacts | None, new: NodeFacts | None) -> set[str]:
+        """Hosts to look at after this change of a node.  A healthy node that appears is of interest only where used."""
+        hosts = {host for node in (old, new) if node is not None for host in hosts_of_node(node)}
+        if old is not None and new is not None and old.labels.get(HOSTNAME) == new.labels.get(HOSTNAME):
+            same = (old.ready, old.not_ready_since, old.taints) == (new.ready, new.not_ready_since, new.taints)
+            return set() if same else hosts
+        return {host for host in hosts if host in self._standing}
+
+    def hosts_of_pod_event(self, old: PodView | None, new: PodView | None) -> set[str]:
+        """Troubled hosts to look at after this change of a pod: it ends there, or waits to get there."""
+        before, after = old.gang if old is not None else None, new.gang if new is not None else None
+        pod = after or before
+        if pod is None or (pod.node and after is not None and not after.terminal and not after.deleting):
+            return set()
+        host = pod.node_selector.get(HOSTNAME)
+        return {host} if host is not None and self._is_troubled(self._node(host)) else set()
+
+    def troubled_hosts(self) -> Iterator[str]:
+        """Used hosts whose nodes are gone or bad, and those that workloads list as failed: all that may need a look."""
+        for host in self._standing:
+            if self._is_troubled(self._node(host)):
+                yield host
+        for key in self._hosts:
+            workload = self._writer.newest(key)
+            for listed in workload.status.unhealthy_nodes if workload is not None else ():
+                yield listed.name
+
+    def _node(self, host: str) -> NodeFacts | None:
+        nodes = self._nodes.by_index(HOST_INDEX, host)
+        return min(nodes, key=lambda node: node.name) if nodes else None
+
+    def _is_troubled(self, node: NodeFacts | None) -> bool:
+        return node is None or not node.ready or bool(_repelling(node))
+
+    # --- one host ----------------------------------------------------------------------------------------------
+
+    async def reconcile(self, host: str) -> Result:
+        """Look at one host, and at every workload that stands on it or has pods pinned to it."""
+        node = self._node(host)
+        gone = node is None or (not node.ready and node.not_ready_since is None)
+        left = self._until_overdue(node)
+        if not gone and left > 0 and not self._switches.on_pod_termination:
+            return Result(requeue_after=left)
+        overdue = node is not None and node.not_ready_since is not None and left <= 0
+        findings = _Findings()
+        for key, workload in self._concerned(host).items():
+            pods = [pod for pod in self._pods_at(host, node) if pod.workload == key]
+            if not self._stands(key, host):
+                findings.healthy.append(key)
+                stuck = self._stuck(pods, host)
+            elif gone or (overdue and self._switches.after_fixed_time):
+                findings.failed[key] = workload
+                stuck = self._stuck(pods, host)
+            else:
+                assert node is not None
+                stuck = self._judge(key, workload, host, node, pods, findings)
+            findings.stuck += [(key, pod) for pod in stuck]
+        await self._act(host, node, findings)
+        return Result(requeue_after=left if left > 0 and self._switches.after_fixed_time else None)
+
+    def _until_overdue(self, node: NodeFacts | None) -> float:
+        if node is None or node.not_ready_since is None:
+            return 0.0
+        return FIXED_DELAY - (self._clock.now() - node.not_ready_since).total_seconds()
+
+    def _concerned(self, host: str) -> dict[str, wire.Workload]:
+        """Placed workloads that stand on the host, and those with pods that are pinned to it all the same."""
+        pinned = {v.gang.workload for v in self._pods.by_index(PLACE_INDEX, ("host", host)) if v.gang is not None}
+        found = {key: self._writer.newest(key) for key in sorted({*self._standing.get(host, ()), *pinned})}
+        return {key: obj for key, obj in found.items() if obj is not None and from_api.is_placed(obj)}
+
+    def _stands(self, key: str, host: str) -> bool:
+        """Whether the workload holds the host now; what the watch has told may be behind a repair."""
+        holding = self._cache.holding(key)
+        held = holding.admission.pod_sets if holding is not None else ()
+        return any(p.topology is not None and stands_on(p.topology, (host,)) for p in held)
+
+    def _pods_at(self, host: str, node: NodeFacts | None) -> list[GangPod]:
+        """Pods pinned to the host or on its node."""
+        views = {view.key: view for view in self._pods.by_index(PLACE_INDEX, ("host", host))}
+        if node is not None:
+            views |= {view.key: view for view in self._pods.by_index(PLACE_INDEX, ("node", node.name))}
+        return [view.gang for view in views.values() if view.gang is not None]
+
+    @staticmethod
+    def _stuck(pods: Iterable[GangPod], host: str) -> list[GangPod]:
+        """Released to the host, and never bound."""
+        return [
+            pod
+            for pod in pods
+            if not pod.node
+            and not pod.gated
+            and not pod.terminal
+            and not pod.deleting
+            and pod.node_selector.get(HOSTNAME) == host
+        ]
+
+    def _judge(
+        self,
+        key: str,
+        workload: wire.Workload,
+        host: str,
+        node: NodeFacts,
+        pods: Sequence[GangPod],
+        findings: _Findings,
+    ) -> list[GangPod]:
+        """Sort one workload that stands on the node; returns the pods that must end."""
+        patient = self._switches.on_pod_termination
+        borne = self._bears(key, workload, host, node) if node.ready and self._switches.on_taints else _Taints.BORNE
+        if node.ready and borne is _Taints.BORNE:
+            findings.healthy.append(key)
+            return []
+        runs = any(pod.node == node.name and not pod.deleting and not pod.terminal for pod in pods)
+        looks_at_pods = patient or (node.ready and borne is _Taints.BORNE_FOR_A_TIME)
+        if looks_at_pods and runs:
+            findings.healthy.append(key)
+        else:
+            findings.failed[key] = workload
+        return self._stuck(pods, host) if looks_at_pods else []
+
+    def _bears(self, key: str, workload: wire.Workload, host: str, node: NodeFacts) -> _Taints:
+        """The worst that any pod set with pods on the host has to say of the node's taints."""
+        holding = self._cache.holding(key)
+        assert holding is not None
+        worst = _Taints.BORNE
+        for held in holding.admission.pod_sets:
+            if held.topology is None or all(domain.values[-1] != host for domain in held.topology.domains):
+                continue
+            tolerations = self._tolerations(workload, held.name, set(held.flavors.values()))
+            for taint in _repelling(node):
+                worst = max(worst, _bears_taint(taint, tolerations), key=lambda borne: borne.value)
+        return worst
+
+    def _tolerations(
+        self, workload: wire.Workload, pod_set: str, flavors: Collection[str]
+    ) -> list[wire_core.Toleration]:
+        """Of the template, of the flavors, and of what admission checks add."""
+        found = [t for spec in workload.spec.pod_sets if spec.name == pod_set for t in spec.template.spec.tolerations]
+        for name in sorted(flavors):
+            flavor = self._flavors(name)
+            found += flavor.spec.tolerations if flavor is not None else ()
+        for check in workload.status.admission_checks:
+            found += [t for update in check.pod_set_updates if update.name == pod_set for t in update.tolerations]
+        return found
+
+    # --- doing it ----------------------------------------------------------------------------------------------
+
+    async def _act(self, host: str, node: NodeFacts | None, findings: _Findings) -> None:
+        evicted: set[str] = set()
+        for key in findings.failed:
+            written = await self._writer.write(key, lambda w: self._mark(w, host))
+            if written is None:
+                continue
+            if from_api.condition_true(written, names.CONDITION_EVICTED):
+                evicted.add(key)
+                message = next(c.message for c in written.status.conditions if c.type == names.CONDITION_EVICTED)
+                reason = f"EvictedDueTo{names.REASON_NODE_FAILURES}"
+                self._recorder.record(workload_reference(written), reason=reason, message=message)
+            _log.info("node has failed for workload", workload=key, host=host, evicted=key in evicted)
+        if not self._switches.after_fixed_time or (node is not None and node.ready):
+            entries = {host, node.name} if node is not None else {host}
+            for key in findings.healthy:
+                if await self._writer.write(key, lambda w: status.unmark_unhealthy(w, entries)) is not None:
+                    _log.info("node is no failure for workload any more", workload=key, host=host)
+        for key, pod in findings.stuck:
+            if key not in evicted:
+                await self._end(pod, host)
+
+    def _mark(self, workload: wire.Workload, host: str) -> status.Patch | None:
+        if not from_api.is_placed(workload):
+            return None
+        return status.mark_unhealthy(workload, host, stamp=status.Stamp(self._clock.now()))
+
+    async def _end(self, pod: GangPod, host: str) -> None:
+        """Let a pod fail that can never run, so that its job makes another one."""
+        namespace, name = split_key(pod.key)
+        message = f"The pod was pinned to node {host}, which has failed or is not its place any more"
+        try:
+            now = await self._client.get_json(PODS, name, namespace)
+            if now["metadata"]["uid"] != pod.uid or now["spec"].get("nodeName"):
+                return
+            added = {
+                "type": "TerminatedByKueue",
+                "status": "True",
+                "reason": "UnschedulableOnAssignedNode",
+                "message": message,
+                "lastTransitionTime": status.Stamp(self._clock.now()).text,
+            }
+            conditions = [*now.get("status", {}).get("conditions", ()), added]
+            patch = {
+                "metadata": {"resourceVersion": now["metadata"]["resourceVersion"]},
+                "status": {"phase": "Failed", "conditions": conditions},
+            }
+            await self._client.patch(PODS, name, patch, namespace, subresource="status")
+        except NotFoundError:
+            return
+        reference = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid)
+        self._recorder.record(reference, reason=names.EVENT_POD_TERMINATED_BY_KUEUE, message=message)
+
+
+def _repelling(node: NodeFacts) -> list[Taint]:
+    return [taint for taint in node.taints if taint.effect in _REPELLING]
+
+
+def _bears_taint(taint: Taint, tolerations: Iterable[wire_core.Toleration]) -> _Taints:
+    """Without limit, for a time (`tolerationSeconds`), or not at all.  Comparing operators do not count here."""
+    matching = [
+        toleration
+        for toleration in tolerations
+        if toleration.operator not in ("Gt", "Lt") and tolerates(from_api.toleration(toleration), taint)
+    ]
+    if not matching:
+        return _Taints.NOT_BORNE
+    forever = any(toleration.toleration_seconds is None for toleration in matching)
+    return _Taints.BORNE if forever else _Taints.BORNE_FOR_A_TIME

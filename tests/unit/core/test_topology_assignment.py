@@ -123,14 +123,26 @@ def test_reading_what_was_written_gives_the_same_assignment(
     assert decode(encode_plain(assignment)) == assignment
 
 
-def test_forty_thousand_hosts_stay_far_below_the_object_limit() -> None:
-    """40 pools of 1000 hosts with random tails: one slice a pool, about 365 kB."""
-    hosts = [f"gke-c-pool-{i // 1000:02}-{i * 2654435761 % 16**6:06x}" for i in range(40_000)]
-    domains = [Domain((host,), 1) for host in hosts]
-    assignment = TopologyAssignment((HOSTNAME,), tuple(sorted(domains, key=lambda d: d.values)))
+@pytest.mark.parametrize(
+    ("hosts", "slices", "at_most"),
+    [
+        pytest.param(
+            [f"gke-c-pool-{i // 1000:02}-{i * 2654435761 % 16**6:06x}" for i in range(100_000)],
+            100,
+            925_000,
+            id="pools-with-random-tails",
+        ),
+        pytest.param([f"host-{i:06}" for i in range(100_000)], 1, 810_000, id="numbered-hosts"),
+    ],
+)
+def test_a_hundred_thousand_hosts_stay_below_the_object_limit(hosts: list[str], slices: int, at_most: int) -> None:
+    """A request to etcd has at most 1.5 MiB; an assignment of all hosts of the largest clusters leaves room for more."""
+    assignment = TopologyAssignment((HOSTNAME,), tuple(Domain((host,), 1) for host in sorted(hosts)))
+
     document = encode(assignment)
-    assert len(document["slices"]) == 40
-    assert length(document) < 370_000
+
+    assert len(document["slices"]) == slices
+    assert length(document) < at_most
     assert decode(document) == assignment
 
 

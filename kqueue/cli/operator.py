@@ -605,6 +605,8 @@ class Operator:
 
     async def _lead(self) -> None:
         """All that writes.  Keys that were queued while following are worked off now."""
+        for _ in self.cache.ledger.build_steps():
+            await self.clock.sleep(0)
         for begin in self._on_lead:
             begin()
         work: list[Coroutine[Any, Any, None]] = [controller.run() for controller in self._controllers]

@@ -192,6 +192,21 @@ def test_a_node_is_read_whole() -> None:
     )
 
 
+def test_equal_nodes_share_what_they_have_in_common() -> None:
+    """A hundred thousand nodes are of a few kinds: amounts and values of labels are kept once."""
+    first, second = (
+        from_api.node_facts(
+            msgspec.json.decode(
+                b'{"metadata":{"name":"n","labels":{"zone":"z-1"}},"status":{"allocatable":{"cpu":"8","pods":"110"}}}',
+                type=wire_core.Node,
+            )
+        )
+        for _ in range(2)
+    )
+    assert first.allocatable is second.allocatable
+    assert first.labels["zone"] is second.labels["zone"]
+
+
 @pytest.mark.parametrize(
     ("conditions", "ready"),
     [

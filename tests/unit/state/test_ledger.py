@@ -238,6 +238,20 @@ def test_flavors_and_holders_can_be_asked_for() -> None:
     assert ledger.holders("unknown", ("b1",)) == {}
 
 
+def test_tables_can_be_made_before_they_are_asked_for() -> None:
+    """One flavor in a step; the snapshot finds them, those of a flavor that went meanwhile excepted."""
+    ledger = make_ledger(make_node("a"))
+    for name in ("twin", "gone"):
+        ledger.on_flavor(name, make_flavor(name))
+    steps = ledger.build_steps()
+    next(steps)
+    ledger.on_flavor("gone", None)
+    assert len(list(steps)) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kqueue.state.room.Tree", None)  # none is made any more
+        assert ledger.snapshot().keys() == {"main", "twin"}
+
+
 def test_a_snapshot_stands_still() -> None:
     """Events after it do not reach it, and what a cycle charges does not reach the ledger."""
     ledger = make_ledger(make_node("a"))

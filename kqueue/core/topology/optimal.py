@@ -52,8 +52,7 @@ class Arrangement(NamedTuple):
     leader: int = _NO_LEADER
 
 
-@dataclass(frozen=True, slots=True)
-class Optimum:
+class Optimum(NamedTuple):
     """The best arrangement found.  `proven`: there is none better."""
 
     arrangement: Arrangement

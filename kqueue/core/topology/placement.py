@@ -23,6 +23,7 @@ from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import Tally, exclusions, leaves_within, shortage, tally
 from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places
 from kqueue.core.topology.matching import rules_problem
+from kqueue.core.topology.optimal import Arrangement, optimal
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, Resolved, resolve
 from kqueue.core.topology.result import (
     DomainUsage,
@@ -248,15 +249,30 @@ def _find(
     if isinstance(chosen, Misfit):
         return _explained(chosen, capacity, workers, search, inside) if explain else chosen
     leaves, pods, leader_leaf = chosen
+    proven = None
+    if resolved.optimal:
+        (leaves, pods, leader_leaf), proven = optimal(
+            tree,
+            counts,
+            resolved,
+            leader=leader is not None,
+            limit=profile.search_limit,
+            incumbent=Arrangement(*chosen),
+        )
     quality = _quality(tree, counts, resolved, leaves, leader_leaf) if measure else ()
-    found = _pod_set_placement(tree, workers, leaves, pods, quality)
+    found = _pod_set_placement(tree, workers, leaves, pods, quality, proven)
     if leader is None:
         return (found,)
-    return found, _pod_set_placement(tree, leader, [leader_leaf], [1], quality)
+    return found, _pod_set_placement(tree, leader, [leader_leaf], [1], quality, proven)
 
 
 def _pod_set_placement(
-    tree: Tree, pod_set: PodSetRequest, leaves: Sequence[int], pods: Sequence[int], quality: tuple[LevelQuality, ...]
+    tree: Tree,
+    pod_set: PodSetRequest,
+    leaves: Sequence[int],
+    pods: Sequence[int],
+    quality: tuple[LevelQuality, ...],
+    proven: bool | None = None,
 ) -> PodSetPlacement:
     domains = tuple(Domain(tree.written(leaf), count) for leaf, count in zip(leaves, pods, strict=True))
     return PodSetPlacement(
@@ -265,6 +281,7 @@ def _pod_set_placement(
         paths=tuple(tree.paths[leaf] for leaf in leaves),
         requests=pod_set.requests,
         quality=quality,
+        proven=proven,
     )
 
 

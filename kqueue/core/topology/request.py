@@ -24,6 +24,8 @@ class Algorithm(StrEnum):
     """Roomiest domains first, the last one the tightest that still fits."""
     LEAST_FREE_CAPACITY = "LeastFreeCapacity"
     """The smallest domain that holds everything; else the smallest ones first."""
+    OPTIMAL = "optimal"
+    """Fewest domains, then least surplus, of all placements; BestFit for requests that are not constrained."""
     BALANCED = "balanced"
     """For preferred requests: few domains, filled evenly.  BestFit for all others, and where that is not possible."""
 
@@ -34,12 +36,14 @@ class Profile:
 
     `unconstrained` serves unconstrained, implied and slice-only requests, `constrained` required and preferred ones;
     LeastFreeCapacity for constrained requests applies to all.  `preferred_affinity` puts preferred node affinity
-    before capacity in every order.
+    before capacity in every order, but not for `optimal`.  `search_limit` is the largest number of partial placements
+    that `optimal` looks at.
     """
 
     constrained: Algorithm = Algorithm.BEST_FIT
     unconstrained: Algorithm = Algorithm.LEAST_FREE_CAPACITY
     preferred_affinity: bool = False
+    search_limit: int = 1_000_000
 
 
 DEFAULT_PROFILE = Profile()
@@ -133,6 +137,7 @@ class Resolved:
         need: slices to place.
         least: LeastFreeCapacity instead of BestFit.
         balanced: balanced placement is to be tried first.
+        optimal: what BestFit finds is where the search for the best starts.
     """
 
     level: int
@@ -146,6 +151,7 @@ class Resolved:
     unconstrained: bool
     least: bool
     balanced: bool = False
+    optimal: bool = False
 
     @property
     def layered(self) -> bool:
@@ -197,6 +203,7 @@ def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], prof
         required=request.required is not None,
         unconstrained=unconstrained,
         least=Algorithm.LEAST_FREE_CAPACITY in (algorithm, profile.constrained),
+        optimal=algorithm is Algorithm.OPTIMAL and not unconstrained,
         balanced=algorithm is Algorithm.BALANCED and request.required is None and not unconstrained,
     )
 

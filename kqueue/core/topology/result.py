@@ -43,6 +43,7 @@ class PodSetPlacement:
         paths: full path of each domain of `assignment`, same order.
         requests: per pod, without `pods`: what each of them takes.
         quality: widest level first; empty unless it was asked for.  Members of a group have the same.
+        proven: with `optimal`, whether no placement is better; None otherwise, and where pods were there before.
     """
 
     name: str
@@ -50,6 +51,7 @@ class PodSetPlacement:
     paths: tuple[Path, ...]
     requests: Mapping[str, int]
     quality: tuple[LevelQuality, ...] = ()
+    proven: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, chunks
 
 Amounts = dict[str, int]
+_Columns = tuple[Mapping[str, int], Mapping[str, int]]
 
 _FEW_LEAVES = 64  # up to this many leaves of a small tree are edited rather than the tree built anew
 _SOUNDNESS_STEP = 5000  # leaves of a tree whose order is checked in one step: about 1 us each
@@ -62,6 +63,7 @@ class Room:
         "_capacity",
         "_crowded",
         "_groups",
+        "_late",
         "_outsiders",
         "_shared",
         "_stale",
@@ -82,6 +84,7 @@ class Room:
         self._outsiders: dict[str, LeftOut] = {}
         self._capacity: Capacity | None = None
         self._stale: set[Path] = set()  # leaves that the tree of `_capacity` does not have right
+        self._late: set[Path] | None = None  # leaves that changed since a build in steps began; None: there is none
         for name, node in shared.nodes.items():
             self.on_node(name, node)
 
@@ -100,9 +103,9 @@ class Room:
             if before is not None and before.labels == after.labels and before.taints == after.taints:
                 self.refresh_domain(key)
                 return
-            self._stale.add(key)
+            self._mark(key)
         if before is not None:
-            self._stale.add(leaf_key(before, self.levels))
+            self._mark(leaf_key(before, self.levels))
 
     def _member(self, name: str, facts: NodeFacts | None) -> NodeFacts | None:
         """The facts of a member; None for others, of which those that are left out are noted."""
@@ -145,14 +148,22 @@ class Room:
         elif group is not None and group.name == name:
             del self._groups[key]
 
+    def _mark(self, key: Path) -> None:
+        """The leaf is to be made anew."""
+        self._stale.add(key)
+        if self._late is not None:
+            self._late.add(key)
+
     def refresh_node(self, name: str) -> None:
         """What is free on the node's leaf has changed."""
         node = self.members.get(name)
-        if node is not None and self._capacity is not None:
+        if node is not None:
             self.refresh_domain(leaf_key(node, self.levels))
 
     def refresh_domain(self, key: Path) -> None:
         """What is free in the leaf of this written name has changed."""
+        if self._late is not None:
+            self._late.add(key)
         if self._capacity is None:
             return
         leaf = self._capacity.tree.leaf_of(key)
@@ -175,25 +186,46 @@ class Room:
 
     def capacity(self) -> Capacity:
         """The flavor's tree with what is free."""
-        if self._capacity is None or len(self._stale) > max(_FEW_LEAVES, len(self._capacity.tree) // 8):
+        if self._capacity is None or self._is_outdated(self._capacity):
             self._capacity = self._built()
         elif self._stale:
             self._capacity = self._edited(self._capacity)
         self._stale.clear()
         return self._capacity
 
+    def _is_outdated(self, capacity: Capacity) -> bool:
+        """Whether so much has changed that new tables cost less than edits."""
+        return len(self._stale) > max(_FEW_LEAVES, len(capacity.tree) // 8)
+
     # -- tables --------------------------------------------------------------------------------------------------------
 
+    def build_steps(self) -> Iterator[None]:
+        """Make the tables in short steps, if they are to be made; what changes meanwhile is edited in at the end."""
+        if self._late is not None or (self._capacity is not None and not self._is_outdated(self._capacity)):
+            return
+        self._late = set()
+        try:
+            leaves: list[Leaf] = []
+            for keys in chunks(list(self._groups)):
+                leaves += [self._leaf(group) for group in map(self._groups.get, keys) if group is not None]
+                yield
+            tree = self._tree(leaves)
+            yield
+            columns: list[_Columns] = []
+            for numbers in chunks(range(len(tree))):
+                columns += [self._columns(tree.written(number), tree.leaves[number]) for number in numbers]
+                yield
+            self._capacity, self._stale = _capacity(tree, columns), self._late
+        finally:
+            self._late = None
+
     def _built(self) -> Capacity:
+        tree = self._tree([self._leaf(group) for group in self._groups.values()])
+        return _capacity(tree, [self._columns(tree.written(number), leaf) for number, leaf in enumerate(tree.leaves)])
+
+    def _tree(self, leaves: list[Leaf]) -> Tree:
         assert self.facts.topology is not None
-        tree = Tree(
-            topology=self.facts.topology,
-            levels=self.levels,
-            leaves=[self._leaf(group) for group in self._groups.values()],
-            tolerations=self.facts.tolerations,
-        )
-        columns = [self._columns(tree.written(number), leaf) for number, leaf in enumerate(tree.leaves)]
-        return Capacity.of_columns(tree, [free for free, _ in columns], idle=[idle for _, idle in columns])
+        return Tree(topology=self.facts.topology, levels=self.levels, leaves=leaves, tolerations=self.facts.tolerations)
 
     def _edited(self, old: Capacity) -> Capacity:
         removed = [leaf for leaf in map(old.tree.leaf_of, self._stale) if leaf is not None]
@@ -211,7 +243,7 @@ class Room:
         group = self._groups.get(key, {})
         return {group.name: group} if isinstance(group, NodeFacts) else group
 
-    def _columns(self, key: Path, leaf: Leaf) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    def _columns(self, key: Path, leaf: Leaf) -> _Columns:
         """What is free in a leaf, and what would be without workloads placed by topology."""
         idle = self._idle(leaf.nodes)
         used = self.usage.get(key)
@@ -267,7 +299,7 @@ class Room:
         for node in (self.members.get(name), actual):
             if node is not None:
                 self._leave(name, leaf_key(node, self.levels))
-                self._stale.add(leaf_key(node, self.levels))
+                self._mark(leaf_key(node, self.levels))
         self.on_node(name, facts)
         return Drift("tree", f"{self.facts.name}/{name}", believed or noted, actual or wanted)
 
@@ -282,7 +314,7 @@ class Room:
     def _audit_leaf(self, key: Path) -> Drift | None:
         for name in [name for name, node in self._group(key).items() if self.members.get(name) != node]:
             self._leave(name, key)
-            self._stale.add(key)
+            self._mark(key)
             return Drift("tree", f"{self.facts.name}/{','.join(key)}", name, None)
         if self._capacity is None or key in self._stale:
             return None  # made anew before anybody looks
@@ -290,7 +322,7 @@ class Room:
         believed = self._capacity.tree.leaves[number] if number is not None else None
         actual = self._leaf(group) if group is not None else None
         if not _same_leaf(believed, actual):
-            self._stale.add(key)
+            self._mark(key)
             return Drift("tree", f"{self.facts.name}/{','.join(key)}", believed, actual)
         if number is None or actual is None:
             return None
@@ -300,6 +332,10 @@ class Room:
         self.refresh_domain(key)
         healed = self._capacity.free(number), self._capacity.empty().free(number)
         return Drift("capacity", f"{self.facts.name}/{','.join(key)}", shown, healed)
+
+
+def _capacity(tree: Tree, columns: list[_Columns]) -> Capacity:
+    return Capacity.of_columns(tree, [free for free, _ in columns], idle=[idle for _, idle in columns])
 
 
 def _same_leaf(one: Leaf | None, other: Leaf | None) -> bool:

@@ -111,23 +111,32 @@ def test_a_balanced_group_has_its_leader_where_it_was_counted() -> None:
     assert hosts(found, "workers") == {"a1-1": 5, "a1-2": 5}
 
 
-def test_a_lower_threshold_is_tried_when_the_leader_would_be_pruned() -> None:
-    """Only b can carry the leader, and is what the first threshold prunes it from."""
-    members = [
-        make_pod_set(1, name="leader", cores=4, group="ring", preferred=HOSTNAME),
-        make_pod_set(8, name="workers", group="ring", preferred=HOSTNAME),
+def test_a_lower_threshold_is_tried_when_the_leader_would_cost_too_much() -> None:
+    """With 13 on each host, the leader belongs into rack two, where it takes the place of 8, and 64 of 65 pods fit.
+
+    Host d is pruned then; it is what makes room for the last one with a threshold of 3, what c holds beside a leader.
+    """
+    rooms = {"a": ("r2", 22, 30, 0), "e": ("r2", 22, 24, 1), "b": ("r1", 15, 30, 1), "c": ("r1", 13, 13, 1)}
+    rooms["d"] = ("r1", 5, 5, 1)
+    nodes = [
+        make_node(name, 0, rack=rack, allocatable={"memory": memory, "slots": slots, "keys": keys})
+        for name, (rack, memory, slots, keys) in rooms.items()
     ]
-    found = place(blocks([[8, 8]]), members, profile=BALANCED)
-    assert hosts(found, "leader") == {"a1-1": 1}
-    assert hosts(found, "workers") == {"a1-1": 4, "a1-2": 4}
+    members = [
+        make_pod_set(1, name="leader", requests={"slots": 10, "keys": 1}, group="ring", preferred=RACK),
+        make_pod_set(65, name="workers", requests={"memory": 1, "slots": 1}, group="ring", preferred=RACK),
+    ]
+    found = place(Capacity.of(make_tree(nodes)), members, profile=BALANCED)
+    assert hosts(found, "leader") == {"b": 1}
+    assert hosts(found, "workers") == {"a": 15, "e": 22, "b": 15, "c": 13}
 
 
 def test_pods_that_run_out_on_the_way_down_are_placed_by_best_fit() -> None:
-    """Pruning counts without inner layers: racks seem to hold more whole groups than their hosts do."""
+    """Pruning counts without inner layers: rack a1 seems to hold two whole slices, its hosts three of four parts."""
     wish: dict[str, Any] = {"preferred": BLOCK, "slices": [(RACK, 4), (HOSTNAME, 2)]}
     capacity = blocks([[3, 3, 2], [4]], [[8]])
-    balanced = place_one(capacity, make_pod_set(16, **wish), profile=BALANCED)
-    assert balanced == place_one(capacity, make_pod_set(16, **wish))
+    found = place_one(capacity, make_pod_set(16, **wish), profile=BALANCED)
+    assert hosts(found) == hosts(place_one(capacity, make_pod_set(16, **wish)))
 
 
 def test_affinity_comes_before_capacity_in_balanced_placement_too() -> None:

@@ -252,7 +252,8 @@ def some_balance(chance: Chooser) -> Question:
     for i in range(chance.number(2, 16)):
         inner = [f"{level[0]}{chance.number(0, width)}" for level in levels[:-1]]
         path = (*inner, f"h{i:02}" if levels[-1] == HOSTNAME else f"x{chance.number(0, 3)}")
-        free = {"cpu": chance.number(0, room), "gpu": chance.one_of([0, 1, 1]), "pods": 110}
+        free = {"cpu": chance.number(0, room), "gpu": chance.one_of([0, 1, 1])}
+        free["pods"] = chance.one_of([110, 110, chance.number(1, 8)])  # there a leader costs less
         leaves[path] = RefLeaf(path, free, {"disk": chance.one_of(["ssd", "hdd"])})
     at = chance.number(0, len(levels) - 1)
     wish: dict[str, Any] = {"preferred": levels[at]}

@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast check format crds controlplane bench
+.PHONY: help venv lock demo test test-fast test-deep check format crds controlplane bench
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -24,6 +24,10 @@ test: venv ## all tests: unit, simulation, integration (sandbox, and the real co
 
 test-fast: venv ## the inner loop: unit tests and simulation, nothing slow
 	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
+
+test-deep: venv ## minutes: 20,000 placements of each kind against the reference, and every seed of the simulation, slow ones too
+	@KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} \
+		$(PYTEST) -n $(JOBS) -q tests/unit/core/test_topology_reference.py tests/sim $(ARGS)
 
 check: venv ## ruff, ruff format, mypy --strict, import-linter
 	@$(BIN)/ruff check .

@@ -212,6 +212,7 @@ class RefEngine:
         self.S = self.levels.index(slice_key)
         if self.R > self.S:
             raise RefFailure("SliceLevelAbovePodSetLevel", level=key, other_level=slice_key)
+        self.layers = w.slices
         self.inner: dict[int, int] = {}
         above, above_size = self.S, self.size
         for key, size in w.slices[1:]:
@@ -382,9 +383,16 @@ class RefEngine:
     # phase 2a
 
     def no_fit(self, level: int, fit: int) -> RefFailure:
-        return RefFailure(
-            "NoFit", level=self.levels[level], fit=fit, total=self.need, unit="pod" if self.size == 1 else "slice"
-        )
+        unit = "pod" if self.size == 1 else "slice"
+        layers = self.layer_fits(level) if len(self.layers) > 1 else []
+        return RefFailure("NoFit", level=self.levels[level], fit=fit, total=self.need, unit=unit, layers=layers)
+
+    def layer_fits(self, level: int) -> list[tuple[str, int, int]]:
+        best = max(self.by_level[level], key=lambda d: d.slices)  # the first of equals
+        return [
+            (key, sum(d.pods // size for d in self.below(best) if self.levels[d.level] == key), self.count // size)
+            for key, size in self.layers
+        ]
 
     def find_level(self, level: int, leaders: int) -> tuple[int, list[RefDomain]]:
         if not self.by_level[level]:

@@ -215,12 +215,17 @@ def to_request(pod_set: RefRequest) -> PodSetRequest:
 
 
 def facts_of(misfit: Misfit) -> dict[str, Any]:
-    """The excluded leaves in the reference's words."""
+    """The excluded leaves and the fit of slice layers in the reference's words."""
     excluded: dict[str, int] = {f"taint {name}": n for name, n in misfit.excluded.taints.items()}
     excluded |= {f"resource {name}": n for name, n in misfit.excluded.resources.items()}
     if misfit.excluded.node_selector:
         excluded["selector"] = misfit.excluded.node_selector
-    return {"excluded": excluded, **{f: getattr(misfit, f) for f in ("level", "fit", "total", "unit", "other_level")}}
+    layers = [(layer.level, layer.fit, layer.total) for layer in misfit.layers]
+    return {
+        "excluded": excluded,
+        "layers": layers,
+        **{f: getattr(misfit, f) for f in ("level", "fit", "total", "unit", "other_level")},
+    }
 
 
 def domains_of(found: Placement) -> dict[str, list[tuple[tuple[str, ...], int]]]:

@@ -6,6 +6,7 @@ capacity.py    what is free on them: charge, release, trial, fork (changes in pl
 request.py     what a pod set asks for, resolved against the levels of a tree
 matching.py    which nodes accept a pod
 counting.py    pods and slices that fit per domain, kept per request shape
+knapsack.py    given numbers of domains, the best leaves
 optimal.py     the best of all placements, with proof
 placement.py   the choice of level and domains: `place`
 replacement.py new domains for the pods of failed hosts: `repair`

@@ -8,40 +8,24 @@ request it takes the one with the lexicographically smallest list
     used leaves, by level values; then the leader's leaf
 
 The numbers of domains are found one after the other.  As long as one domain of a level holds everything, only such
-domains are looked into.  From there on a *knapsack* decides whether given numbers of domains suffice, and at the lowest
-level which leaves do it with the least surplus: every domain offers its *options* (domains used below, pods that fit
-there, cost), and the options of sibling domains are added up one sibling after the other.  What keeps that small is a
-bound.  Every used domain is charged a *price* of its level, in pods; with the right prices the sum of the best offers
-exceeds the need by little, and that excess is the *budget*: an option that falls behind its domain's best offer by more
-can be part of no solution.  (Prices are Lagrange multipliers of the numbers of domains.)
-
-Surplus, names and leader are one integer, so that costs can be added and compared at once: see `_Costs`.
+domains are looked into.  From there on a *knapsack* (`knapsack.py`) tells whether given numbers of domains suffice, and
+at the lowest level which leaves do it with the least surplus.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from kqueue.core.topology.counting import Tally
+from kqueue.core.topology.knapsack import NEVER, NO_LEADER, Choice, Knapsack, LimitReached, Problem, by_size
 from kqueue.core.topology.request import Resolved
 from kqueue.core.topology.tree import Ints, Tree
 
-_NO_LEADER = -1
-_NO_ROOM = -(1 << 62)
-_NEVER = 1 << 62
-_FIELD = 24
-"""Bits of one number of domains in a packed list of them; a tree has fewer leaves than that holds."""
-
-Options = dict[int, tuple[int, dict[int, int]]]
-"""By packed numbers of domains: what these cost at the prices, and the smallest cost by pods that fit."""
+_NO_ROOM = -NEVER
 
 
 class Arrangement(NamedTuple):
@@ -49,7 +33,7 @@ class Arrangement(NamedTuple):
 
     leaves: list[int]
     pods: list[int]
-    leader: int = _NO_LEADER
+    leader: int = NO_LEADER
 
 
 class Optimum(NamedTuple):
@@ -70,149 +54,47 @@ def optimal(
         limit: a count, not a time: results do not depend on the machine.
         incumbent: what best fit found.  The result is never worse.
     """
-    search = _Search(tree, counts, resolved, leader=leader, limit=limit, incumbent=incumbent)
+    search = _Search(Problem(tree, counts, resolved, leader=leader, limit=limit), incumbent)
     try:
         search.run()
         proven = True
-    except _LimitReached:
+    except LimitReached:
         proven = False
     if search.best is not None and (proven or search.rank(search.best) < search.rank(search.incumbent)):
         return Optimum(search.best, proven)
     return Optimum(search.incumbent, proven)
 
 
-class _LimitReached(Exception):
-    """As many partial arrangements as allowed have been looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and who can carry it."""
-
-    plain: Ints
-    led: Ints
-    leaders: Ints | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Costs:
-    """Surplus, names and leader of some of `leaves` as one integer; costs of separate sets of leaves add up.
-
-    From the most significant part on: raw pods that fit, minus one bit per used leaf (the first leaf has the highest
-    bit: of equally many leaves the set of first names has the largest number), plus the place of the leader's leaf.
-    """
-
-    leaves: list[int]
-    leader_bits: int
-
-    @property
-    def shift(self) -> int:
-        """Where the raw pods start."""
-        return len(self.leaves) + self.leader_bits
-
-    def of(self, place: int, pods: int, *, leads: bool = False) -> int:
-        """The cost of the leaf at this place of `leaves`."""
-        name = 1 << (len(self.leaves) - 1 - place)
-        return (pods << self.shift) - (name << self.leader_bits) + (place if leads else 0)
-
-    def pods(self, cost: int) -> int:
-        """The raw pods of a cost."""
-        return -(-cost >> self.shift)
-
-    def names_from(self, leaf: int) -> int:
-        """What the names of all leaves from this one on could take off a cost."""
-        return ((1 << (len(self.leaves) - bisect_left(self.leaves, leaf))) - 1) << self.leader_bits
-
-    def used(self, cost: int) -> tuple[list[int], int]:
-        """The leaves, ascending, and the leader's leaf."""
-        names = (self.pods(cost) << len(self.leaves)) - (cost >> self.leader_bits)
-        digits = f"{names:0{len(self.leaves)}b}"
-        leader = self.leaves[cost & ((1 << self.leader_bits) - 1)] if self.leader_bits else _NO_LEADER
-        return [leaf for leaf, digit in zip(self.leaves, digits, strict=True) if digit == "1"], leader
-
-
-@dataclass(frozen=True, slots=True)
-class _Prices:
-    """What one domain costs, by level from the root's children on, and what domains can offer at these prices.
-
-    `offers` are upper bounds, by the same levels, of pods minus prices.  `bound` is one for the pods that fit into the
-    wanted numbers of domains.
-    """
-
-    prices: tuple[int, ...]
-    offers: tuple[Ints, ...]
-    bound: int
-
-
 class _Search:
-    """One search over one tally."""
+    """One search: from the widest domains to where several are needed, and from there by knapsacks."""
 
-    def __init__(
-        self, tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int, incumbent: Arrangement
-    ) -> None:
-        self.tree = tree
-        self.request = resolved
-        self.leader = leader
-        self.need = resolved.need * resolved.slice_size
-        self.best: Arrangement | None = None
-        self._counts = counts
+    def __init__(self, problem: Problem, incumbent: Arrangement) -> None:
+        self.problem = problem
         self.incumbent = incumbent
-        self._left = limit
-        self.room = cache(self._room)
-
-    def look(self, partial: int) -> None:
-        """Count partial arrangements before they are looked at."""
-        if partial > self._left:
-            raise _LimitReached
-        self._left -= partial
-
-    def unit(self, level: int) -> int:
-        """Pods of which a domain of this level holds whole groups only."""
-        at = self.request.slice_level
-        return self.request.slice_size if level == at else self.request.inner_sizes[level] or 1 if level > at else 1
-
-    def _room(self, level: int) -> _Room:
-        counts, size = self._counts, self.request.slice_size
-        if level <= self.request.slice_level:
-            plain, led = counts.slices[level] * size, counts.slices_led[level] * size
-        else:
-            unit = self.unit(level)
-            plain, led = counts.pods[level] // unit * unit, counts.pods_led[level] // unit * unit
-        return _Room(plain, led, None if counts.leaders is None else counts.leaders[level])
-
-    # -- from the top to where several domains are needed --------------------------------------------------------------
+        self.best: Arrangement | None = None
+        self.tree = problem.tree
 
     def run(self) -> None:
         """Leave the best arrangement in `best`."""
-        level, roots = (self.request.level, self._able(self.request.level)) if self.request.required else (-1, [0])
+        level, roots = -1, [0]
+        if self.problem.request.required:
+            level = self.problem.request.level
+            roots = self.problem.able(level)
         while level < self.tree.lowest:
             fewest, roots = self._fewest(level, roots)
             if fewest > 1:
                 self._fill_several(level, roots, fewest)
                 return
             inside = set(roots)
-            roots = [child for child in self._able(level + 1) if self._parent(level, child) in inside]
+            roots = [child for child in self.problem.able(level + 1) if self.problem.parent(level, child) in inside]
             level += 1
         self._fill_one(roots)
 
-    def _able(self, level: int) -> list[int]:
-        """Domains that hold everything."""
-        room = self.room(level)
-        able = (room.led if self.leader else room.plain) >= self.need
-        if self.leader and room.leaders is not None:
-            able &= room.leaders > 0
-        return [int(domain) for domain in np.flatnonzero(able)]
-
-    def _parent(self, level: int, child: int) -> int:
-        if level < 0:
-            return 0
-        return int(np.searchsorted(self.tree.first_child[level], child, side="right")) - 1
-
     def _fill_one(self, leaves: Sequence[int]) -> None:
         """Everything on the tightest leaf."""
-        raw = self._counts.pods_led[-1] if self.leader else self._counts.pods[-1]
-        leaf = min(leaves, key=lambda leaf: (int(raw[leaf]), leaf))
-        self.best = Arrangement([leaf], [self.need], leaf if self.leader else _NO_LEADER)
+        leads = self.problem.leader
+        leaf = min(leaves, key=lambda leaf: (self.problem.raw(leaf, leads=leads), leaf))
+        self.best = Arrangement([leaf], [self.problem.need], leaf if leads else NO_LEADER)
 
     def _fewest(self, level: int, roots: Sequence[int]) -> tuple[int, list[int]]:
         """The smallest number of children that hold everything, and the roots that have such children."""
@@ -221,20 +103,20 @@ class _Search:
         for root in sorted(roots, key=lambda root: int(plain[root])):
             if found and int(plain[root]) > min(found):
                 break
-            number = self._fewest_led(level, root) if self.leader else int(plain[root])
+            number = self._fewest_led(level, root) if self.problem.leader else int(plain[root])
             found.setdefault(number, []).append(root)
         return min(found), sorted(found[min(found)])
 
     def _fewest_plain(self, level: int) -> Ints:
         """Per domain, how many of its roomiest children hold the need; too many when all together do not."""
-        room = self.room(level + 1).plain
+        room = self.problem.room(level + 1).plain
         starts = self.tree.first_child[level] if level >= 0 else np.zeros(1, dtype=np.int64)
-        _, _, filled = _by_size(room, starts)
-        return np.add.reduceat((filled < self.need).astype(np.int64), starts) + 1
+        _, _, filled = by_size(room, starts)
+        return np.add.reduceat((filled < self.problem.need).astype(np.int64), starts) + 1
 
     def _fewest_led(self, level: int, root: int) -> int:
         """The same for one domain with the leader in one of the children."""
-        children, room = self.children(level, root), self.room(level + 1)
+        children, room = self.problem.children(level, root), self.problem.room(level + 1)
         assert room.leaders is not None
         order = (-room.plain[children]).argsort(kind="stable") + children.start
         plain, led, leads = (array[order].tolist() for array in (room.plain, room.led, room.leaders))
@@ -243,26 +125,18 @@ class _Search:
         toll, fits = _NO_ROOM, 0  # the leader among the roomiest ones, or instead of the last of them
         for number, (alone, led_here) in enumerate(zip(plain, beside, strict=True), start=1):
             toll = max(toll, led_here - alone)
-            if max(fits + alone + toll, fits + later[number - 1]) >= self.need:
+            if max(fits + alone + toll, fits + later[number - 1]) >= self.problem.need:
                 return number
             fits += alone
         return len(order) + 1
-
-    def children(self, level: int, domain: int) -> slice:
-        """The children of a domain; level -1 is all there is."""
-        if level < 0:
-            return slice(0, self.tree.domains(0))
-        starts = self.tree.first_child[level]
-        end = int(starts[domain + 1]) if domain + 1 < len(starts) else self.tree.domains(level + 1)
-        return slice(int(starts[domain]), end)
 
     # -- several domains -----------------------------------------------------------------------------------------------
 
     def _fill_several(self, level: int, roots: Sequence[int], fewest: int) -> None:
         """Numbers of domains level by level, then the leaves."""
-        if level + 1 < self.tree.lowest and not self.leader:
+        if level + 1 < self.tree.lowest and not self.problem.leader:
             self._start_with_the_roomiest(level, roots)
-        knapsacks = [_Knapsack(self, level, root) for root in roots]
+        knapsacks = [Knapsack(self.problem, level, root) for root in roots]
         numbers = [fewest]
         for below in range(level + 2, self.tree.lowest):
             knapsacks = self._next_number(knapsacks, numbers, below)
@@ -276,25 +150,23 @@ class _Search:
 
     def _start_with_the_roomiest(self, level: int, roots: Sequence[int]) -> None:
         """Replace the incumbent where few roomy domains, in them few roomy domains, and so on, are better."""
-        for root in roots:
-            leaves = self._roomiest(level, root)
-            if leaves is not None:
-                found = self._filled(leaves, _NO_LEADER)
-                self.incumbent = min(found, self.incumbent, key=self.rank)
+        _, leaves = min(self._roomiest(level, root) for root in roots)
+        if self._fitting(leaves, NO_LEADER)[-1][0] >= self.problem.need:
+            self.incumbent = min(self._filled(leaves, NO_LEADER), self.incumbent, key=self.rank)
 
-    def _roomiest(self, level: int, root: int) -> list[int] | None:
-        """Leaves of the fewest roomiest domains on each level; None when whole groups do not fit on them."""
-        domains = np.array([root], dtype=np.int64)
+    def _roomiest(self, level: int, root: int) -> tuple[list[int], list[int]]:
+        """The fewest roomiest domains by level, and the leaves, which need not hold whole groups."""
+        domains, numbers = np.array([root], dtype=np.int64), []
         for below in range(level + 1, self.tree.lowest + 1):
-            children = self.tree.children(level, domains) if level >= 0 else np.arange(self.tree.domains(0))
-            room = self.room(below).plain[children]
+            children = self.tree.children(below - 1, domains) if below else np.arange(self.tree.domains(0))
+            room = self.problem.room(below).plain[children]
             order = (-room).argsort(kind="stable")
-            number = int(room[order].cumsum().searchsorted(self.need)) + 1
-            domains, level = np.sort(children[order[:number]]), below
-        leaves: list[int] = domains.tolist()
-        return leaves if self._fitting(leaves, _NO_LEADER)[-1][0] >= self.need else None
+            number = int(room[order].cumsum().searchsorted(self.problem.need)) + 1
+            domains = np.sort(children[order[:number]])
+            numbers.append(len(domains))
+        return numbers, domains.tolist()
 
-    def _next_number(self, knapsacks: list[_Knapsack], numbers: list[int], level: int) -> list[_Knapsack]:
+    def _next_number(self, knapsacks: list[Knapsack], numbers: list[int], level: int) -> list[Knapsack]:
         """Append the smallest number of domains of `level` that suffices; the knapsacks for which it does."""
         for knapsack in knapsacks:
             knapsack.expect(level)
@@ -305,7 +177,7 @@ class _Search:
                 numbers[:] = wanted
                 return able
 
-    def _choose(self, knapsacks: Sequence[_Knapsack], numbers: Sequence[int], level: int) -> bool:
+    def _choose(self, knapsacks: Sequence[Knapsack], numbers: Sequence[int], level: int) -> bool:
         """The best leaves in these numbers of domains; False when there are none."""
         best = self._known(level, numbers)
         for knapsack in knapsacks:
@@ -318,17 +190,17 @@ class _Search:
         self.best = self._filled(best.leaves, best.leader)
         return True
 
-    def _known(self, level: int, numbers: Sequence[int]) -> _Choice | None:
+    def _known(self, level: int, numbers: Sequence[int]) -> Choice | None:
         """What best fit found, if it uses these numbers of domains below one of `level`."""
         used, pods, leaves, leader = self.rank(self.incumbent)
         if used != [*[1] * (level + 1), *numbers]:
             return None
         root = int(self.tree.domain_of(level)[leaves[0]]) if level >= 0 else 0
-        return _Choice(root, pods, leaves, leader)
+        return Choice(root, pods, leaves, leader)
 
     def _filled(self, leaves: Sequence[int], leader: int) -> Arrangement:
         """Amounts: level by level the roomiest used domains are filled, and the last takes what is left."""
-        amounts = {0: self.need}
+        amounts = {0: self.problem.need}
         for level, fits in zip(range(-1, self.tree.lowest), reversed(self._fitting(leaves, leader)[:-1]), strict=True):
             amounts = self._poured(level, amounts, fits)
         used = sorted(leaf for leaf, pods in amounts.items() if pods)
@@ -336,12 +208,12 @@ class _Search:
 
     def _fitting(self, leaves: Sequence[int], leader: int) -> list[dict[int, int]]:
         """Pods that fit on these leaves alone, by used domain; the lowest level first, and all there is at the end."""
-        room = self.room(self.tree.lowest)
+        room = self.problem.room(self.tree.lowest)
         result = [{leaf: int((room.led if leaf == leader else room.plain)[leaf]) for leaf in leaves}]
         for level in range(self.tree.lowest - 1, -2, -1):
-            unit, sums = self.unit(level) if level >= 0 else 1, dict[int, int]()
+            unit, sums = self.problem.unit(level) if level >= 0 else 1, dict[int, int]()
             for child, pods in result[-1].items():
-                parent = self._parent(level, child)
+                parent = self.problem.parent(level, child)
                 sums[parent] = sums.get(parent, 0) + pods
             result.append({domain: pods // unit * unit for domain, pods in sums.items()})
         return result
@@ -350,392 +222,21 @@ class _Search:
         """The amounts of domains of `level` handed to their children."""
         left, result = dict(amounts), {}
         for child in sorted(fits, key=lambda child: (-fits[child], child)):
-            parent = self._parent(level, child)
+            parent = self.problem.parent(level, child)
             result[child] = min(fits[child], left[parent])
             left[parent] -= result[child]
         return result
 
     def rank(self, arrangement: Arrangement) -> tuple[list[int], int, list[int], int]:
         """Smaller is better."""
-        leaves = sorted({*arrangement.leaves, *([arrangement.leader] if self.leader else [])})
+        leaves = sorted({*arrangement.leaves, *([arrangement.leader] if self.problem.leader else [])})
         used = [len(set(self.tree.domain_of(level)[leaves].tolist())) for level in range(len(self.tree.levels))]
-        raw = self._counts.pods[-1][leaves].sum()
-        if self.leader:
-            raw += self._counts.pods_led[-1][arrangement.leader] - self._counts.pods[-1][arrangement.leader]
-        return used, int(raw), leaves, arrangement.leader
-
-    def raws(self, leaves: Sequence[int]) -> list[int]:
-        """Pods that fit on each of these leaves, and on those that can carry the leader also beside it."""
-        counts = self._counts
-        raws: list[int] = counts.pods[-1][leaves].tolist()
-        if counts.leaders is not None:
-            raws += (counts.pods_led[-1][leaves] * counts.leaders[-1][leaves]).tolist()
-        return raws
-
-    def raw(self, leaf: int, *, leads: bool = False) -> int:
-        """Pods that fit on a leaf, in groups or not."""
-        return int((self._counts.pods_led if leads else self._counts.pods)[-1][leaf])
+        pods = sum(self.problem.raw(leaf, leads=leaf == arrangement.leader) for leaf in leaves)
+        return used, pods, leaves, arrangement.leader
 
 
-def _by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
-    """Within each run of `starts`, descending: the order, how many so far, and their sum so far."""
-    sizes = np.diff(starts, append=len(values))
-    runs = np.repeat(np.arange(len(starts)), sizes)
-    order = np.lexsort((-values, runs))
-    sums = values[order].cumsum()
-    before = (sums[starts] - values[order][starts])[runs]
-    return order, np.arange(1, len(values) + 1) - starts[runs], sums - before
-
-
-def _most_promising(knapsacks: Sequence[_Knapsack], numbers: Sequence[int]) -> tuple[list[_Knapsack], list[int]]:
+def _most_promising(knapsacks: Sequence[Knapsack], numbers: Sequence[int]) -> tuple[list[Knapsack], list[int]]:
     """The knapsacks for which the smallest number of domains may suffice, and all numbers with it."""
     number = min(knapsack.at_least for knapsack in knapsacks)
-    assert number < _NEVER, "best fit found room, so some number of domains has it"
+    assert number < NEVER, "best fit found room, so some number of domains has it"
     return [knapsack for knapsack in knapsacks if knapsack.at_least == number], [*numbers, number]
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """Used leaves below one root, the raw pods that fit there, and the leader's leaf or -1."""
-
-    root: int
-    pods: int
-    leaves: list[int]
-    leader: int
-
-
-class _Knapsack:
-    """The children of one domain, of which several are needed, and all that is below."""
-
-    def __init__(self, search: _Search, level: int, root: int) -> None:
-        self._search = search
-        self._level = level
-        self._root = root
-        self.at_least = 1
-        """No smaller number of domains of the level in question suffices in here."""
-        self._spans = [slice(root, root + 1)]
-        for above in range(level, search.tree.lowest):
-            first, last = self._spans[-1].start, self._spans[-1].stop - 1
-            span = slice(search.children(above, first).start, search.children(above, last).stop)
-            self._spans.append(span)
-
-    def expect(self, level: int) -> None:
-        """Numbers of domains of `level` come next: start as if these need not lie together."""
-        room = np.sort(self._search.room(level).plain[self._span(level)])[::-1]
-        self.at_least = int(room.cumsum().searchsorted(self._search.need)) + 1
-
-    def suffices(self, numbers: Sequence[int]) -> bool:
-        """True: these numbers of domains, by level from the children on, can hold everything."""
-        return self._solve(numbers, None, None) is not None
-
-    def best(self, numbers: Sequence[int], known: _Choice | None) -> _Choice | None:
-        """The best leaves in these numbers of domains, which go down to the lowest level; None: no better than `known`.
-
-        That may lie in another knapsack.  With as little surplus, the first names are better.
-        """
-        leaves = self._useful()
-        if known is not None and known.pods - int(known.root < self._root) < self._fewest_pods(leaves):
-            return None
-        if len(numbers) == 1 and not self._search.leader and self._search.request.slice_size == 1:
-            return self._best_sum(leaves, numbers[0], known)
-        costs = _Costs(leaves, len(leaves).bit_length() if self._search.leader else 0)
-        below = self._to_beat(costs, known)
-        first_names = costs.names_from(leaves[0]) - (
-            costs.names_from(leaves[numbers[-1]]) if len(leaves) > numbers[-1] else 0
-        )
-        if below is not None and (self._fewest_pods(leaves) << costs.shift) - first_names >= below:
-            return None
-        cost = self._solve(numbers, costs, below)
-        return None if cost is None else _Choice(self._root, costs.pods(cost), *costs.used(cost))
-
-    def _useful(self) -> list[int]:
-        """The leaves that can hold anything."""
-        span, room = self._span(self._search.tree.lowest), self._search.room(self._search.tree.lowest)
-        able = room.plain[span] > 0
-        if room.leaders is not None:
-            able |= room.leaders[span] > 0
-        return [int(leaf) for leaf in np.flatnonzero(able) + span.start]
-
-    def _fewest_pods(self, leaves: Sequence[int]) -> int:
-        """A lower bound of the raw pods that fit on leaves that hold everything."""
-        unit = math.gcd(*self._search.raws(leaves))
-        return -(-self._search.need // unit) * unit
-
-    def _best_sum(self, leaves: Sequence[int], number: int, known: _Choice | None) -> _Choice | None:
-        """`best` where pods are what counts, and leaves the only domains."""
-        rooms = self._search.raws(leaves)
-        self._search.look(len(leaves) * number)
-        places = _smallest_sum(rooms, number, self._search.need)
-        if places is None:
-            return None
-        found = _Choice(
-            self._root, sum(rooms[place] for place in places), [leaves[place] for place in places], _NO_LEADER
-        )
-        if known is not None and (known.pods, known.root, known.leaves) <= (found.pods, found.root, found.leaves):
-            return None
-        return found
-
-    def _to_beat(self, costs: _Costs, known: _Choice | None) -> int | None:
-        """The cost that the best leaves in here have to stay below; None: any will do."""
-        if known is None:
-            return None
-        if known.root != self._root:
-            return known.pods - int(known.root < self._root) << costs.shift
-        places = {leaf: place for place, leaf in enumerate(costs.leaves)}
-        raw, leader = self._search.raw, known.leader
-        return sum(costs.of(places[x], raw(x, leads=x == leader), leads=x == leader) for x in known.leaves)
-
-    def _span(self, level: int) -> slice:
-        """The domains of `level` in here."""
-        return self._spans[level - self._level]
-
-    def _solve(self, numbers: Sequence[int], costs: _Costs | None, below: int | None) -> int | None:
-        """The smallest cost, if it is smaller than `below`.  When there is none, `at_least` grows."""
-        self.at_least = numbers[-1] + 1
-        if any(number > _size(self._span(self._level + 1 + i)) for i, number in enumerate(numbers)):
-            self.at_least = _NEVER
-            return None
-        prices = self._prices(numbers)
-        missing, price = self._search.need - prices.bound, prices.prices[-1]
-        if missing > 0:  # the bound is one for other numbers, too: it grows by the price
-            self.at_least = numbers[-1] + -(-missing // price) if price > 0 else _NEVER
-            return None
-        lowest = self._level + len(numbers)
-        return _Sum(self._search, self._level, lowest, self._spans, numbers, prices, costs, below).solve(self._root)
-
-    # -- prices --------------------------------------------------------------------------------------------------------
-
-    def _prices(self, numbers: Sequence[int]) -> _Prices:
-        """Prices at which the bound is small.  Any prices would be valid."""
-        room = self._search.room(self._level + len(numbers)).plain[self._span(self._level + len(numbers))]
-        return self._priced(numbers, room, ())
-
-    def _priced(self, numbers: Sequence[int], offers: Ints, below: tuple[tuple[int, Ints], ...]) -> _Prices:
-        """Prices of this level and those above it.  `offers` are those of its domains before its price."""
-        depth = len(numbers) - len(below)
-        if depth == 1:
-            place = len(offers) - numbers[0]
-            price = int(np.partition(offers, place)[place])
-            found = ((price, offers - price), *below)
-            charge = sum(p * n for (p, _), n in zip(found, numbers, strict=True))
-            bound = int(np.maximum(offers - price, 0).sum()) + charge
-            return _Prices(tuple(p for p, _ in found), tuple(o for _, o in found), bound)
-        level = self._level + depth
-        starts = self._search.tree.first_child[level - 1][self._span(level - 1)] - self._span(level).start
-        unit = self._search.unit(level - 1)
-        ordered = _by_size(offers, starts)
-
-        @cache
-        def at(price: int) -> _Prices:
-            above = _best_sums(ordered, starts, price, unit if not below else 1)
-            return self._priced(numbers, above, ((price, offers - price), *below))
-
-        return _smallest(at, np.unique(offers))
-
-
-def _smallest_sum(rooms: Sequence[int], number: int, need: int) -> list[int] | None:
-    """Places of `number` rooms with the smallest sum that is no less than the need: of several, the first places.
-
-    A choice is described by its loss against the largest rooms, `most` in all: what those taken lack to the `number`th
-    largest, and what those left out have above it.  Sets of losses are integers: bit l is set when l is possible.
-    """
-    largest = sorted(rooms, reverse=True)[:number]
-    price, budget = largest[-1], sum(largest) - need
-    if budget < 0:
-        return None
-    every = (1 << (budget + 1)) - 1
-    lacks = [min(max(0, price - room), budget + 1) for room in rooms]
-    above = [min(max(0, room - price), budget + 1) for room in rooms]
-    reach = [[1] + [0] * number]  # losses by how many are taken, of the rooms from a place on: the last place first
-    for lack, over in zip(reversed(lacks), reversed(above), strict=True):
-        later = reach[-1]
-        here = [(taken << lack | left << over) & every for taken, left in pairwise([0, *later])]
-        reach.append(here)
-    loss = reach[-1][number].bit_length() - 1
-    places = []
-    for place, (lack, over, later) in enumerate(zip(lacks, above, reversed(reach[:-1]), strict=True)):
-        if number and loss >= lack and later[number - 1] >> (loss - lack) & 1:
-            places.append(place)
-            number, loss = number - 1, loss - lack
-        else:
-            loss -= over
-    return places
-
-
-def _size(span: slice) -> int:
-    return int(span.stop - span.start)
-
-
-def _best_sums(ordered: tuple[Ints, Ints, Ints], starts: Ints, price: int, unit: int) -> Ints:
-    """Per run, the largest sum of some of it, in whole units, less the price of each."""
-    _, number, sums = ordered
-    return np.maximum.reduceat(sums // unit * unit - price * number, starts)
-
-
-def _smallest(at: Callable[[int], _Prices], candidates: Ints) -> _Prices:
-    """The prices with the smallest bound, which is convex in the candidates."""
-    low, high = 0, len(candidates) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if at(int(candidates[middle])).bound <= at(int(candidates[middle + 1])).bound:
-            high = middle
-        else:
-            low = middle + 1
-    return at(int(candidates[low]))
-
-
-class _Sum:
-    """The options of all domains of one knapsack, added up."""
-
-    def __init__(
-        self,
-        search: _Search,
-        level: int,
-        lowest: int,
-        spans: Sequence[slice],
-        numbers: Sequence[int],
-        prices: _Prices,
-        costs: _Costs | None,
-        below: int | None,
-    ) -> None:
-        self._search = search
-        self._level, self._lowest, self._spans = level, lowest, spans
-        self._prices, self._costs = prices, costs
-        self._offers: list[list[int]] = [offers.tolist() for offers in prices.offers]
-        fields = [*numbers, 1 if search.leader else 0]
-        self._wanted = sum(number << (i * _FIELD) for i, number in enumerate(fields))
-        self._guards = sum(1 << (i * _FIELD + _FIELD - 1) for i in range(len(fields)))
-        self._leads = 1 << (len(numbers) * _FIELD)
-        self._value = sum(p * n for p, n in zip(prices.prices, numbers, strict=True))
-        room = search.room(lowest)
-        span = spans[lowest - level]
-        self._plain, self._led = room.plain[span].tolist(), room.led[span].tolist()
-        self._carries = None if room.leaders is None else room.leaders[span].tolist()
-        self._places = {leaf: place for place, leaf in enumerate(costs.leaves)} if costs is not None else {}
-        self._below = below
-        self._need, self._shift = search.need, costs.shift if costs is not None else 0
-
-    def solve(self, root: int) -> int | None:
-        """The smallest cost of the wanted numbers of domains that hold everything; None when none do."""
-        found = self._children(self._level, root, self._search.need - self._value)
-        _, costs = found.get(self._wanted, (0, {}))
-        return min((cost for pods, cost in costs.items() if pods >= self._search.need), default=None)
-
-    def _options(self, level: int, domain: int, floor: int) -> Options:
-        """What this domain of `level` can add when it is used: at least `floor` pods less prices."""
-        if level == self._lowest:
-            return self._leaf(domain)
-        depth = level - self._level - 1
-        price = self._prices.prices[depth]
-        found = self._children(level, domain, floor + price)
-        found.pop(0, None)
-        unit, one = self._search.unit(level), 1 << (depth * _FIELD)
-        result: Options = {}
-        for numbers, (charge, costs) in found.items():
-            if unit > 1:
-                costs = _rounded(costs, unit)
-            result[numbers + one] = (charge + price, costs)
-        return result
-
-    def _leaf(self, leaf: int) -> Options:
-        depth = self._lowest - self._level - 1
-        at = leaf - self._spans[depth + 1].start
-        price, one = self._prices.prices[depth], 1 << (depth * _FIELD)
-        result: Options = {}
-        if self._plain[at]:
-            result[one] = (price, {self._plain[at]: self._cost(leaf)})
-        if self._carries is not None and self._carries[at]:
-            result[one + self._leads] = (price, {self._led[at]: self._cost(leaf, leads=True)})
-        return result
-
-    def _cost(self, leaf: int, *, leads: bool = False) -> int:
-        if self._costs is None:
-            return 0
-        return self._costs.of(self._places[leaf], self._search.raw(leaf, leads=leads), leads=leads)
-
-    def _children(self, level: int, domain: int, floor: int) -> Options:
-        """All useful combinations of the options of the children, also to use none.
-
-        `floor`: a combination is useful if its pods less prices, with the best offers of the children still to come,
-        reach this.
-        """
-        depth = level - self._level
-        children, start = self._search.children(level, domain), self._spans[depth + 1].start
-        offers = [max(0, offer) for offer in self._offers[depth][children.start - start : children.stop - start]]
-        rest = best = sum(offers)
-        found: Options = {0: (0, {0: 0})}
-        for child, offer in zip(range(children.start, children.stop), offers, strict=True):
-            rest -= offer
-            options = self._options(level + 1, child, floor - best + offer)
-            found = self._with(found, options, floor - rest)
-            if self._below is not None and level == self._level:
-                found = self._cheap(found, level + 1, child)
-        return found
-
-    def _cheap(self, found: Options, level: int, child: int) -> Options:
-        """Those that may still become cheaper than `below`, with the children after this one."""
-        assert self._costs is not None
-        assert self._below is not None
-        leaves = self._search.tree.leaves_of(level, child)
-        limit = self._below + self._costs.names_from(leaves.stop)
-        result: Options = {}
-        for numbers, (charge, costs) in found.items():
-            kept = {pods: c for pods, c in costs.items() if c + (max(0, self._need - pods) << self._shift) < limit}
-            if kept:
-                result[numbers] = (charge, kept)
-        return result
-
-    def _with(self, found: Options, more: Options, floor: int) -> Options:
-        """Every combination with one of `more` or none of it that reaches the floor."""
-        self._search.look(sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values())))
-        result: Options = {}
-        for numbers, (charge, costs) in found.items():
-            enough = floor + charge
-            kept = {pods: cost for pods, cost in costs.items() if pods >= enough}
-            if kept:
-                result[numbers] = (charge, kept)
-        for numbers, (charge, costs) in found.items():
-            for number, (price, offers) in more.items():
-                total = numbers + number
-                if ((self._wanted | self._guards) - total) & self._guards != self._guards:
-                    continue
-                sums = result.setdefault(total, (charge + price, {}))[1]
-                _add(sums, costs, offers, floor + charge + price)
-                if not sums:
-                    del result[total]
-        if self._search.request.slice_size > 1 or self._costs is None:
-            return {numbers: (charge, _undominated(costs)) for numbers, (charge, costs) in result.items()}
-        return result
-
-
-def _add(sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enough: int) -> None:
-    """Every cost with every other, where that makes enough pods."""
-    for pods, cost in costs.items():
-        for extra, other in more.items():
-            together = pods + extra
-            if together >= enough:
-                known = sums.get(together)
-                if known is None or cost + other < known:
-                    sums[together] = cost + other
-
-
-def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:
-    """Pods in whole units."""
-    result: dict[int, int] = {}
-    for pods, cost in costs.items():
-        whole = pods // unit * unit
-        if whole not in result or cost < result[whole]:
-            result[whole] = cost
-    return result
-
-
-def _undominated(costs: dict[int, int]) -> dict[int, int]:
-    """Without those that hold fewer pods at no smaller cost."""
-    if len(costs) == 1:
-        return costs
-    result: dict[int, int] = {}
-    cheapest: int | None = None
-    for pods in sorted(costs, reverse=True):
-        if cheapest is None or costs[pods] < cheapest:
-            cheapest = result[pods] = costs[pods]
-    return result

@@ -1,0 +1,534 @@
+"""A choice among the children of one domain and all that is below: given numbers of domains, the best leaves.
+
+Every domain offers its *options* (domains used below, pods that fit there, cost), and the options of sibling domains
+are added up one sibling after the other.  What keeps that small is a bound.  Every used domain is charged a *price* of
+its level, in pods; with the right prices the sum of the best offers exceeds the need by little, and what falls behind
+the best offers by more than that can be part of no solution.  (Prices are Lagrange multipliers of the numbers of
+domains.)  What is known already gives a second bound, on the cost.
+
+Surplus, names and leader are one integer, so that costs can be added and compared at once: see `Costs`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from kqueue.core.topology.counting import Tally
+from kqueue.core.topology.request import Resolved
+from kqueue.core.topology.tree import Ints, Tree
+
+NO_LEADER = -1
+NEVER = 1 << 62
+_FIELD = 24
+"""Bits of one number of domains in a packed list of them; a tree has fewer leaves than that holds."""
+_LOSSES_MAX = 4096
+"""Up to so many possible losses are kept as bits of an integer."""
+
+_Options = dict[int, tuple[int, dict[int, int]]]
+"""By packed numbers of domains: what these cost at the prices, and the smallest cost by pods that fit."""
+
+
+class LimitReached(Exception):
+    """As many partial arrangements as allowed have been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and who can carry it."""
+
+    plain: Ints
+    led: Ints
+    leaders: Ints | None
+
+
+class Problem:
+    """What is to be placed where, and how many partial arrangements may still be looked at.
+
+    Level -1 is one domain with everything in it.
+    """
+
+    def __init__(self, tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int) -> None:
+        self.tree = tree
+        self.request = resolved
+        self.leader = leader
+        self.need = resolved.need * resolved.slice_size
+        self.room = cache(self._room)
+        self._counts = counts
+        self._left = limit
+        self._starts: list[list[int]] = [starts.tolist() for starts in tree.first_child]
+
+    def look(self, partial: int) -> None:
+        """Count partial arrangements before they are looked at."""
+        if partial > self._left:
+            raise LimitReached
+        self._left -= partial
+
+    def unit(self, level: int) -> int:
+        """Pods of which a domain of this level holds whole groups only."""
+        at = self.request.slice_level
+        return self.request.slice_size if level == at else self.request.inner_sizes[level] or 1 if level > at else 1
+
+    def _room(self, level: int) -> Room:
+        counts, size = self._counts, self.request.slice_size
+        if level <= self.request.slice_level:
+            plain, led = counts.slices[level] * size, counts.slices_led[level] * size
+        else:
+            unit = self.unit(level)
+            plain, led = counts.pods[level] // unit * unit, counts.pods_led[level] // unit * unit
+        return Room(plain, led, None if counts.leaders is None else counts.leaders[level])
+
+    def children(self, level: int, domain: int) -> slice:
+        """The children of a domain; level -1 is all there is."""
+        if level < 0:
+            return slice(0, self.tree.domains(0))
+        starts = self._starts[level]
+        return slice(starts[domain], starts[domain + 1] if domain + 1 < len(starts) else self.tree.domains(level + 1))
+
+    def parent(self, level: int, child: int) -> int:
+        """The domain of `level` that a domain of the level below is in."""
+        return bisect_right(self._starts[level], child) - 1 if level >= 0 else 0
+
+    def able(self, level: int) -> list[int]:
+        """Domains that hold everything."""
+        room = self.room(level)
+        able = (room.led if self.leader else room.plain) >= self.need
+        if self.leader and room.leaders is not None:
+            able &= room.leaders > 0
+        domains: list[int] = np.flatnonzero(able).tolist()
+        return domains
+
+    def raws(self, leaves: Sequence[int]) -> list[int]:
+        """Pods that fit on each of these leaves, and on those that can carry the leader also beside it."""
+        counts = self._counts
+        raws: list[int] = counts.pods[-1][leaves].tolist()
+        if counts.leaders is not None:
+            raws += (counts.pods_led[-1][leaves] * counts.leaders[-1][leaves]).tolist()
+        return raws
+
+    def raw(self, leaf: int, *, leads: bool = False) -> int:
+        """Pods that fit on a leaf, in groups or not."""
+        return int((self._counts.pods_led if leads else self._counts.pods)[-1][leaf])
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Surplus, names and leader of some of `leaves` as one integer; costs of separate sets of leaves add up.
+
+    From the most significant part on: raw pods that fit, minus one bit per used leaf (the first leaf has the highest
+    bit: of equally many leaves the set of first names has the largest number), plus the place of the leader's leaf.
+    """
+
+    leaves: list[int]
+    leader_bits: int
+
+    @property
+    def shift(self) -> int:
+        """Where the raw pods start."""
+        return len(self.leaves) + self.leader_bits
+
+    def of(self, place: int, pods: int, *, leads: bool = False) -> int:
+        """The cost of the leaf at this place of `leaves`."""
+        name = 1 << (len(self.leaves) - 1 - place)
+        return (pods << self.shift) - (name << self.leader_bits) + (place if leads else 0)
+
+    def pods(self, cost: int) -> int:
+        """The raw pods of a cost."""
+        return -(-cost >> self.shift)
+
+    def names_from(self, leaf: int) -> int:
+        """What the names of all leaves from this one on could take off a cost."""
+        return ((1 << (len(self.leaves) - bisect_left(self.leaves, leaf))) - 1) << self.leader_bits
+
+    def used(self, cost: int) -> tuple[list[int], int]:
+        """The leaves, ascending, and the leader's leaf."""
+        names = (self.pods(cost) << len(self.leaves)) - (cost >> self.leader_bits)
+        digits = f"{names:0{len(self.leaves)}b}"
+        leader = self.leaves[cost & ((1 << self.leader_bits) - 1)] if self.leader_bits else NO_LEADER
+        return [leaf for leaf, digit in zip(self.leaves, digits, strict=True) if digit == "1"], leader
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """What one domain costs, by level from the root's children on, and what domains can offer at these prices.
+
+    `offers` are upper bounds, by the same levels, of pods minus prices.  `bound` is one for the pods that fit into the
+    wanted numbers of domains.
+    """
+
+    prices: tuple[int, ...]
+    offers: tuple[Ints, ...]
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Used leaves below one root, the raw pods that fit there, and the leader's leaf or -1."""
+
+    root: int
+    pods: int
+    leaves: list[int]
+    leader: int
+
+
+class Knapsack:
+    """The children of one domain, of which several are needed, and all that is below."""
+
+    def __init__(self, problem: Problem, level: int, root: int) -> None:
+        self._problem = problem
+        self._level = level
+        self._root = root
+        self.at_least = 1
+        """No smaller number of domains of the level in question suffices in here."""
+
+    @cached_property
+    def _spans(self) -> list[slice]:
+        """The domains in here by level, from the root on."""
+        spans = [slice(self._root, self._root + 1)]
+        for above in range(self._level, self._problem.tree.lowest):
+            first, last = spans[-1].start, spans[-1].stop - 1
+            spans.append(slice(self._problem.children(above, first).start, self._problem.children(above, last).stop))
+        return spans
+
+    def expect(self, level: int) -> None:
+        """Numbers of domains of `level` come next: start as if these need not lie together."""
+        room = np.sort(self._problem.room(level).plain[self._span(level)])[::-1]
+        self.at_least = int(room.cumsum().searchsorted(self._problem.need)) + 1
+
+    def suffices(self, numbers: Sequence[int]) -> bool:
+        """True: these numbers of domains, by level from the children on, can hold everything."""
+        return self._solve(numbers, None, None) is not None
+
+    def best(self, numbers: Sequence[int], known: Choice | None) -> Choice | None:
+        """The best leaves in these numbers of domains, which go down to the lowest level; None: no better than `known`.
+
+        That may lie in another knapsack.  With as little surplus, the first names are better.
+        """
+        if known is not None and known.pods - int(known.root < self._root) < self._problem.need:
+            return None
+        leaves = self._useful()
+        if known is not None and known.pods - int(known.root < self._root) < self._fewest_pods(leaves):
+            return None
+        if len(numbers) == 1 and not self._problem.leader and self._problem.request.slice_size == 1:
+            losses = sum(sorted(self._problem.raws(leaves))[-numbers[0] :]) - self._problem.need
+            if losses <= _LOSSES_MAX:
+                return self._best_sum(leaves, numbers[0], known)
+        costs = Costs(leaves, len(leaves).bit_length() if self._problem.leader else 0)
+        below = self._to_beat(costs, known)
+        first_names = costs.names_from(leaves[0]) - (
+            costs.names_from(leaves[numbers[-1]]) if len(leaves) > numbers[-1] else 0
+        )
+        if below is not None and (self._fewest_pods(leaves) << costs.shift) - first_names >= below:
+            return None
+        cost = self._solve(numbers, costs, below)
+        return None if cost is None else Choice(self._root, costs.pods(cost), *costs.used(cost))
+
+    def _useful(self) -> list[int]:
+        """The leaves that can hold anything."""
+        span, room = self._span(self._problem.tree.lowest), self._problem.room(self._problem.tree.lowest)
+        able = room.plain[span] > 0
+        if room.leaders is not None:
+            able |= room.leaders[span] > 0
+        leaves: list[int] = (np.flatnonzero(able) + span.start).tolist()
+        return leaves
+
+    def _fewest_pods(self, leaves: Sequence[int]) -> int:
+        """A lower bound of the raw pods that fit on leaves that hold everything."""
+        unit = math.gcd(*self._problem.raws(leaves))
+        return -(-self._problem.need // unit) * unit
+
+    def _best_sum(self, leaves: Sequence[int], number: int, known: Choice | None) -> Choice | None:
+        """`best` where pods are what counts, and leaves the only domains."""
+        rooms = self._problem.raws(leaves)
+        self._problem.look(len(leaves) * number)
+        places = _smallest_sum(rooms, number, self._problem.need)
+        if places is None:
+            return None
+        found = Choice(
+            self._root, sum(rooms[place] for place in places), [leaves[place] for place in places], NO_LEADER
+        )
+        if known is not None and (known.pods, known.root, known.leaves) <= (found.pods, found.root, found.leaves):
+            return None
+        return found
+
+    def _to_beat(self, costs: Costs, known: Choice | None) -> int | None:
+        """The cost that the best leaves in here have to stay below; None: any will do."""
+        if known is None:
+            return None
+        if known.root != self._root:
+            return known.pods - int(known.root < self._root) << costs.shift
+        places = {leaf: place for place, leaf in enumerate(costs.leaves)}
+        raw, leader = self._problem.raw, known.leader
+        return sum(costs.of(places[x], raw(x, leads=x == leader), leads=x == leader) for x in known.leaves)
+
+    def _span(self, level: int) -> slice:
+        """The domains of `level` in here."""
+        return self._spans[level - self._level]
+
+    def _solve(self, numbers: Sequence[int], costs: Costs | None, below: int | None) -> int | None:
+        """The smallest cost, if it is smaller than `below`.  When there is none, `at_least` grows."""
+        self.at_least = numbers[-1] + 1
+        if any(number > _size(self._span(self._level + 1 + i)) for i, number in enumerate(numbers)):
+            self.at_least = NEVER
+            return None
+        prices = self._prices(numbers)
+        missing, price = self._problem.need - prices.bound, prices.prices[-1]
+        if missing > 0:  # the bound is one for other numbers, too: it grows by the price
+            self.at_least = numbers[-1] + -(-missing // price) if price > 0 else NEVER
+            return None
+        lowest = self._level + len(numbers)
+        return _Sum(self._problem, self._level, lowest, self._spans, numbers, prices, costs, below).solve(self._root)
+
+    # -- prices --------------------------------------------------------------------------------------------------------
+
+    def _prices(self, numbers: Sequence[int]) -> _Prices:
+        """Prices at which the bound is small.  Any prices would be valid."""
+        room = self._problem.room(self._level + len(numbers)).plain[self._span(self._level + len(numbers))]
+        return self._priced(numbers, room, ())
+
+    def _priced(self, numbers: Sequence[int], offers: Ints, below: tuple[tuple[int, Ints], ...]) -> _Prices:
+        """Prices of this level and those above it.  `offers` are those of its domains before its price."""
+        depth = len(numbers) - len(below)
+        if depth == 1:
+            place = len(offers) - numbers[0]
+            price = int(np.partition(offers, place)[place])
+            found = ((price, offers - price), *below)
+            charge = sum(p * n for (p, _), n in zip(found, numbers, strict=True))
+            bound = int(np.maximum(offers - price, 0).sum()) + charge
+            return _Prices(tuple(p for p, _ in found), tuple(o for _, o in found), bound)
+        level = self._level + depth
+        starts = self._problem.tree.first_child[level - 1][self._span(level - 1)] - self._span(level).start
+        unit = self._problem.unit(level - 1)
+        ordered = by_size(offers, starts)
+
+        @cache
+        def at(price: int) -> _Prices:
+            above = _best_sums(ordered, starts, price, unit if not below else 1)
+            return self._priced(numbers, above, ((price, offers - price), *below))
+
+        return _smallest(at, np.unique(offers))
+
+
+def by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
+    """Within each run of `starts`, descending: the order, how many so far, and their sum so far."""
+    sizes = np.diff(starts, append=len(values))
+    runs = np.repeat(np.arange(len(starts)), sizes)
+    order = np.lexsort((-values, runs))
+    sums = values[order].cumsum()
+    before = (sums[starts] - values[order][starts])[runs]
+    return order, np.arange(1, len(values) + 1) - starts[runs], sums - before
+
+
+def _smallest_sum(rooms: Sequence[int], number: int, need: int) -> list[int] | None:
+    """Places of `number` rooms with the smallest sum that is no less than the need: of several, the first places.
+
+    A choice is described by its loss against the largest rooms, `most` in all: what those taken lack to the `number`th
+    largest, and what those left out have above it.  Sets of losses are integers: bit l is set when l is possible.
+    """
+    largest = sorted(rooms, reverse=True)[:number]
+    price, budget = largest[-1], sum(largest) - need
+    if budget < 0:
+        return None
+    every = (1 << (budget + 1)) - 1
+    lacks = [min(max(0, price - room), budget + 1) for room in rooms]
+    above = [min(max(0, room - price), budget + 1) for room in rooms]
+    reach = [[1] + [0] * number]  # losses by how many are taken, of the rooms from a place on: the last place first
+    for lack, over in zip(reversed(lacks), reversed(above), strict=True):
+        later = reach[-1]
+        here = [(taken << lack | left << over) & every for taken, left in pairwise([0, *later])]
+        reach.append(here)
+    loss = reach[-1][number].bit_length() - 1
+    places = []
+    for place, (lack, over, later) in enumerate(zip(lacks, above, reversed(reach[:-1]), strict=True)):
+        if number and loss >= lack and later[number - 1] >> (loss - lack) & 1:
+            places.append(place)
+            number, loss = number - 1, loss - lack
+        else:
+            loss -= over
+    return places
+
+
+def _size(span: slice) -> int:
+    return int(span.stop - span.start)
+
+
+def _best_sums(ordered: tuple[Ints, Ints, Ints], starts: Ints, price: int, unit: int) -> Ints:
+    """Per run, the largest sum of some of it, in whole units, less the price of each."""
+    _, number, sums = ordered
+    return np.maximum.reduceat(sums // unit * unit - price * number, starts)
+
+
+def _smallest(at: Callable[[int], _Prices], candidates: Ints) -> _Prices:
+    """The prices with the smallest bound, which is convex in the candidates."""
+    low, high = 0, len(candidates) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if at(int(candidates[middle])).bound <= at(int(candidates[middle + 1])).bound:
+            high = middle
+        else:
+            low = middle + 1
+    return at(int(candidates[low]))
+
+
+class _Sum:
+    """The options of all domains of one knapsack, added up."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        level: int,
+        lowest: int,
+        spans: Sequence[slice],
+        numbers: Sequence[int],
+        prices: _Prices,
+        costs: Costs | None,
+        below: int | None,
+    ) -> None:
+        self._problem = problem
+        self._level, self._lowest, self._spans = level, lowest, spans
+        self._prices, self._costs = prices, costs
+        self._offers: list[list[int]] = [offers.tolist() for offers in prices.offers]
+        fields = [*numbers, 1 if problem.leader else 0]
+        self._wanted = sum(number << (i * _FIELD) for i, number in enumerate(fields))
+        self._guards = sum(1 << (i * _FIELD + _FIELD - 1) for i in range(len(fields)))
+        self._leads = 1 << (len(numbers) * _FIELD)
+        self._value = sum(p * n for p, n in zip(prices.prices, numbers, strict=True))
+        room = problem.room(lowest)
+        span = spans[lowest - level]
+        self._plain, self._led = room.plain[span].tolist(), room.led[span].tolist()
+        self._carries = None if room.leaders is None else room.leaders[span].tolist()
+        self._places = {leaf: place for place, leaf in enumerate(costs.leaves)} if costs is not None else {}
+        self._below = below
+        self._need, self._shift = problem.need, costs.shift if costs is not None else 0
+
+    def solve(self, root: int) -> int | None:
+        """The smallest cost of the wanted numbers of domains that hold everything; None when none do."""
+        found = self._children(self._level, root, self._problem.need - self._value)
+        _, costs = found.get(self._wanted, (0, {}))
+        return min((cost for pods, cost in costs.items() if pods >= self._problem.need), default=None)
+
+    def _options(self, level: int, domain: int, floor: int) -> _Options:
+        """What this domain of `level` can add when it is used: at least `floor` pods less prices."""
+        if level == self._lowest:
+            return self._leaf(domain)
+        depth = level - self._level - 1
+        price = self._prices.prices[depth]
+        found = self._children(level, domain, floor + price)
+        found.pop(0, None)
+        unit, one = self._problem.unit(level), 1 << (depth * _FIELD)
+        result: _Options = {}
+        for numbers, (charge, costs) in found.items():
+            if unit > 1:
+                costs = _rounded(costs, unit)
+            result[numbers + one] = (charge + price, costs)
+        return result
+
+    def _leaf(self, leaf: int) -> _Options:
+        depth = self._lowest - self._level - 1
+        at = leaf - self._spans[depth + 1].start
+        price, one = self._prices.prices[depth], 1 << (depth * _FIELD)
+        result: _Options = {}
+        if self._plain[at]:
+            result[one] = (price, {self._plain[at]: self._cost(leaf)})
+        if self._carries is not None and self._carries[at]:
+            result[one + self._leads] = (price, {self._led[at]: self._cost(leaf, leads=True)})
+        return result
+
+    def _cost(self, leaf: int, *, leads: bool = False) -> int:
+        if self._costs is None:
+            return 0
+        return self._costs.of(self._places[leaf], self._problem.raw(leaf, leads=leads), leads=leads)
+
+    def _children(self, level: int, domain: int, floor: int) -> _Options:
+        """All useful combinations of the options of the children, also to use none.
+
+        `floor`: a combination is useful if its pods less prices, with the best offers of the children still to come,
+        reach this.
+        """
+        depth = level - self._level
+        children, start = self._problem.children(level, domain), self._spans[depth + 1].start
+        offers = [max(0, offer) for offer in self._offers[depth][children.start - start : children.stop - start]]
+        rest = best = sum(offers)
+        found: _Options = {0: (0, {0: 0})}
+        for child, offer in zip(range(children.start, children.stop), offers, strict=True):
+            rest -= offer
+            options = self._options(level + 1, child, floor - best + offer)
+            found = self._with(found, options, floor - rest)
+            if self._below is not None and level == self._level:
+                found = self._cheap(found, level + 1, child)
+        return found
+
+    def _cheap(self, found: _Options, level: int, child: int) -> _Options:
+        """Those that may still become cheaper than `below`, with the children after this one."""
+        assert self._costs is not None
+        assert self._below is not None
+        leaves = self._problem.tree.leaves_of(level, child)
+        limit = self._below + self._costs.names_from(leaves.stop)
+        result: _Options = {}
+        for numbers, (charge, costs) in found.items():
+            kept = {pods: c for pods, c in costs.items() if c + (max(0, self._need - pods) << self._shift) < limit}
+            if kept:
+                result[numbers] = (charge, kept)
+        return result
+
+    def _with(self, found: _Options, more: _Options, floor: int) -> _Options:
+        """Every combination with one of `more` or none of it that reaches the floor."""
+        self._problem.look(sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values())))
+        result: _Options = {}
+        for numbers, (charge, costs) in found.items():
+            enough = floor + charge
+            kept = {pods: cost for pods, cost in costs.items() if pods >= enough}
+            if kept:
+                result[numbers] = (charge, kept)
+        fits = self._wanted | self._guards
+        for numbers, (charge, costs) in found.items():
+            for number, (price, offers) in more.items():
+                total = numbers + number
+                if (fits - total) & self._guards != self._guards:
+                    continue
+                sums = result.setdefault(total, (charge + price, {}))[1]
+                _add(sums, costs, offers, floor + charge + price)
+                if not sums:
+                    del result[total]
+        if self._problem.request.slice_size > 1 or self._costs is None:
+            return {numbers: (charge, _undominated(costs)) for numbers, (charge, costs) in result.items()}
+        return result
+
+
+def _add(sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enough: int) -> None:
+    """Every cost with every other, where that makes enough pods."""
+    for pods, cost in costs.items():
+        for extra, other in more.items():
+            together = pods + extra
+            if together >= enough:
+                known = sums.get(together)
+                if known is None or cost + other < known:
+                    sums[together] = cost + other
+
+
+def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:
+    """Pods in whole units."""
+    result: dict[int, int] = {}
+    for pods, cost in costs.items():
+        whole = pods // unit * unit
+        if whole not in result or cost < result[whole]:
+            result[whole] = cost
+    return result
+
+
+def _undominated(costs: dict[int, int]) -> dict[int, int]:
+    """Without those that hold fewer pods at no smaller cost."""
+    if len(costs) == 1:
+        return costs
+    result: dict[int, int] = {}
+    cheapest: int | None = None
+    for pods in sorted(costs, reverse=True):
+        if cheapest is None or costs[pods] < cheapest:
+            cheapest = result[pods] = costs[pods]
+    return result

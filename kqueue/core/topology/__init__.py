@@ -7,6 +7,8 @@ request.py     what a pod set asks for, resolved against the levels of a tree
 matching.py    which nodes accept a pod
 counting.py    pods and slices that fit per domain, kept per request shape
 knapsack.py    given numbers of domains, the best leaves
+balanced.py    few domains, filled evenly, for preferred requests
+elastic.py     what a workload slice takes over from the one that it replaces
 optimal.py     the best of all placements, with proof
 placement.py   the choice of level and domains: `place`
 replacement.py new domains for the pods of failed hosts: `repair`

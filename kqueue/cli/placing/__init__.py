@@ -10,4 +10,6 @@ case.py        a document becomes one placement
 solving.py     runs the placement of a case
 answer.py      the result as JSON
 explaining.py  the result for people
+picture.py     the topology as a tree with what fits where
+run.py         from the bytes of an input to answer and exit code
 """

@@ -82,6 +82,8 @@ def _placed(case: Case, outcome: Outcome, placement: PodSetPlacement) -> dict[st
     if outcome.added is not None:
         domains = _domains(case, outcome.added.assignment.domains, outcome.added.paths)
         entry["replacement"] = {"node": case.unhealthy_nodes[0], "domains": domains}
+    if placement.proven is not None:
+        entry["proven"] = placement.proven
     if placement.quality:
         entry["quality"] = [
             {"level": level.level, "used": level.used, "lowerBound": level.lower_bound} for level in placement.quality

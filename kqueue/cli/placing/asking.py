@@ -9,6 +9,7 @@ from kqueue.cli.placing.fields import Fields, Problems
 from kqueue.cli.placing.parts import assignment, node_affinity, quantities, tolerations
 from kqueue.cli.placing.values import AskedPodSet, OutputOptions, Switches
 from kqueue.core.topology import (
+    DEFAULT_PROFILE,
     HOSTNAME,
     Algorithm,
     NodeRules,
@@ -21,12 +22,13 @@ from kqueue.core.topology import (
     WeightedTerm,
 )
 
-_PROFILES = ("BestFit", "LeastFreeCapacity", "balanced", "optimal")
-_BUILT = {
+_PROFILES = {
     "BestFit": Algorithm.BEST_FIT,
     "LeastFreeCapacity": Algorithm.LEAST_FREE_CAPACITY,
     "balanced": Algorithm.BALANCED,
+    "optimal": Algorithm.OPTIMAL,
 }
+_UNCONSTRAINED_PROFILES = ("LeastFreeCapacity", "BestFit")
 _MOST_LAYERS = 3
 _POD_SET = (
     "name",
@@ -74,16 +76,13 @@ def switches(problems: Problems, document: Fields) -> Switches:
         ),
     )
     profile = fields.choice("profile", _PROFILES, "BestFit")
-    unconstrained = fields.choice("unconstrainedProfile", ("LeastFreeCapacity", "BestFit"), "LeastFreeCapacity")
-    if profile not in _BUILT:
-        problems.add(fields.path("profile"), f"{profile} is not part of this version: choose {' or '.join(_BUILT)}")
-        profile = "BestFit"
-    fields.integer("searchLimit", 1_000_000, least=0)
+    unconstrained = fields.choice("unconstrainedProfile", _UNCONSTRAINED_PROFILES, "LeastFreeCapacity")
     return Switches(
         profile=Profile(
-            constrained=_BUILT[profile],
-            unconstrained=_BUILT[unconstrained],
+            constrained=_PROFILES[profile],
+            unconstrained=_PROFILES[unconstrained],
             preferred_affinity=fields.flag("preferredNodeAffinity"),
+            search_limit=fields.integer("searchLimit", DEFAULT_PROFILE.search_limit, least=0),
         ),
         overlapping_flavors=fields.flag("overlappingFlavors", True),
         skip_pod_owned=fields.flag("skipPodOwned", True),

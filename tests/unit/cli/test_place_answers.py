@@ -173,7 +173,7 @@ def test_usage_lowers_what_fits(usage: JSON, algorithm: JSON, left: int) -> None
 
 def test_other_flavors_count_on_shared_hosts_only() -> None:
     """Where domains are racks, usage of other flavors is no usage of these."""
-    other = {"values": ["h1"], "requests": {"cpu": 1}, "count": 8}
+    other = {"values": ["r1"], "requests": {"cpu": 1}, "count": 8}
     document = make_document(*ONE_HOST, topology={"levels": ["rack"]}, usage={"otherFlavors": [other]})
     assert where(ask({**document, "podSets": [make_pods(8)]})) == {"r1": 8}
 
@@ -222,6 +222,45 @@ def test_profiles_decide_how_hosts_are_filled(pods: JSON, algorithm: JSON, place
     assert where(ask(make_document(*FOUR_HOSTS, pods=[pods], algorithm=algorithm))) == placed
 
 
+UNEVEN = (make_host("b1/r1/h1", cpu=19), make_host("b1/r1/h2", cpu=10), make_host("b1/r1/h3", cpu=10))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pods", "placed", "proven"),
+    [
+        pytest.param({}, make_pods(20, required="rack"), {"h1": 19, "h2": 1}, None, id="best fit proves nothing"),
+        pytest.param(
+            {"profile": "optimal"},
+            make_pods(20, required="rack"),
+            {"h2": 10, "h3": 10},
+            True,
+            id="least surplus, proven",
+        ),
+        pytest.param(
+            {"profile": "optimal", "searchLimit": 0},
+            make_pods(20, required="rack"),
+            {"h1": 19, "h2": 1},
+            False,
+            id="nothing may be looked at, so best fit stands, unproven",
+        ),
+        pytest.param(
+            {"profile": "optimal"},
+            make_pods(20),
+            {"h2": 10, "h3": 10},
+            None,
+            id="unconstrained pods are not searched",
+        ),
+    ],
+)
+def test_optimal_placements_say_whether_they_are_proven(
+    algorithm: JSON, pods: JSON, placed: dict[str, int], proven: bool | None
+) -> None:
+    """Two hosts either way; the smaller ones leave less behind."""
+    answer = ask(make_document(*UNEVEN, pods=[pods], algorithm=algorithm))
+    assert where(answer) == placed
+    assert answer.document["podSets"][0].get("proven") is proven
+
+
 @pytest.mark.parametrize(
     ("algorithm", "host"),
     [
@@ -265,9 +304,20 @@ def test_tolerations_of_the_flavor_hold_for_every_pod_set() -> None:
     assert failure(ask({**document, "flavor": {}}))["excluded"] == {"taints": {"k:NoSchedule": 1}}
 
 
+def test_the_list_of_slice_layers_wins_over_the_older_pair() -> None:
+    """The pair counts where there is no list, or an empty one."""
+    request = {"required": "rack", "podSetSliceRequiredTopology": "rack", "podSetSliceSize": 5}
+    key = "podsetSliceRequiredTopologyConstraints"
+    layers = [{"topology": HOST, "size": 3}]
+    listed = make_document(pods=[make_pods(12, topologyRequest={**request, key: layers})])
+    assert where(ask(listed)) == {"h1": 6, "h2": 6}
+    paired = make_document(pods=[make_pods(12, topologyRequest={**request, key: []})])
+    assert sum(where(ask(paired)).values()) == 10
+
+
 # --- failures --------------------------------------------------------------------------------------------------------
 
-UPDATES: JSON = {"updates": [{"labels": {"a": "1"}}, {"labels": {"a": "2"}}]}
+UPDATES: JSON = {"updates": [{"labels": {"b": "1", "a": "1"}}, {"labels": {"b": "2", "a": "2"}}]}
 RACK: JSON = {"required": "rack"}
 
 
@@ -558,14 +608,17 @@ def test_pod_sets_without_pods_are_no_failure() -> None:
 def repair(*pods: JSON, node: str = "h1", **changes: Any) -> JSON:
     """Four hosts in two racks, of which h1 (node-h1) failed."""
     hosts = (make_host("b1/r1/h1", ready=False), "b1/r1/h2", "b1/r2/h3", "b1/r2/h4")
-    changes.setdefault("workload", {"unhealthyNodes": [node, "ignored"]})
+    changes.setdefault("workload", {"unhealthyNodes": [node, "h2"]})
     return make_document(*hosts, pods=list(pods), **changes)
 
 
 @pytest.mark.parametrize("node", [pytest.param("h1", id="host name"), pytest.param("node-h1", id="node name")])
 def test_a_failed_host_is_replaced_by_either_of_its_names(node: str) -> None:
-    """The pods of the others stay; the answer repeats the entry."""
-    answer = ask(repair(make_pods(6, required="rack", assignment=assigned(h1=4, h2=2)), node=node))
+    """The pods of the others stay, and are listed as usage; the answer repeats the entry.  Only the first one counts."""
+    pods = make_pods(6, required="rack", assignment=assigned(h1=4, h2=2))
+    usage = {"tas": [{"values": ["h2"], "requests": {"cpu": 1}, "count": 2}]}
+    answer = ask(repair(pods, node=node, usage=usage, output={"remaining": True}))
+    assert answer.document["remaining"][0]["resources"]["cpu"] == 2000
     entry = answer.document["podSets"][0]
     assert where(answer) == {"h2": 6}
     assert (entry["kept"], entry["replacement"]) == (
@@ -695,6 +748,16 @@ def test_contradicting_updates_do_not_matter_where_nothing_is_searched() -> None
     assert failure(ask({**document, "podSets": [{**pods, "count": 4}]}))["code"] == "InvalidPodSetUpdate"
 
 
+def test_what_a_leader_keeps_is_not_looked_at_either() -> None:
+    """Only its workers are searched."""
+    kept: JSON = {"previousAssignment": assigned(h1=1), "groupName": "g", "unconstrained": True}
+    leader, workers = make_pods(1, "leader", **kept, **UPDATES), make_pods(3, "workers", **kept)
+    document = make_document(pods=[leader, workers], algorithm={"elasticSlices": True})
+    assert statuses(ask(document)) == {"leader": "Placed", "workers": "Placed"}
+    document["podSets"] = [make_pods(1, "leader", groupName="g", unconstrained=True, **UPDATES), workers]
+    assert failure(ask(document), "workers")["code"] == "InvalidPodSetUpdate"
+
+
 # --- optional output -------------------------------------------------------------------------------------------------
 
 
@@ -707,6 +770,8 @@ def test_paths_and_encodings_are_added_on_request() -> None:
     full = ask({**document, "output": {"paths": True, "encoding": "v1beta1"}}).document["podSets"][0]
     assert full["assignment"]["domains"][0] == {"values": ["h1"], "count": 8, "path": ["b1", "r1", "h1"]}
     assert full["topologyAssignment"] == plain["assignment"]
+    nothing = {**repair(make_pods(1, assignment=assigned())), "output": {"encoding": "v1beta2"}}
+    assert "topologyAssignment" not in ask(nothing).document["podSets"][0]  # the compressed form needs a domain
     packed = ask({**document, "output": {"encoding": "v1beta2"}}).document["podSets"][0]
     assert packed["topologyAssignment"]["slices"][0]["domainCount"] == 2
 
@@ -732,7 +797,10 @@ def test_remaining_is_what_each_leaf_has_left() -> None:
         pods=[make_pods(2, required="rack"), make_pods(99, "too-many")],
         usage={
             "pods": [{"node": "node-h2", "requests": {"cpu": "9", "gpu": "0"}}],
-            "tas": [{"values": ["h1"], "requests": {"memory": "1Ki"}, "count": 3}],
+            "tas": [
+                {"values": ["h1"], "requests": {"memory": "1Ki"}, "count": 3},
+                {"values": ["h1"], "requests": {"gpu": 1}, "count": 0},
+            ],
         },
         output={"remaining": True},
     )

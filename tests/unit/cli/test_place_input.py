@@ -162,6 +162,7 @@ ASSIGNMENTS = [
     _row("/podSets/0/assignment", {"levels": ["rack"], "domains": []}, f"the levels of this topology are written {HOST}", at="/podSets/0/assignment/levels", because="levels of another topology"),
     _row("/podSets/0/assignment", {"levels": [HOST], "domains": [{"values": ["r1", "h1"], "count": 1}]}, "one value for each of the 1 levels", at="/podSets/0/assignment/domains/0/values", because="too many values"),
     _row("/podSets/0/previousAssignment", {"levels": [HOST], "domains": [{"values": ["h1"], "count": 0}]}, "a whole number of at least 1 is needed, found 0", at="/podSets/0/previousAssignment/domains/0/count", because="a domain without pods"),
+    _row("/podSets/0/assignment", {"levels": [HOST], "domains": [DOMAIN, {**DOMAIN, "count": 2**31}]}, "entry 1 has more than 2147483647 pods", at="/podSets/0/assignment/domains", because="more pods than can be counted in a domain"),
     _row("/podSets/0/assignment", {"levels": [HOST], "domains": [{**DOMAIN, "pods": 1}]}, "unknown key: the keys here are count, values", at="/podSets/0/assignment/domains/0/pods", because="an unknown key of a domain"),
     _row("/podSets/0/assignment", {"levels": [HOST], "slices": [{"domainCount": 2, "valuesPerLevel": [{"individual": {"roots": ["a"]}}], "podCounts": {"universal": 1}}]}, "domainCount says 2 entries, found 1", at="/podSets/0/assignment/slices/0/valuesPerLevel/0/individual", because="fewer roots than domains"),
     _row("/podSets/0/assignment", {"levels": [HOST], "slices": [{"domainCount": 1, "valuesPerLevel": [{"individual": {"prefix": 1, "roots": ["a"]}}], "podCounts": {"universal": 1}}]}, "expected a text, found 1", at="/podSets/0/assignment/slices/0/valuesPerLevel/0/individual/prefix", because="a number as prefix"),
@@ -185,11 +186,12 @@ def test_all_mistakes_are_told_at_once() -> None:
     """In the order in which a reader meets them, with the name of the input."""
     document = make_document("b1/r1/h1", name="broken", pods=[make_pods(-1, cpu="much"), make_pods(1, "b", requests=1)])
     document["nodes"][0]["allocatable"] = {"memory": "-1", "cpu": "x"}
-    document["extra"] = document["topology"]["name"] = 1
+    document["zone"] = document["extra"] = document["topology"]["name"] = 1
     answer = ask(document)
     assert answer.document["name"] == "broken"
     assert [found["path"] for found in answer.document["error"]["problems"]] == [
         "/extra",
+        "/zone",
         "/topology/name",
         "/nodes/0/allocatable/cpu",
         "/nodes/0/allocatable/memory",
@@ -290,14 +292,6 @@ def test_numbers_of_thousands_of_digits_are_told() -> None:
     """They do not end the command."""
     text = json.dumps(make_document()).replace('"count": 1', f'"count": {HUGE}0').encode()
     assert problems(run(text))["/podSets/0/count"].endswith("... (2001 characters)")
-
-
-def test_a_profile_is_never_served_by_another_one() -> None:
-    """What this version has not is refused, so that nobody takes one result for another."""
-    for profile in ("BestFit", "LeastFreeCapacity", "balanced", "optimal"):
-        answer = ask(make_document(algorithm={"profile": profile}))
-        if answer.code:
-            assert problems(answer)["/algorithm/profile"].startswith(f"{profile} is not part of this version: choose ")
 
 
 JUNK = st.recursive(

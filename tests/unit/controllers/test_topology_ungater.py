@@ -422,6 +422,21 @@ async def test_an_order_that_was_lost_long_ago_is_not_told() -> None:
     assert gate.recorder.events == []
 
 
+async def test_an_order_is_not_lost_by_pods_that_have_no_place() -> None:
+    """A surplus pod stays gated, whatever its rank, while those of another pod set are released."""
+    gate = Gate(
+        gang_of_sets({"main": (1, RANKED, {"h1": 1}), "other": (1, None, {"h2": 1})}),
+        make_pod("p0", index=0, gates=(), host="h1"),
+        make_pod("p1", index=7),
+        make_pod("p2", pod_set="other"),
+    )
+
+    await gate.step()
+
+    assert gate.places() == {"p0": "h1", "p2": "h2"}
+    assert (gate.recorder.events, gate.fallbacks) == ([], {})
+
+
 async def test_a_replaced_pod_costs_no_order() -> None:
     """While the old pod is leaving, its successor waits for the same place; the others are placed by rank."""
     gate = Gate(
@@ -764,6 +779,18 @@ async def test_a_pod_that_goes_before_its_release_was_seen_is_not_waited_for() -
     assert gate.places() == {"p1": "h1"}
 
 
+async def test_a_pod_that_is_replaced_by_one_of_its_name_is_not_waited_for() -> None:
+    """As in a StatefulSet: the watch may tell of both in one."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    await gate.step()
+    successor = make_pod("p0")
+    successor["metadata"]["uid"] = "another"
+    gate.client.put(PODS, successor)
+
+    assert await gate.step() == IN
+    assert gate.places() == {"p0": "h1"}
+
+
 async def test_a_release_that_is_never_seen_is_given_up() -> None:
     """Its event was lost: after the timeout the pod is looked at as it is known."""
     gate = Gate(make_gang({"h1": 2}), make_pod("p0"))
@@ -874,22 +901,40 @@ async def test_a_look_that_fails_is_still_due() -> None:
     assert gate.places() == {"p0": "h1"}
 
 
-async def test_a_pod_that_goes_while_the_list_is_under_way_is_not_awaited() -> None:
+async def test_a_released_pod_is_not_taken_for_an_earlier_one_of_its_name() -> None:
+    """The watch still shows the earlier one, which had no place of this assignment."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0", gates=(), host="elsewhere"), make_pod("p1"))
+    gate.client.sync()
+    successor = make_pod("p0", gates=(), host="h1")
+    successor["metadata"]["uid"] = "another"
+    gate.client.put(PODS, successor)
+
+    assert await gate.step(late=True) == Result(requeue_after=1.0)
+    assert await gate.step() == IN
+    assert gate.places() == {"p0": "h1"}
+
+
+@pytest.mark.parametrize("replaced", [pytest.param(False, id="for good"), pytest.param(True, id="for one of its name")])
+async def test_a_pod_that_goes_while_the_list_is_under_way_is_not_awaited(replaced: bool) -> None:
     """The list still has it; of its end the watch has told already."""
     gate = Gate(make_gang({"h1": 2}), make_pod("p0"), make_pod("p1", gates=(), host="h1"))
     gate.client.sync()
     listed = gate.client.list_page
+    successor = make_pod("p1")
+    successor["metadata"]["uid"] = "another"
 
     async def slowly(*args: Any, **kwargs: Any) -> bytes:
         page = await listed(*args, **kwargs)
         gate.client.drop(PODS, "ns/p1")
+        if replaced:
+            gate.client.put(PODS, successor)
         gate.client.sync()
         return page
 
     gate.client.list_page = slowly  # type: ignore[method-assign]
 
     assert await gate.step(late=True) == IN
-    assert gate.places() == {"p0": "h1"}
+    assert gate.places() == {"p0": "h1"} | ({"p1": "h1"} if replaced else {})
 
 
 async def test_a_new_leader_waits_for_nobody_of_the_old_one() -> None:

@@ -229,14 +229,14 @@ def _merged(problems: Problems, fields: Fields) -> tuple[dict[str, str], tuple[T
 
 
 def _conflict(what: str, parts: Iterable[Mapping[str, str]]) -> str | None:
-    """The smallest key that two parts give different values."""
+    """The first key that two parts give different values."""
     values: dict[str, list[str]] = {}
     for part in parts:
         for key, value in part.items():
             given = values.setdefault(key, [])
             if value not in given:
                 given.append(value)
-    for key in sorted(values):
-        if len(values[key]) > 1:
-            return f"the updates give {what} {key} two values, {values[key][0]!r} and {values[key][1]!r}"
+    for key, given in values.items():
+        if len(given) > 1:
+            return f"the updates give {what} {key} two values, {given[0]!r} and {given[1]!r}"
     return None

@@ -215,7 +215,6 @@ class Capacity:
             while len(self._undo) > mark:
                 leaf, before = self._undo.pop()
                 column = self._free[:, leaf]
-                column[len(before) :] = 0  # resources that came up inside
                 for row, amount in enumerate(before):
                     column[row] = amount
                 self._log.append(leaf)

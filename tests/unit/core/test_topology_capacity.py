@@ -78,6 +78,24 @@ def test_amounts_saturate_at_64_bits() -> None:
     assert pods_per_domain(capacity, SHAPES[0])[-1][0] == 0
 
 
+def test_amounts_that_a_node_reports_saturate_too() -> None:
+    """One leaf beyond 64 bits does not change what the others have."""
+    nodes = [make_node("h1", 1, allocatable={"cpu": 2**80}), make_node("h2", 3)]
+    capacity = Capacity.of(make_tree(nodes), foreign={"node-h2": {"memory": 2**80}})
+    assert [capacity.free(leaf)["cpu"] for leaf in (0, 1)] == [INT64_MAX, 3000]
+    assert [capacity.free(leaf)["memory"] for leaf in (0, 1)] == [0, INT64_MIN]
+
+
+def test_a_resource_that_came_up_in_a_trial_is_rolled_back_to_nothing() -> None:
+    """Also on a leaf that the trial had changed before."""
+    capacity = make_capacity()
+    before = capacity.free(0)
+    with capacity.trial():
+        capacity.charge([usage("h00", 1, 1), usage("h00", 2, 1, "gpu")])
+        assert capacity.free(0)["gpu"] == -2000
+    assert capacity.free(0) == {**before, "gpu": 0}
+
+
 def test_a_trial_leaves_no_trace_even_when_it_fails() -> None:
     """Everything is rolled back, new resources and nested trials included."""
     capacity = make_capacity()

@@ -218,6 +218,85 @@ def test_two_nodes_of_one_host_name_are_loud_or_merged() -> None:
     assert free(apart) == {"same": 4000}
 
 
+def test_a_host_without_nodes_leaves_nobody_out() -> None:
+    """Both nodes of one host name go, one after the other."""
+    ledger = make_ledger(make_node("n1", host="same"), make_node("n2", host="same"))
+    ledger.on_node("n1", None)
+    assert ledger.left_out("main") == {}
+    ledger.on_node("n2", None)
+    assert ledger.left_out("main") == {}
+    assert free(ledger) == {}
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        pytest.param(make_node("n"), None, id="a node with all labels is in"),
+        pytest.param(make_node("n", rack=""), None, id="an empty level is a level"),
+        pytest.param(make_node("n", taints=(Taint("burning"),)), None, id="a taint keeps pods off, not the node out"),
+        pytest.param(make_node("n", ready=False), LeftOut("notReady"), id="not ready"),
+        pytest.param(make_node("n", unschedulable=True), LeftOut("unschedulable"), id="cordoned"),
+        pytest.param(
+            make_node("n", ready=False, unschedulable=True), LeftOut("notReady"), id="the first reason that applies"
+        ),
+        pytest.param(
+            NodeFacts(name="n", labels={"pool": "a", RACK: "r1"}, allocatable={}),
+            LeftOut("missingLevel", (BLOCK, HOSTNAME)),
+            id="level labels that are missing are named, widest first",
+        ),
+        pytest.param(
+            NodeFacts(name="n", labels={"pool": "a"}, allocatable={}, ready=False),
+            LeftOut("notReady"),
+            id="what is not ready need not have levels",
+        ),
+        pytest.param(make_node("n", labels={"pool": "b"}), None, id="a node of another flavor is not left out"),
+        pytest.param(
+            make_node("n", labels={"pool": "b"}, ready=False), None, id="nor is one of another flavor that is not ready"
+        ),
+        pytest.param(
+            make_node("n", host="first"), LeftOut("duplicateHostname", ("first",)), id="a host name that is taken"
+        ),
+        pytest.param(make_node("n", host="first", ready=False), LeftOut("notReady"), id="taken, but not even usable"),
+    ],
+)
+def test_a_node_that_is_left_out_is_known_by_name_and_reason(node: NodeFacts, why: LeftOut | None) -> None:
+    """For every flavor whose labels it has; it is known no more when it is gone."""
+    ledger = make_ledger(make_node("first"))
+    ledger.on_node("n", node)
+    assert ledger.left_out("main").get("n") == why
+    ledger.on_node("n", None)
+    assert ledger.left_out("main") == {}
+    assert ledger.left_out("unknown") == {}
+
+
+def test_a_flavor_that_changes_leaves_the_trees_of_others_alone() -> None:
+    """Also of those with which it shares hosts, where its usage leaves and comes."""
+    ledger = make_ledger(make_node("a"), make_node("b"))
+    ledger.on_flavor("twin", make_flavor("twin"))
+    ledger.add_usage("w", [on_hosts("twin", a=2), on_hosts("main", b=1)])
+    tree = ledger.tree("main")
+    ledger.on_flavor("twin", make_flavor("twin", pool="b"))
+    assert free(ledger) == {"a": 6000, "b": 7000}
+    ledger.on_flavor("twin", make_flavor("twin", "racks"))
+    assert free(ledger) == {"a": 8000, "b": 7000}
+    ledger.on_flavor("twin", None)
+    assert ledger.tree("main") is tree
+
+
+def test_room_below_zero_is_a_state_and_comes_back() -> None:
+    """More is asked of a node than it has: nothing fits, and each end gives back what it took."""
+    ledger = make_ledger(make_node("a"))
+    ledger.add_usage("w", [on_hosts(a=7)])
+    ledger.on_pod("p", PodFacts(node="a", requests=(("cpu", 3000),)))
+    assert free(ledger) == {"a": -2000}
+    ledger.on_node("a", make_node("a", 1))
+    assert free(ledger) == {"a": -9000}
+    ledger.remove_usage("w")
+    assert free(ledger) == {"a": -2000}
+    ledger.on_pod("p", None)
+    assert free(ledger) == {"a": 1000}
+
+
 def test_free_by_node_subtracts_everybody() -> None:
     """Allocatable less foreign pods less workloads; unusable nodes are left out."""
     ledger = make_ledger(make_node("a"), make_node("b", ready=False))
@@ -406,6 +485,59 @@ def test_tables_made_in_steps_are_right_whatever_happens_meanwhile(
     assert told.ledger.audit(told.anew()) == []
 
 
+CHANGES = [
+    pytest.param([("on_node", "n0", make_node("n0", 4))], id="a node's amounts"),
+    pytest.param([("on_node", "n0", make_node("n0", taints=(Taint("burning"),)))], id="a node's taints"),
+    pytest.param([("on_node", "n0", make_node("n0", rack="r2"))], id="a node's place"),
+    pytest.param([("on_node", "n0", None)], id="a node that goes"),
+    pytest.param([("on_node", "new", make_node("new"))], id="a node that comes"),
+    pytest.param([("on_pod", "q", PodFacts(node="n0", requests=(("cpu", 500),)))], id="a foreign pod that comes"),
+    pytest.param([("on_pod", "p", None)], id="a foreign pod that goes"),
+    pytest.param([("add_usage", "v", (on_hosts(n0=1, n3=1),))], id="a workload that comes"),
+    pytest.param([("add_usage", "w", ())], id="a workload that goes"),
+    pytest.param(
+        [
+            ("on_flavor", "coarse", make_flavor("coarse", "racks", "b")),
+            ("on_flavor", "coarse", make_flavor("coarse", "racks")),
+            ("on_pod", "p", None),
+        ],
+        id="a flavor that is made anew, and a foreign pod",
+    ),
+]
+
+
+def make_told() -> Told:
+    """With a foreign pod, a workload on hosts and in a rack, and a flavor by rack."""
+    told = Told()
+    told.tell("on_flavor", "coarse", make_flavor("coarse", "racks"))
+    told.tell("on_node", "n3", make_node("n3", rack="r2"))
+    told.tell("on_node", "n4", make_node("n4", ready=False))
+    told.tell("on_pod", "p", PodFacts(node="n1", requests=(("cpu", 1000),)))
+    in_rack = TopologyAssignment(BY_RACK, (Domain(("b1", "r1"), 2),))
+    told.tell(
+        "add_usage", "w", (on_hosts(n0=2), AssignedUsage(flavor="coarse", assignment=in_rack, requests={"gpu": 1}))
+    )
+    return told
+
+
+@pytest.mark.usefixtures("short_steps")
+@pytest.mark.parametrize("events", CHANGES)
+@pytest.mark.parametrize("steps", [pytest.param("build_steps", id="build"), pytest.param("audit_steps", id="audit")])
+def test_a_change_between_any_two_steps_is_not_lost(steps: str, events: list[tuple[str, str, Any]]) -> None:
+    """Wherever it falls, tables are right in the end, and no audit takes it for a drift."""
+    wait, over = 0, False
+    while not over:
+        told = make_told()
+        going = getattr(told.ledger, steps)()
+        over = len(list(islice(going, wait))) < wait
+        for event in events:
+            told.tell(*event)
+        assert [found for found in going if found] == []
+        assert told.ledger.audit(told.anew()) == []
+        wait += 1
+    assert wait > 10
+
+
 # --- audits ----------------------------------------------------------------------------------------------------------
 
 
@@ -512,15 +644,7 @@ def spoil_idle(told: Told) -> None:
 )
 def test_an_audit_names_what_is_wrong_and_heals_it(spoil: Callable[[Told], None], cause: str, key: str) -> None:
     """One look finds the cause; the next finds nothing, and the ledger is what one made anew would be."""
-    told = Told()
-    told.tell("on_flavor", "coarse", make_flavor("coarse", "racks"))
-    told.tell("on_node", "n3", make_node("n3", rack="r2"))
-    told.tell("on_node", "n4", make_node("n4", ready=False))
-    told.tell("on_pod", "p", PodFacts(node="n1", requests=(("cpu", 1000),)))
-    in_rack = TopologyAssignment(BY_RACK, (Domain(("b1", "r1"), 2),))
-    told.tell(
-        "add_usage", "w", (on_hosts(n0=2), AssignedUsage(flavor="coarse", assignment=in_rack, requests={"gpu": 1}))
-    )
+    told = make_told()
     told.ledger.snapshot()
     generation = told.ledger.generation
     spoil(told)

@@ -422,31 +422,34 @@ class SchedulingLoop:
             if isinstance(found, Unmended):
                 self._spawn(self._give_up(patient, found))
                 return False
-            if not patient.same(self._writer.newest(key)):
+            admission = from_api.admission(status.mended(patient.obj, found.assignments))
+            if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
                 self._ask_again(key)
                 return False
-            self._cache.on_workload(key, status.mended(patient.obj, found.assignments))
-            self._spawn(self._write_mended(patient, found))
+            with ExitStack() as held:
+                held.enter_context(self._cache.moved(key, admission))
+                self._spawn(self._write_mended(patient, found, held.pop_all()))
         except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
             _log.exception("the second pass failed on a bug", workload=key)
             self._second_pass.failed(key)
             return False
         return True
 
-    async def _write_mended(self, patient: _Patient, found: Mended) -> None:
-        """Write what was found for the workload as it was then; otherwise it holds again what it held."""
+    async def _write_mended(self, patient: _Patient, found: Mended, held: ExitStack) -> None:
+        """Write what was found for the workload as it was then; on failure it holds again what it held."""
         key = patient.damaged.key
 
         def change(obj: wire.Workload) -> status.Patch | None:
             return status.mend(obj, found.assignments) if patient.same(obj) else None
 
         try:
-            written = await self._writer.write(key, change)
+            with held:
+                async with self._places:
+                    written = await self._writer.write(key, change)
+                if written is None:
+                    raise _WithdrawnError(f"{key} changed while its failed hosts were being replaced")
         except KqueueError as e:
             _log.info("the new hosts were not written", workload=key, error=str(e))
-            written = None
-        self._cache.on_workload(key, written if written is not None else self._writer.newest(key))
-        if written is None:
             self._ask_again(key)
             return
         self._second_pass.drop(key)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
@@ -48,6 +48,8 @@ class Holding:
     """Per pod set: what one pod requests, for the node ledger."""
     admitted: bool
     assumed: bool
+    replaces: Admission | None = None
+    """What it held before, while other domains are being written and no event has told of them yet."""
 
     @property
     def queue(self) -> str:
@@ -193,6 +195,8 @@ class Cache:
             return self._drop(key)
         admission = from_api.admission(obj)
         if admission is not None:
+            if held is not None and (held.uid, held.replaces) == (obj.metadata.uid, admission):
+                return False  # from before the write that moves it
             self._hold(
                 Holding(
                     key=key,
@@ -225,6 +229,23 @@ class Cache:
             now = self._holdings.get(holding.key)
             if now is not None and now.assumed:
                 self._drop(holding.key)
+            raise
+
+    @contextmanager
+    def moved(self, key: str, admission: Admission) -> Iterator[None]:
+        """Hold other domains for a workload that holds some, while that is being written; go back if the block fails.
+
+        Cancellation counts as failure.  Events from before the write change nothing.  Raises KeyError when the workload
+        holds nothing.
+        """
+        before = self._holdings[key]
+        self._hold(replace(before, admission=admission, replaces=before.admission))
+        try:
+            yield
+        except BaseException:
+            now = self._holdings.get(key)
+            if now is not None and now.replaces is not None:
+                self._hold(before)
             raise
 
     def fits(self, admission: Admission) -> bool:
@@ -514,6 +535,8 @@ class Cache:
         if held is None or admission is None:
             is_assumed = held is not None and held.assumed and not from_api.is_over(told)
             return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
+        if held.replaces == admission and held.uid == told.metadata.uid:
+            return True
         return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
 
     def _audit_quota(self) -> Iterator[list[Drift]]:

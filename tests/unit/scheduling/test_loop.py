@@ -868,6 +868,21 @@ async def test_a_new_host_is_charged_before_the_write_ends_and_given_back_if_it_
     assert hosts_of(world) == {"h3": 2}
 
 
+async def test_an_event_on_the_way_does_not_give_a_new_host_away(make: Callable[..., Scheduled]) -> None:
+    """The Workload's old domains come by the watch while the new ones are written: no head gets the host."""
+    world = hospital(make, placed(h1=2), h3=2)
+    world.client.open.clear()
+    assert await world.loop.cycle()
+    world.client.change(WORKLOADS, "ns/a", {"metadata": {"labels": {"any": "change"}}})
+    world.add(make_workload("b", cpus=2, minute=1))
+
+    assert not await world.loop.cycle()
+
+    world.client.open.set()
+    await world.loop.drain()
+    assert hosts_of(world) == {"h3": 2}
+
+
 async def test_what_changed_meanwhile_is_not_overwritten(make: Callable[..., Scheduled]) -> None:
     """Another host failed between the decision and the write: the decision is dropped, the next pass takes both."""
     world = hospital(make, placed(h1=1, h2=1), h2=1, h3=2)

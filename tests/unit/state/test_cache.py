@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, available
+from kqueue.core.workload import Admission
 from kqueue.state import from_api
-from kqueue.state.cache import AssumedTwiceError, Cache, Holding
+from kqueue.state.cache import AssumedTwiceError, Cache, Holding, Told
 
 HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")
@@ -129,6 +130,55 @@ def test_an_event_from_before_the_write_does_not_undo_it() -> None:
     cache.on_workload("ns/a", admitted)
     assert cache.on_workload("ns/a", make_workload("a"))
     assert free(cache) == (10000, 8000)
+
+
+def moving(cache: Cache) -> Admission:
+    """A workload holds host h1, and is about to move to h2."""
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    admission = from_api.admission(make_workload("a", host="h2"))
+    assert admission is not None
+    return admission
+
+
+def test_what_moves_holds_its_new_host_at_once_and_events_from_before_change_nothing() -> None:
+    """Quota stays; the old host is free.  An audit finds nothing wrong, and after the echo any news counts."""
+    cache = make_cache()
+    with cache.moved("ns/a", moving(cache)):
+        assert free(cache) == (6000, 8000)
+        cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    assert free(cache) == (6000, 8000)
+    told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": make_workload("a", host="h1")})
+    assert [drift for drifts in cache.audit_steps(told) for drift in drifts] == []
+
+    cache.on_workload("ns/a", make_workload("a", host="h2"))
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+
+    assert free(cache) == (6000, 4000)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "want"),
+    [
+        pytest.param(None, (6000, 4000), id="it holds again what it held"),
+        pytest.param(make_workload("a", host="h2"), (6000, 8000), id="the write had come through after all"),
+        pytest.param(make_workload("a", host="h2", finished=True), (10000, 8000), id="it has finished"),
+    ],
+)
+def test_a_move_that_fails_is_taken_back(meanwhile: wire.Workload | None, want: tuple[int, int]) -> None:
+    """Unless an event has told of something newer."""
+    cache = make_cache()
+    admission = moving(cache)
+
+    def move() -> None:
+        with cache.moved("ns/a", admission):
+            if meanwhile is not None:
+                cache.on_workload("ns/a", meanwhile)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        move()
+    assert free(cache) == want
 
 
 def test_nothing_is_assumed_twice() -> None:

@@ -60,9 +60,7 @@ def optimal(
         proven = True
     except LimitReached:
         proven = False
-    if search.best is not None and (proven or search.rank(search.best) < search.rank(search.incumbent)):
-        return Optimum(search.best, proven)
-    return Optimum(search.incumbent, proven)
+    return Optimum(search.best or search.incumbent, proven)
 
 
 class _Search:
@@ -75,7 +73,7 @@ class _Search:
         self.tree = problem.tree
 
     def run(self) -> None:
-        """Leave the best arrangement in `best`."""
+        """Leave the best arrangement in `best`; when the limit ends the run, one better than the incumbent, or None."""
         level, roots = -1, [0]
         if self.problem.request.required:
             level = self.problem.request.level

@@ -99,6 +99,20 @@ CASES = int(os.environ.get("KQUEUE_OPTIMAL_CASES", "800"))
             {"a": 2, "c": 2},
             id="inner-groups-stay-whole",
         ),
+        pytest.param(
+            [{"a": 3, "b": 5}, {"c": 3, "d": 5}],
+            4,
+            {"preferred": RACK, "slices": [(HOSTNAME, 2)]},
+            {"b": 4},
+            id="a-host-with-two-slices-is-one-host",
+        ),
+        pytest.param(
+            [{"a": 3, "b": 2}, {"c": 3, "d": 2}],
+            4,
+            {"preferred": RACK, "slices": [(HOSTNAME, 2)]},
+            {"a": 2, "b": 2},
+            id="of-equal-racks-the-first-though-both-waste",
+        ),
     ],
 )
 def test_the_best_hosts_are_chosen(
@@ -173,6 +187,26 @@ def test_a_search_that_may_look_at_nothing_answers_as_best_fit() -> None:
     assert hosts(found) == {"a": 19, "b": 1}
     assert isinstance(found, Placement)
     assert found["main"].proven is False
+
+
+def test_a_search_that_may_look_at_nothing_knows_roomy_domains() -> None:
+    """Best fit would end on the rack r3, which fits exactly, and use eight hosts."""
+    capacity = racks({f"a{i}": 2 for i in range(4)}, {"b": 5}, {f"c{i}": 1 for i in range(4)})
+    pod_set = make_pod_set(12, preferred=RACK)
+    found = place_one(capacity, pod_set, profile=replace(OPTIMAL, search_limit=0))
+    assert len(hosts(place_one(capacity, pod_set))) == 8
+    assert hosts(found) == {"a0": 2, "a1": 2, "a2": 2, "a3": 2, "b": 4}
+    assert isinstance(found, Placement)
+    assert found["main"].proven is False
+
+
+def test_first_hosts_without_surplus_need_no_search() -> None:
+    """In an empty cluster best fit is optimal, and that takes no look at other hosts."""
+    capacity = racks(*({f"h{rack}{i}": 8 for i in range(4)} for rack in range(3)))
+    found = place_one(capacity, make_pod_set(37, preferred=RACK), profile=replace(OPTIMAL, search_limit=0))
+    assert hosts(found) == {"h00": 8, "h01": 8, "h02": 8, "h03": 8, "h10": 5}
+    assert isinstance(found, Placement)
+    assert found["main"].proven is True
 
 
 # -- a second way to the same answer: every set of leaves ------------------------------------------------------------

@@ -202,6 +202,27 @@ async def test_nodes_deleted_under_a_gang_are_replaced_in_place(either_plane: Pl
     assert "schedulingStats" not in workload["status"]  # nobody was evicted
 
 
+async def test_a_gang_that_cannot_be_mended_is_evicted_and_waits_for_room(either_plane: Plane) -> None:
+    """There is no spare node: the condition names the lost one, the Job is stopped, and the gang is queued again."""
+    plane = either_plane
+    road = await make_road(plane.cluster, shape=(1, 1, 4))
+    async with running(configuration(), flags(plane)):
+        await road.submit("gang", pods=4, run_seconds=600)
+        before = await _until_running(road, 4)
+        pod, node = min(before.items())
+        await plane.cluster.request("DELETE", f"/api/v1/nodes/{node}")
+        await plane.cluster.request("DELETE", f"{road.pods}/{pod}", {"gracePeriodSeconds": 0})
+        evicted = await road.until_workload("gang", "Evicted")
+        waiting = await road.until_workload("gang", "QuotaReserved", status="False", reason="TopologyPlacementFailed")
+        requeued = await road.until_workload("gang", "Requeued")
+        stopped = await plane.cluster.get(f"{road.jobs}/gang")
+
+    assert (evicted["reason"], requeued["reason"]) == ("NodeFailures", "NodeFailures")
+    assert node in evicted["message"]
+    assert "room for 3" in waiting["message"]
+    assert stopped["spec"]["suspend"] is True
+
+
 async def _until_running(road: Road, pods: int, *, without: Set[str] = frozenset()) -> dict[str, str]:
     """Wait for so many running pods, none of them on these nodes; pod -> node."""
 

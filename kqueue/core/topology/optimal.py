@@ -132,7 +132,7 @@ class _Search:
 
     def _fill_several(self, level: int, roots: Sequence[int], fewest: int) -> None:
         """Numbers of domains level by level, then the leaves."""
-        if level + 1 < self.tree.lowest and not self.problem.leader:
+        if level + 1 < self.tree.lowest:
             self._start_with_the_roomiest(level, roots)
         knapsacks = [Knapsack(self.problem, level, root) for root in roots]
         numbers = [fewest]
@@ -148,18 +148,26 @@ class _Search:
 
     def _start_with_the_roomiest(self, level: int, roots: Sequence[int]) -> None:
         """Replace the incumbent where few roomy domains, in them few roomy domains, and so on, are better."""
-        _, leaves = min(self._roomiest(level, root) for root in roots)
-        if self._fitting(leaves, NO_LEADER)[-1][0] >= self.problem.need:
-            self.incumbent = min(self._filled(leaves, NO_LEADER), self.incumbent, key=self.rank)
+        room, leader = self.problem.room(self.tree.lowest), NO_LEADER
+        tolls, carries = room.plain - room.led, room.leaders
+        toll = 0 if carries is None else int(tolls[carries > 0].min())
+        _, leaves = min(self._roomiest(level, root, self.problem.need + toll) for root in roots)
+        if carries is not None:
+            able = [leaf for leaf in leaves if carries[leaf]]
+            if not able:
+                return
+            leader = min(able, key=lambda leaf: int(tolls[leaf]))
+        if self._fitting(leaves, leader)[-1][0] >= self.problem.need:
+            self.incumbent = min(self._filled(leaves, leader), self.incumbent, key=self.rank)
 
-    def _roomiest(self, level: int, root: int) -> tuple[list[int], list[int]]:
-        """The fewest roomiest domains by level, and the leaves, which need not hold whole groups."""
+    def _roomiest(self, level: int, root: int, need: int) -> tuple[list[int], list[int]]:
+        """The fewest roomiest domains by level, and the leaves, which need not hold whole groups or the leader."""
         domains, numbers = np.array([root], dtype=np.int64), []
         for below in range(level + 1, self.tree.lowest + 1):
             children = self.tree.children(below - 1, domains) if below else np.arange(self.tree.domains(0))
             room = self.problem.room(below).plain[children]
             order = (-room).argsort(kind="stable")
-            number = int(room[order].cumsum().searchsorted(self.problem.need)) + 1
+            number = int(room[order].cumsum().searchsorted(need)) + 1
             domains = np.sort(children[order[:number]])
             numbers.append(len(domains))
         return numbers, domains.tolist()

@@ -201,6 +201,12 @@ def miss_that_another_came_by_the_name(yard: Yard) -> None:
         pass
 
 
+def miss_an_echo(yard: Yard) -> None:
+    yard.workloads["ns/b"] = make_workload("b", host="h2")
+    with yard.cache.assumed(holding(yard.workloads["ns/b"])):
+        pass
+
+
 def spoil_quota(yard: Yard) -> None:
     node = yard.cache.node_of("team")
     assert node is not None
@@ -228,6 +234,7 @@ def spoil_foreign_sum(yard: Yard) -> None:
         pytest.param(miss_that_a_pod_went, "foreign-pod", "ns/p", id="a foreign pod is gone"),
         pytest.param(miss_an_admission, "workload", "ns/b", id="a workload is admitted and holds nothing"),
         pytest.param(miss_another_admission, "workload", "ns/a", id="a workload is admitted elsewhere"),
+        pytest.param(miss_an_echo, "workload", "ns/b", id="what was assumed is true, and nobody said so"),
         pytest.param(miss_an_eviction, "workload", "ns/a", id="a workload holds what it has no more"),
         pytest.param(miss_an_end, "workload", "ns/a", id="a workload has finished"),
         pytest.param(miss_a_deletion, "workload", "ns/a", id="a workload is gone"),

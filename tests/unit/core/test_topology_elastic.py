@@ -133,12 +133,23 @@ def test_a_group_that_cannot_grow_fails_as_one() -> None:
     assert (found.pod_set, found.group, found.fit, found.total) == ("leader", "ring", 2, 3)
 
 
-def test_an_assignment_of_other_levels_is_not_taken_over() -> None:
-    """The topology lost its host level since: the places mean nothing any more."""
-    capacity = Capacity.of(make_tree([make_node("a", 4), make_node("b", 4)], LEVELS[:2]))
-    found = place(capacity, [make_pod_set(2, implied=True)], previous={"main": held({"a": 2})})
+@pytest.mark.parametrize(
+    ("levels", "previous", "want"),
+    [
+        pytest.param(LEVELS[:2], held({"b": 2}), ("b1", "r1"), id="the-host-level-was-removed"),
+        pytest.param(
+            LEVELS, TopologyAssignment(LEVELS, (Domain(("b1", "r1", "b"), 2),)), ("a",), id="whole-paths-were-written"
+        ),
+    ],
+)
+def test_an_assignment_of_other_levels_is_not_taken_over(
+    levels: tuple[str, ...], previous: TopologyAssignment, want: tuple[str, ...]
+) -> None:
+    """The topology was another one then: its places mean nothing any more."""
+    capacity = Capacity.of(make_tree([make_node("a", 3), make_node("b", 4)], levels))
+    found = place(capacity, [make_pod_set(2, implied=True)], previous={"main": previous})
     assert isinstance(found, Placement)
-    assert found["main"].assignment == TopologyAssignment(LEVELS[:2], (Domain(("b1", "r1"), 2),))
+    assert found["main"].assignment.domains == (Domain(want, 2),)
 
 
 def test_topologies_without_host_names_keep_whole_paths() -> None:

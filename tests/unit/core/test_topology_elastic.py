@@ -106,7 +106,11 @@ def ring(workers: int) -> list[PodSetRequest]:
         pytest.param(2, {"workers": {"b": 4}}, {"a": 1}, {"a": 2}, id="a-new-leader-without-new-workers-starts-anew"),
         pytest.param(2, {"leader": {"b": 1}}, {"a": 1}, {"a": 2}, id="new-workers-start-anew-with-their-leader"),
         pytest.param(
-            2, {"leader": {"gone": 1}, "workers": {"b": 2}}, {"a": 1}, {"a": 2}, id="a-lost-leader-starts-all-anew"
+            3,
+            {"leader": {"gone": 1}, "workers": {"b": 2}},
+            {"a": 1},
+            {"a": 2, "b": 1},
+            id="a-lost-leader-starts-all-anew",
         ),
     ],
 )
@@ -146,7 +150,8 @@ def test_an_assignment_of_other_levels_is_not_taken_over(
     levels: tuple[str, ...], previous: TopologyAssignment, want: tuple[str, ...]
 ) -> None:
     """The topology was another one then: its places mean nothing any more."""
-    capacity = Capacity.of(make_tree([make_node("a", 3), make_node("b", 4)], levels))
+    full = [make_node(f"full-{i:02}", 0) for i in range(70)]
+    capacity = Capacity.of(make_tree([make_node("a", 3), make_node("b", 4), *full], levels))
     found = place(capacity, [make_pod_set(2, implied=True)], previous={"main": previous})
     assert isinstance(found, Placement)
     assert found["main"].assignment.domains == (Domain(want, 2),)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.clock import Clock
+from kqueue.core.topology import decode
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.registry import Kind
@@ -93,7 +94,7 @@ class History:
         uid, name = new["metadata"]["uid"], new["metadata"]["name"]
         self.born.setdefault(uid, now)
         before, after = admission_of(old), admission_of(new)
-        if after is not None and before is not None and after != before:
+        if after is not None and before is not None and after != before and not is_repair(old or {}, new):
             self.violations.append(f"t={now:.1f}: {name} was admitted a second time while it was admitted")
         if after is not None and before is None:
             self.admissions.append(Admitted(now, uid, new))
@@ -103,6 +104,34 @@ class History:
 def admission_of(workload: Object | None) -> Mapping[str, Any] | None:
     """`status.admission`; None when there is none."""
     return ((workload or {}).get("status") or {}).get("admission")
+
+
+def is_repair(old: Object, new: Object) -> bool:
+    """Whether an admission differs only in where the pods of failed hosts went: all others stay where they were."""
+    failed = {node["name"] for node in old["status"].get("unhealthyNodes") or ()}
+    before, after = admission_of(old) or {}, admission_of(new) or {}
+    if not failed or _but_places(before) != _but_places(after):
+        return False
+    for was, now in zip(before["podSetAssignments"], after["podSetAssignments"], strict=True):
+        left, got = _pods_per_host(was), _pods_per_host(now)
+        kept = {host: pods for host, pods in left.items() if host not in failed}
+        if sum(left.values()) != sum(got.values()) or any(got.get(host, 0) < pods for host, pods in kept.items()):
+            return False
+    return True
+
+
+def _but_places(admission: Mapping[str, Any]) -> Mapping[str, Any]:
+    assignments = [
+        {key: value for key, value in pod_set.items() if key != "topologyAssignment"}
+        for pod_set in admission["podSetAssignments"]
+    ]
+    return {**admission, "podSetAssignments": assignments}
+
+
+def _pods_per_host(pod_set: Mapping[str, Any]) -> dict[str, int]:
+    if "topologyAssignment" not in pod_set:
+        return {}
+    return {domain.values[-1]: domain.count for domain in decode(pod_set["topologyAssignment"]).domains}
 
 
 def nominal_of(cluster_queue: Object) -> dict[tuple[str, str], str]:

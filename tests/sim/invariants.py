@@ -207,8 +207,11 @@ def one_workload_per_job(world: World) -> Breaches:
 def released_pods_are_in_their_domains(world: World) -> Breaches:
     """(3) Every released pod of an admitted gang is pinned to a domain of the current assignment, no domain has more
     pods than it was given, and no gang with a required rack runs in two.
+
+    What is left on a node that failed is on its way out: its gang has been given another place.
     """
     hosts = {n["metadata"]["name"]: n["metadata"]["labels"] for n in world.objects(NODES)}
+    usable = {n["metadata"]["name"] for n in world.objects(NODES) if not n["spec"].get("taints")}
     for workload in holders(world):
         if is_true(workload, names.CONDITION_EVICTED):
             continue
@@ -224,7 +227,8 @@ def released_pods_are_in_their_domains(world: World) -> Breaches:
             selector = pod["spec"].get("nodeSelector") or {}
             mine = [d for d in given if all(selector.get(k) == v for k, v in zip(*d, strict=True))]
             taken.update(mine)
-            if not mine:
+            leaves = names.HOSTNAME_LABEL in selector and selector[names.HOSTNAME_LABEL] not in usable
+            if not mine and not leaves:
                 yield f"pod {pod['metadata']['name']} is released to {selector}, its gang has {sorted(given)}"
         yield from (
             f"{workload['metadata']['name']}: {n} pods in {d}, which has {given[d]}"

@@ -29,7 +29,7 @@ from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueRe
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
-from kqueue.core.topology import HOSTNAME, NodeFacts
+from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
 from kqueue.jobs.switches import switches_from
@@ -124,7 +124,7 @@ class Operator:
         self._switches = switches_from(config.enabled)
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = self._make_watches()
-        self.cache = Cache()
+        self.cache = Cache(_profile(config.enabled))
         self.queues = Queues(clock.now, self._wake)
         self.second_pass = SecondPass()
         self._recorder = self._make_recorder()
@@ -640,6 +640,15 @@ class Operator:
         return Auditor(cache=self.cache, told=told, intake=self._intake, metrics=self.metrics, clock=self.clock)
 
 
+def _profile(enabled: Callable[[str], bool]) -> Profile:
+    """How domains are chosen, as the gates say; ClusterQueues may choose otherwise."""
+    return Profile(
+        constrained=Algorithm.BALANCED if enabled("TASBalancedPlacement") else Algorithm.BEST_FIT,
+        unconstrained=Algorithm.LEAST_FREE_CAPACITY if enabled("TASProfileMixed") else Algorithm.BEST_FIT,
+        preferred_affinity=enabled("TASRespectNodeAffinityPreferred"),
+    )
+
+
 def _enqueues(controller: Controller) -> Callable[[Any, Any], None]:
     """Every event of an object without namespace brings it to its own controller."""
 
@@ -655,8 +664,8 @@ def _if_changed(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], Non
     def changed(old: Any, new: Any) -> None:
         if old is not None and new is not None:
             same_spec = getattr(old, "spec", None) == getattr(new, "spec", None)
-            meta = old.metadata, new.metadata
-            same_meta = (meta[0].labels, meta[0].deletion_timestamp) == (meta[1].labels, meta[1].deletion_timestamp)
+            was, now = ((m.labels, m.annotations, m.deletion_timestamp) for m in (old.metadata, new.metadata))
+            same_meta = was == now
             same_conditions = _conditions(old) == _conditions(new)
             if same_spec and same_meta and same_conditions:
                 return

@@ -123,7 +123,7 @@ class Intake:
             self._queues.remove_cluster_queue(name)
         else:
             self._queues.set_cluster_queue(name, Strategy(new.spec.queueing_strategy))
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or not from_api.same_queue(old, new):
             self._flushes.add({*before, *self._cache.tree_of(name)})
             self._wake()
 

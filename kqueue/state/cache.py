@@ -18,7 +18,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode, Usage
-from kqueue.core.topology import NodeFacts, PodFacts
+from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, PodFacts, Profile
 from kqueue.core.workload import Admission, Flavor, QueueSpec, Snapshot, TopologyView
 from kqueue.errors import KqueueError
 from kqueue.state import from_api
@@ -99,8 +99,10 @@ class _Trees:
 class Cache:
     """Everything a cycle needs, true to what the watches have told so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: Profile = DEFAULT_PROFILE) -> None:
+        """`profile` serves ClusterQueues that do not choose one."""
         self.ledger = NodeLedger()
+        self._profile = profile
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
         self._queues: dict[str, _Queue] = {}
@@ -122,10 +124,10 @@ class Cache:
             self._rebuild()
             return
         old = self._queues.get(name)
-        if old is not None and old.wire.spec == obj.spec:
+        if old is not None and from_api.same_queue(old.wire, obj):
             old.wire = obj
             return
-        spec, quotas, problem = from_api.queue_spec(obj)
+        spec, quotas, problem = from_api.queue_spec(obj, self._profile)
         self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
         self._rebuild()
 

@@ -20,11 +20,14 @@ from kqueue.core.pod_requests import ContainerRequests, pod_requests
 from kqueue.core.quantity import parse_quantity
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import (
+    DEFAULT_PROFILE,
+    Algorithm,
     NodeFacts,
     NodeRules,
     NodeTerm,
     PodFacts,
     PodSetRequest,
+    Profile,
     Requirement,
     SliceLayer,
     Taint,
@@ -285,10 +288,22 @@ def _quota(resource: wire.ResourceQuota, path: str) -> Quota:
     )
 
 
-def queue_spec(obj: wire.ClusterQueue) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
-    """A ClusterQueue as planning sees it, its quotas, and what cannot be read (empty: all can)."""
+def queue_spec(
+    obj: wire.ClusterQueue, profile: Profile = DEFAULT_PROFILE
+) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
+    """A ClusterQueue as planning sees it, its quotas, and what cannot be read (empty: all can).
+
+    `profile` serves ClusterQueues that do not choose one by annotation.
+    """
     spec = obj.spec
     columns, problem = quotas(spec.resource_groups)
+    chosen = obj.metadata.annotations.get(names.PLACEMENT_PROFILE_ANNOTATION)
+    if chosen is not None and chosen in set(Algorithm):
+        profile = replace(profile, constrained=Algorithm(chosen))
+    elif chosen is not None:
+        path = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
+        unknown = f"{path}: {chosen!r} is no profile; use one of {', '.join(Algorithm)}"
+        problem = f"{problem}; {unknown}" if problem else unknown
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     return (
         QueueSpec(
@@ -302,10 +317,17 @@ def queue_spec(obj: wire.ClusterQueue) -> tuple[QueueSpec, dict[FlavorResource, 
             prefers_preemption=fungibility.preference == "PreemptionOverBorrowing",
             reclaims_any=preemption.reclaim_within_cohort == "Any",
             borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
+            profile=profile,
         ),
         columns,
         problem,
     )
+
+
+def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
+    """Whether planning sees no difference: only status or other metadata changed."""
+    key = names.PLACEMENT_PROFILE_ANNOTATION
+    return one.spec == other.spec and one.metadata.annotations.get(key) == other.metadata.annotations.get(key)
 
 
 def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from kqueue.cli.operator import PARTS, Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
-from kqueue.core.topology import NodeFacts
+from kqueue.core.topology import Algorithm, NodeFacts, Profile
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client, RequestRecord
 from kqueue.runtime.resources import LEASES
@@ -483,3 +483,21 @@ async def test_each_term_of_leading_begins_with_a_look_at_the_pods(make: Make, s
 def _is_released(operator: Operator, name: str) -> bool:
     view = operator.watches.pods.store.get(f"ns/{name}")
     return view is not None and view.gang is not None and not view.gang.gated
+
+
+@pytest.mark.parametrize(
+    ("gates", "profile"),
+    [
+        pytest.param("", Profile(), id="as-it-comes"),
+        pytest.param("TASProfileMixed: false", Profile(unconstrained=Algorithm.BEST_FIT), id="best-fit-for-all"),
+        pytest.param("TASBalancedPlacement: true", Profile(constrained=Algorithm.BALANCED), id="balanced"),
+        pytest.param("TASRespectNodeAffinityPreferred: true", Profile(preferred_affinity=True), id="affinity-counts"),
+    ],
+)
+async def test_gates_choose_how_pods_are_placed(make: Make, gates: str, profile: Profile) -> None:
+    """For every ClusterQueue that does not choose by itself."""
+    operator = filled(make(config=make_configuration(text=f"featureGates: {{{gates}}}\n")))
+    spec = operator.cache.queue_spec("team")
+
+    assert spec is not None
+    assert spec.profile == profile

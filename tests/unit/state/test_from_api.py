@@ -14,10 +14,12 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import LabelSelector
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import (
+    Algorithm,
     NodeFacts,
     NodeRules,
     NodeTerm,
     PodFacts,
+    Profile,
     Requirement,
     SliceLayer,
     Taint,
@@ -765,3 +767,36 @@ def test_usage_without_a_flavor_is_not_charged() -> None:
 def test_without_a_reservation_nothing_is_held(workload: wire.Workload) -> None:
     """Both the condition and the admission must be there."""
     assert from_api.admission(workload) is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "profile"),
+    [
+        pytest.param({}, Profile(unconstrained=Algorithm.BEST_FIT), id="the-controller's"),
+        pytest.param(
+            {"kqueue.dev/placement-profile": "optimal"},
+            Profile(constrained=Algorithm.OPTIMAL, unconstrained=Algorithm.BEST_FIT),
+            id="its-own",
+        ),
+    ],
+)
+def test_a_queue_may_choose_how_its_pods_are_placed(chosen: dict[str, str], profile: Profile) -> None:
+    """For requests that name a level; the rest is as the controller was told."""
+    queue = make_queue()
+    queue = msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, annotations=chosen))
+
+    spec, _, problem = from_api.queue_spec(queue, Profile(unconstrained=Algorithm.BEST_FIT))
+
+    assert (spec.profile, problem) == (profile, "")
+
+
+def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:
+    """The queue says so and stays closed, instead of placing in a way that nobody asked for."""
+    queue = make_queue()
+    annotations = {"kqueue.dev/placement-profile": "tight"}
+    queue = msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, annotations=annotations))
+
+    _, _, problem = from_api.queue_spec(queue)
+
+    assert "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile" in problem
+    assert "use one of BestFit, LeastFreeCapacity, optimal, balanced" in problem

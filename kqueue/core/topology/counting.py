@@ -96,10 +96,10 @@ def _repair_few(counted: _Counted, capacity: Capacity, shape: Shape, touched: se
     for leaf in touched:
         fit = COUNT_MAX
         for row, amount in rows:
-            fit = min(fit, int(row[leaf]) // amount if row is not None else 0)
+            fit = min(fit, row.item(leaf) // amount if row is not None else 0)
         if fit < 0 or (mask is not None and not mask[leaf]):
             fit = 0
-        change = fit - int(counted.levels[-1][leaf])
+        change = fit - counted.levels[-1].item(leaf)
         if not change:
             continue
         if counted.shared:

@@ -22,8 +22,9 @@ test: venv ## all tests: unit, simulation, integration (sandbox, and the real co
 	@$(BIN)/python tools/controlplane.py --if-possible
 	@$(PYTEST) -n $(JOBS) $(ARGS)
 
-test-fast: venv ## the inner loop: unit tests and simulation, nothing slow
-	@$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
+test-fast: venv ## the inner loop, under a minute: unit tests and a few seeds of the simulation
+	@KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-3} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-500} \
+		$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
 
 test-deep: venv ## minutes: 20,000 placements of each kind against the reference, and every seed of the simulation, slow ones too
 	@KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} \

@@ -136,6 +136,12 @@ _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
 """Equal request tuples are kept once: thousands of pods of one DaemonSet share theirs."""
 
 
+_forms: dict[tuple[Any, ...], tuple[tuple[str, int], ...]] = {}
+"""Requests of foreign pods by what their containers say."""
+_FORMS_MAX = 10_000
+"""More forms than any cluster has; somebody who makes them all different gets no memory of ours."""
+
+
 def pod_view(pod: wire_core.Pod) -> PodView:
     """The slim view of a pod: a place taken on a node, a member of a gang, or nothing that matters."""
     meta = pod.metadata
@@ -148,10 +154,30 @@ def pod_view(pod: wire_core.Pod) -> PodView:
         return PodView(key, gang=_gang_pod(pod, owner, terminal=terminal) if owner else None)
     if not pod.spec.node_name or terminal:
         return PodView(key)
-    shape = tuple(sorted(template_requests(pod.spec, "spec").items()))
-    return PodView(
-        key, foreign=PodFacts(node=sys.intern(pod.spec.node_name), requests=_shapes.setdefault(shape, shape))
+    return PodView(key, foreign=PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec)))
+
+
+def _requests_of(spec: wire_core.PodSpec) -> tuple[tuple[str, int], ...]:
+    """What a pod requests, sorted by resource.  Pods come in few forms, so each form is worked out once."""
+    level = spec.resources
+    form = (
+        tuple([_form(c) for c in spec.containers]),
+        tuple([_form(c) for c in spec.init_containers]),
+        None if level is None else (tuple(level.requests.items()), tuple(level.limits.items())),
+        tuple(spec.overhead.items()),
     )
+    known = _forms.get(form)
+    if known is None:
+        shape = tuple(sorted(template_requests(spec, "spec").items()))
+        if len(_forms) >= _FORMS_MAX:
+            _forms.clear()
+        known = _forms[form] = _shapes.setdefault(shape, shape)
+    return known
+
+
+def _form(container: wire_core.Container) -> tuple[Any, ...]:
+    resources = container.resources
+    return (tuple(resources.requests.items()), tuple(resources.limits.items()), container.restart_policy == "Always")
 
 
 def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:

@@ -800,3 +800,24 @@ def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:
 
     assert "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile" in problem
     assert "use one of BestFit, LeastFreeCapacity, optimal, balanced" in problem
+
+
+def test_pods_of_one_form_share_their_requests_and_others_do_not() -> None:
+    """What is remembered of a form tells apart containers, init containers, sidecars, limits and overhead."""
+
+    def requests(**spec: Any) -> Any:
+        pod = read(wire_core.Pod, metadata={"name": "p", "namespace": "n"}, spec={"nodeName": "h", **spec})
+        facts = from_api.pod_view(pod).foreign
+        assert facts is not None
+        return facts.requests
+
+    one = {"resources": {"requests": {"cpu": "1"}}}
+    plain = requests(containers=[one])
+
+    assert plain is requests(containers=[one]) == (("cpu", 1000),)
+    assert dict(requests(containers=[one, one]))["cpu"] == 2000
+    assert dict(requests(containers=[one], initContainers=[one]))["cpu"] == 1000
+    assert dict(requests(containers=[one], initContainers=[{**one, "restartPolicy": "Always"}]))["cpu"] == 2000
+    assert dict(requests(containers=[{"resources": {"limits": {"cpu": "3"}}}]))["cpu"] == 3000
+    assert dict(requests(containers=[one], overhead={"cpu": "250m"}))["cpu"] == 1250
+    assert dict(requests(containers=[one], resources={"requests": {"cpu": "5"}}))["cpu"] == 5000

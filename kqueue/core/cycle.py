@@ -24,7 +24,16 @@ from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.replacement import Replacement, repair, stands_on
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
-from kqueue.core.workload import Admission, Damaged, Head, LastTried, PodSetAssignment, Snapshot, TopologyView
+from kqueue.core.workload import (
+    Admission,
+    Damaged,
+    Head,
+    LastTried,
+    PodSetAssignment,
+    Preempts,
+    Snapshot,
+    TopologyView,
+)
 
 
 class Outcome(StrEnum):
@@ -341,7 +350,7 @@ def _reserve(entry: _Entry, snapshot: Snapshot) -> None:
     A queue that may reclaim from anybody gets it back anyway.
     """
     spec, node = snapshot.queues[entry.head.queue], snapshot.nodes[entry.head.queue]
-    if spec.reclaims_any:
+    if spec.reclaims is Preempts.ANY:
         return
     for column, amount in entry.assignment.usage.items():
         own = node.quota(column)

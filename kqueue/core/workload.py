@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import Taint, Toleration
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
+from kqueue.core.topology.result import DomainUsage
 from kqueue.core.topology.tree import Tree
 
 LastTried = Mapping[tuple[str, str], int]
@@ -36,6 +38,15 @@ class ResourceGroup:
     flavors: tuple[str, ...]
 
 
+class Preempts(StrEnum):
+    """Whose workloads a ClusterQueue may preempt, by priority and age."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL = "LowerOrNewerEqualPriority"
+    ANY = "Any"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
     """A ClusterQueue as far as planning goes."""
@@ -48,10 +59,14 @@ class QueueSpec:
     """whenCanPreempt = MayStopSearch"""
     prefers_preemption: bool = False
     """preference = PreemptionOverBorrowing"""
-    reclaims_any: bool = False
-    """reclaimWithinCohort = Any: what it may take back need not be kept free for it"""
+    preempts_own: Preempts = Preempts.NEVER
+    """withinClusterQueue"""
+    reclaims: Preempts = Preempts.NEVER
+    """reclaimWithinCohort.  With ANY, what it may take back need not be kept free for it."""
     borrow_preempts: bool = False
     """borrowWithinCohort.policy is not Never"""
+    borrow_preempts_up_to: int | None = None
+    """borrowWithinCohort.maxPriorityThreshold"""
     profile: Profile = DEFAULT_PROFILE
 
     def covers(self, resource: str) -> bool:
@@ -119,6 +134,26 @@ class Admission:
         return out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Admitted:
+    """A workload that holds a reservation, as far as preempting it goes; it may be on its way out already.
+
+    `timestamp` orders it among equals when it waits, `reserved_at` is when it got its reservation (None: not written
+    yet, which counts as now); `usage` is what it holds of quota, `domains` what it takes of hosts, per topology flavor.
+    """
+
+    key: str
+    uid: str
+    queue: str
+    local_queue: str
+    priority: int
+    timestamp: datetime
+    reserved_at: datetime | None
+    evicted: bool
+    usage: Usage
+    domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
     """An admitted workload with pods on failed hosts: it keeps queue and flavors, and needs other hosts.
@@ -155,3 +190,5 @@ class Snapshot:
     flavors: Mapping[str, Flavor]
     topologies: Mapping[str, TopologyView]
     inactive: Mapping[str, str] = field(default_factory=dict)
+    admitted: Mapping[str, Mapping[str, Admitted]] = field(default_factory=dict)
+    """Who holds reservations, by ClusterQueue and key, in all trees that `nodes` belong to."""

@@ -37,7 +37,16 @@ from kqueue.core.topology import (
     WeightedTerm,
     decode,
 )
-from kqueue.core.workload import Admission, Flavor, Head, PodSet, PodSetAssignment, QueueSpec, ResourceGroup
+from kqueue.core.workload import (
+    Admission,
+    Flavor,
+    Head,
+    PodSet,
+    PodSetAssignment,
+    Preempts,
+    QueueSpec,
+    ResourceGroup,
+)
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.state.queues import Pending
 
@@ -341,8 +350,10 @@ def queue_spec(
             borrow_before_next_flavor=fungibility.when_can_borrow == "MayStopSearch",
             preempt_before_next_flavor=fungibility.when_can_preempt == "MayStopSearch",
             prefers_preemption=fungibility.preference == "PreemptionOverBorrowing",
-            reclaims_any=preemption.reclaim_within_cohort == "Any",
+            preempts_own=Preempts(preemption.within_cluster_queue),
+            reclaims=Preempts(preemption.reclaim_within_cohort),
             borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
+            borrow_preempts_up_to=preemption.borrow_within_cohort.max_priority_threshold,
             profile=profile,
         ),
         columns,

@@ -27,7 +27,7 @@ from kqueue.core.topology import (
     TopologyRequest,
     WeightedTerm,
 )
-from kqueue.core.workload import Head
+from kqueue.core.workload import Head, Preempts
 from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
 
@@ -494,11 +494,22 @@ def test_a_quota_that_cannot_be_read_does_not_hide_the_others() -> None:
         pytest.param(
             {"flavorFungibility": {"preference": "PreemptionOverBorrowing"}}, {"prefers_preemption": True}, id="taste"
         ),
-        pytest.param({"preemption": {"reclaimWithinCohort": "Any"}}, {"reclaims_any": True}, id="reclaims-from-any"),
-        pytest.param({"preemption": {"reclaimWithinCohort": "LowerPriority"}}, {}, id="reclaims-from-some"),
         pytest.param(
-            {"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}},
-            {"borrow_preempts": True},
+            {"preemption": {"reclaimWithinCohort": "Any"}}, {"reclaims": Preempts.ANY}, id="reclaims-from-any"
+        ),
+        pytest.param(
+            {"preemption": {"reclaimWithinCohort": "LowerPriority"}},
+            {"reclaims": Preempts.LOWER_PRIORITY},
+            id="reclaims-from-some",
+        ),
+        pytest.param(
+            {"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}},
+            {"preempts_own": Preempts.LOWER_OR_NEWER_EQUAL},
+            id="preempts-its-own",
+        ),
+        pytest.param(
+            {"preemption": {"borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 7}}},
+            {"borrow_preempts": True, "borrow_preempts_up_to": 7},
             id="preempts-while-borrowing",
         ),
     ],
@@ -510,8 +521,10 @@ def test_the_policies_of_a_queue_are_read(spec: JSON, changed: JSON) -> None:
         "borrow_before_next_flavor": True,
         "preempt_before_next_flavor": False,
         "prefers_preemption": False,
-        "reclaims_any": False,
+        "preempts_own": Preempts.NEVER,
+        "reclaims": Preempts.NEVER,
         "borrow_preempts": False,
+        "borrow_preempts_up_to": None,
     }
 
     assert {name: getattr(made, name) for name in switches} == switches | changed

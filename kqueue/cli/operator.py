@@ -124,7 +124,7 @@ class Operator:
         self._switches = switches_from(config.enabled)
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = self._make_watches()
-        self.cache = Cache(_profile(config.enabled))
+        self.cache = Cache(_profile(config.enabled), merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames)
         self.queues = Queues(clock.now, self._wake)
         self.second_pass = SecondPass()
         self._recorder = self._make_recorder()

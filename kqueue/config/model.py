@@ -15,6 +15,7 @@ from kqueue.config.policy import (
     MultiKueue,
     ObjectRetentionPolicies,
     Resources,
+    Tas,
     WaitForPodsReady,
 )
 from kqueue.config.process import (
@@ -70,6 +71,7 @@ class Configuration(Section):
     resources: Resources = Resources()
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
     visibility_server: VisibilityServer = VisibilityServer()
+    tas: Tas = Tas()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """What the file or the flag names; see `enabled` for the outcome."""
 

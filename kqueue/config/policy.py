@@ -399,6 +399,14 @@ class WorkloadRetention(Section):
     after_deactivated_by_kueue: Duration | None = None
 
 
+class Tas(Section):
+    """Topology-aware scheduling (ours; Kueue has no such section)."""
+
+    merge_duplicate_hostnames: bool = False
+    """Nodes of one host name add up, instead of all but the first being left out: for load generators that reuse host
+    names."""
+
+
 class ObjectRetentionPolicies(Section):
     """How long objects are kept."""
 

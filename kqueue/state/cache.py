@@ -99,9 +99,9 @@ class _Trees:
 class Cache:
     """Everything a cycle needs, true to what the watches have told so far."""
 
-    def __init__(self, profile: Profile = DEFAULT_PROFILE) -> None:
-        """`profile` serves ClusterQueues that do not choose one."""
-        self.ledger = NodeLedger()
+    def __init__(self, profile: Profile = DEFAULT_PROFILE, *, merge_duplicate_hostnames: bool = False) -> None:
+        """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`."""
+        self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
         self._profile = profile
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""

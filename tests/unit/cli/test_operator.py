@@ -20,7 +20,7 @@ from kqueue.cli.operator import PARTS, Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
-from kqueue.core.topology import Algorithm, NodeFacts, Profile
+from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client, RequestRecord
 from kqueue.runtime.resources import LEASES
@@ -501,3 +501,30 @@ async def test_gates_choose_how_pods_are_placed(make: Make, gates: str, profile:
 
     assert spec is not None
     assert spec.profile == profile
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        pytest.param("", {"same": 8000}, id="all but the first are left out"),
+        pytest.param(
+            "tas: {mergeDuplicateHostnames: true}\n", {"same": 12_000}, id="they add up where that is asked for"
+        ),
+    ],
+)
+async def test_the_configuration_says_what_nodes_of_one_host_name_are(
+    make: Make, text: str, places: dict[str, int]
+) -> None:
+    """One place with the room of the first, or of all."""
+    operator = make(config=make_configuration(text=text))
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": HOSTNAME}]
+    operator.watches.topologies.store.put("dc", read(wire.Topology, "dc", spec={"levels": levels}))
+    operator.watches.flavors.store.put("gpu", read(wire.ResourceFlavor, "gpu", spec={"topologyName": "dc"}))
+    for name, cpu in (("n1", 8000), ("n2", 4000)):
+        labels = {"rack": "r1", HOSTNAME: "same"}
+        operator.watches.nodes.store.put(name, NodeFacts(name=name, labels=labels, allocatable={"cpu": cpu, "pods": 9}))
+
+    capacity = operator.cache.ledger.capacity("gpu")
+
+    assert capacity is not None
+    assert {path[-1]: capacity.free(leaf)["cpu"] for leaf, path in enumerate(capacity.tree.paths)} == places

@@ -38,6 +38,7 @@ def test_without_a_file_all_defaults_hold(tmp_path: Path) -> None:
     assert configuration.integrations.frameworks == ("batch/job",)
     assert configuration.wait_for_pods_ready is not None
     assert configuration.wait_for_pods_ready.recovery_timeout == timedelta(minutes=30)
+    assert not configuration.tas.merge_duplicate_hostnames
     assert configuration.warnings == ()
 
 
@@ -60,8 +61,10 @@ def test_values_are_read() -> None:
         integrations={"labelKeysToCopy": ["team"]},
         internalCertManagement={"enable": False, "webhookServiceName": ""},
         resources=None,
+        tas={"mergeDuplicateHostnames": True},
     )
     assert configuration.client_connection.qps == 50.0
+    assert configuration.tas.merge_duplicate_hostnames
     assert configuration.leader_election.lease_duration == timedelta(minutes=1)
     assert configuration.leader_election.resource_namespace == "leases"
     assert configuration.controller.workers("Job.batch") == 9

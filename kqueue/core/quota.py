@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kqueue.core.quantity import INT64_MAX
 
@@ -21,9 +22,8 @@ UNLIMITED = INT64_MAX
 NOTHING = -INT64_MAX - 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FlavorResource:
-    """One column of quota: a resource in a flavor."""
+class FlavorResource(NamedTuple):
+    """One column of quota: a resource in a flavor.  A tuple, because it is hashed more often than anything else."""
 
     flavor: str
     resource: str
@@ -73,6 +73,8 @@ class QuotaNode:
     parent: QuotaNode | None = None
     children: list[QuotaNode] = field(default_factory=list)
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
+    weight: int = 1_000_000_000
+    """Of the fair share against its siblings, in billionths."""
     subtree: Usage = field(default_factory=dict)
     usage: Usage = field(default_factory=dict)
 
@@ -212,6 +214,7 @@ def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
             is_cohort=node.is_cohort,
             parent=parent,
             quotas=node.quotas,
+            weight=node.weight,
             subtree=node.subtree,
             usage=dict(node.usage),
         )

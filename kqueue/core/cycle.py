@@ -22,8 +22,8 @@ from kqueue.core.flavors import Assignment, Mode
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.replacement import Replacement, repair, stands_on
-from kqueue.core.topology.request import PodSetRequest
-from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
+from kqueue.core.topology.request import Algorithm, PodSetRequest, Profile, algorithm_for
+from kqueue.core.topology.result import DomainUsage, LevelQuality, Misfit, MisfitCode, Placement, usage_of
 from kqueue.core.workload import (
     Admission,
     Damaged,
@@ -51,14 +51,29 @@ class Outcome(StrEnum):
     """Planning it failed on a bug; the others of the cycle went on."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementQuality:
+    """How good the domains are that a search has found.
+
+    Args:
+        algorithm: what served the request.
+        proven: with `optimal`, whether no placement is better; None: nobody asked.
+        levels: domains used against the fewest possible, widest level first.
+    """
+
+    algorithm: Algorithm
+    proven: bool | None
+    levels: tuple[LevelQuality, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admit:
     """Start this workload: what to write and what to charge."""
 
     head: Head
     admission: Admission
-    quality: Mapping[str, tuple[tuple[str, int, int], ...]] = field(default_factory=dict)
-    """Per pod set: (level, domains used, fewest possible)."""
+    quality: tuple[PlacementQuality, ...] = ()
+    """One per search, so one for a leader and its workers.  What was taken over from another workload has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,16 +222,16 @@ def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
 
 
 def _held_by_flavor(damaged: Damaged, snapshot: Snapshot) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
-    """Pod sets with a failed host, and what they hold, by their topology flavor."""
+    """Pod sets and what they hold, by their topology flavor, for the flavors in which hosts failed."""
     requests = {pod_set.name: pod_set.request for pod_set in damaged.pod_sets}
     out: dict[str, list[tuple[PodSetRequest, TopologyAssignment]]] = {}
     for held in damaged.admission.pod_sets:
-        if held.topology is None or not stands_on(held.topology, damaged.failed):
+        if held.topology is None:
             continue
         flavors_held = sorted(set(held.flavors.values()))
         flavor = next((f for f in flavors_held if f in snapshot.topologies), flavors_held[0])
         out.setdefault(flavor, []).append((requests[held.name], held.topology))
-    return out
+    return {flavor: held for flavor, held in out.items() if any(stands_on(a, damaged.failed) for _, a in held)}
 
 
 # --- nominate --------------------------------------------------------------------------------------------------------
@@ -254,7 +269,8 @@ def _place(entry: _Entry, snapshot: Snapshot, *, empty: bool) -> dict[str, Misfi
         entry.placement = {}
         return {}
     capacities = {name: snapshot.topologies[name].capacity for name in requests}
-    found = place_workload(capacities, requests, profile=snapshot.queues[entry.head.queue].profile, empty=empty)
+    profile = snapshot.queues[entry.head.queue].profile
+    found = place_workload(capacities, requests, profile=profile, empty=empty, measure=not empty)
     entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
     return {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
 
@@ -290,7 +306,8 @@ def _process(entry: _Entry, snapshot: Snapshot) -> Decision:
         if misfits:
             return _skipped(entry, [_topology_blocker(f, m) for f, m in misfits.items()])
     _charge(entry, snapshot)
-    return Admit(head=entry.head, admission=_admission(entry), quality=_quality(entry))
+    profile = snapshot.queues[entry.head.queue].profile
+    return Admit(head=entry.head, admission=_admission(entry), quality=tuple(_quality(entry, profile)))
 
 
 def _wait(entry: _Entry, outcome: Outcome) -> Wait:
@@ -372,9 +389,14 @@ def _admission(entry: _Entry) -> Admission:
     return Admission(queue=entry.head.queue, pod_sets=tuple(pod_sets))
 
 
-def _quality(entry: _Entry) -> dict[str, tuple[tuple[str, int, int], ...]]:
-    return {
-        p.name: tuple((q.level, q.used, q.lower_bound) for q in p.quality)
-        for found in entry.placement.values()
-        for p in found.pod_sets
-    }
+def _quality(entry: _Entry, profile: Profile) -> Iterator[PlacementQuality]:
+    requests = {p.name: p.request for p in entry.head.pod_sets}
+    for found in entry.placement.values():
+        seen: set[str] = set()
+        for placed in found.pod_sets:
+            request = requests[placed.name]
+            if not placed.quality or request.group in seen:
+                continue
+            if request.group is not None:
+                seen.add(request.group)
+            yield PlacementQuality(algorithm_for(request.topology, profile), placed.proven, placed.quality)

@@ -2,7 +2,7 @@
 
 The failed hosts leave the assignment, their pods are searched anew, and both parts are merged in path order.  What is
 left decides where the pods may go: a slice that lost a part gets it back in the domain that holds its rest, and a
-required level keeps the domain that the workload is in.
+required level keeps the domain that the pod set is in, or, when nothing is left of it, the rest of its group.
 
 One failed host: its pods stay together, inside the domain of the group that it broke.  Several: each broken group gets
 back, innermost layer first, exactly what it lacks; whole slices that are left over go anywhere the request allows.
@@ -70,6 +70,8 @@ def repair(
 ) -> tuple[Replacement, ...] | Misfit:
     """Replace failed hosts in all pod sets of one workload in one flavor, each by itself, in this order.
 
+    A pod set of which nothing is left joins what is left of its group, or was found for it already.
+
     Args:
         capacity: of a hostname topology, with the workload's present pods charged; unchanged afterwards.
         pod_sets: requests and what they hold; those without a pod on a failed host are passed over.
@@ -80,16 +82,33 @@ def repair(
         The pod sets that changed; or the Misfit of the first that finds no room, with those before it in `placed`.
     """
     done: list[Replacement] = []
+    groups = _hosts_of_groups(capacity.tree, pod_sets, failed)
     with capacity.trial():
         for pod_set, assignment in pod_sets:
             if not stands_on(assignment, failed):
                 continue
-            found = find_replacement(capacity, pod_set, assignment, failed, profile=profile, explain=explain)
+            beside = groups.get(pod_set.group) if pod_set.group is not None else None
+            found = find_replacement(
+                capacity, pod_set, assignment, failed, profile=profile, explain=explain, beside=beside
+            )
             if isinstance(found, Misfit):
                 return replace(found, placed=tuple(replacement.whole for replacement in done))
             done.append(found)
             capacity.charge(usage_of(Placement((found.added,))))
+            groups.setdefault(pod_set.group, found.whole.paths[0])
     return tuple(done)
+
+
+def _hosts_of_groups(
+    tree: Tree, pod_sets: Iterable[tuple[PodSetRequest, TopologyAssignment]], failed: Collection[str]
+) -> dict[str | None, Path]:
+    """Full path of the first host that still holds pods of a group; groups that lost all are not in it."""
+    found: dict[str | None, Path] = {}
+    for pod_set, assignment in pod_sets:
+        leaves = (tree.leaf_of(domain.values) for domain in assignment.domains if domain.values[-1] not in failed)
+        for path in (tree.paths[leaf] for leaf in leaves if leaf is not None):
+            found[pod_set.group] = min(found.get(pod_set.group, path), path)
+    return found
 
 
 def find_replacement(
@@ -100,13 +119,15 @@ def find_replacement(
     *,
     profile: Profile = DEFAULT_PROFILE,
     explain: bool = True,
+    beside: Path | None = None,
 ) -> Replacement | Misfit:
     """Replace the failed hosts of one pod set, some of which must be in its assignment.
 
     The pods on other hosts keep their places and their order.  `pod_set.count` does not matter: as many pods are
-    searched as the failed hosts had.
+    searched as the failed hosts had.  `beside` is a host of its group: when nothing is left of the pod set itself, a
+    required level means the domain of that host.
     """
-    found = _find(capacity, pod_set, assignment, failed, profile, explain=explain)
+    found = _find(capacity, pod_set, assignment, failed, profile, explain=explain, beside=beside)
     if isinstance(found, Misfit):
         return replace(found, pod_set=pod_set.name, group=pod_set.group, topology=capacity.tree.topology)
     return found
@@ -120,6 +141,7 @@ def _find(
     profile: Profile,
     *,
     explain: bool,
+    beside: Path | None,
 ) -> Replacement | Misfit:
     tree = capacity.tree
     lost = [domain for domain in assignment.domains if domain.values[-1] in failed]
@@ -137,7 +159,9 @@ def _find(
         return resolved
     layers = pod_set.topology.slices
     one = len({domain.values[-1] for domain in lost}) == 1
-    parts = _of_one_host(resolved, layers, kept, missing) if one else _of_several(resolved, layers, kept, missing)
+    within = _required_domain(resolved, kept, beside)
+    split = _of_one_host if one else _of_several
+    parts = split(resolved, layers, kept, missing, within)
     if parts is None:
         return _no_replacement(lost, "no domain holds the rest of the slices that are incomplete")
     added = _search(capacity, pod_set, parts, profile, explain=explain)
@@ -182,12 +206,12 @@ def _resolve(pod_set: PodSetRequest, assigned: int, tree: Tree, profile: Profile
 
 
 def _of_one_host(
-    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int
+    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
 ) -> list[_Part] | None:
     """The pods of one host stay together: in the domain of the innermost group that they broke, if they broke one."""
     broken = [(level, size) for level, size in resolved.layers if missing % size]
     if not broken:
-        return [_Part(missing, tuple(layers), _required_domain(resolved, kept))]
+        return [_Part(missing, tuple(layers), within)]
     level, size = broken[-1]
     incomplete = [path for path, held in _per_domain(kept, level).items() if (held + missing) % size == 0]
     if not incomplete:
@@ -196,7 +220,7 @@ def _of_one_host(
 
 
 def _of_several(
-    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int
+    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
 ) -> list[_Part] | None:
     """Every incomplete group gets what it lacks, innermost layer first; then come whole slices.
 
@@ -215,7 +239,7 @@ def _of_several(
     if missing < 0 or (layers and missing % layers[0].size):
         return None
     if missing:
-        parts.append(_Part(missing, tuple(layers), _required_domain(resolved, kept)))
+        parts.append(_Part(missing, tuple(layers), within))
     return parts
 
 
@@ -224,9 +248,10 @@ def _dividing(layers: Iterable[SliceLayer], pods: int) -> tuple[SliceLayer, ...]
     return tuple(layer for layer in layers if pods % layer.size == 0)
 
 
-def _required_domain(resolved: Resolved, kept: Mapping[Path, int]) -> Path | None:
-    """The domain of the required level that the workload is in; None when nothing is required, or nothing left."""
-    return min(kept)[: resolved.level + 1] if resolved.required and kept else None
+def _required_domain(resolved: Resolved, kept: Mapping[Path, int], beside: Path | None) -> Path | None:
+    """The domain of the required level that the pod set, or its group, is in; None: nothing is required, or left."""
+    host = min(kept, default=beside)
+    return host[: resolved.level + 1] if resolved.required and host is not None else None
 
 
 def _per_domain(held: Mapping[Path, int], level: int) -> Counter[Path]:

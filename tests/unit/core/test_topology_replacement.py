@@ -344,6 +344,45 @@ def test_pod_sets_are_repaired_one_after_the_other() -> None:
     assert [(r.whole.name, pods(r.whole)) for r in answer] == [("leader", {"a3": 1}), ("worker", {"a4": 2})]
 
 
+LED = (
+    make_pod_set(1, name="leader", group="g", required=RACK),
+    make_pod_set(2, name="worker", group="g", required=RACK),
+)
+
+
+def test_a_leader_that_is_lost_as_a_whole_joins_its_workers() -> None:
+    """Another rack would be the tighter fit; without room in the workers' rack there is no replacement."""
+    racks = ({"a1": 1, "a2": 2, "a3": 9}, {"b1": 1})
+
+    for case in (
+        Case(*racks).holds(LED[0], a1=1).holds(LED[1], a2=2),
+        Case(*racks).holds(LED[1], a2=2).holds(LED[0], a1=1),
+    ):
+        assert whole(case.fails("a1")) == {"a3": 1}
+    full = Case({"a1": 1, "a2": 2}, {"b1": 1}).holds(LED[0], a1=1).holds(LED[1], a2=2)
+    assert refused(full.fails("a1")).excluded.topology_domain == 1
+
+
+def test_workers_that_are_lost_as_a_whole_join_their_leader() -> None:
+    """Where it stands, and where it has just been sent when it was lost, too."""
+    stays = Case({"a1": 1, "a2": 2, "a3": 9}, {"b1": 2}).holds(LED[0], a1=1).holds(LED[1], a2=2)
+    large = make_pod_set(1, cores=3, name="leader", group="g", required=RACK)
+    goes = Case({"a1": 3, "a2": 2}, {"b1": 3, "b2": 3}, {"c1": 2}).holds(large, a1=1).holds(LED[1], a2=2)
+
+    assert whole(stays.fails("a2")) == {"a3": 2}
+    both = goes.fails("a1", "a2")
+    assert isinstance(both, tuple), both
+    assert [pods(r.whole) for r in both] == [{"b1": 1}, {"b2": 2}]  # rack r3 is the tighter fit
+
+
+def test_a_group_that_requires_nothing_is_not_kept_together() -> None:
+    """As when it was placed: a preferred rack is only looked for anew."""
+    leader, workers = (replace(pod_set, topology=make_pod_set(1, preferred=RACK).topology) for pod_set in LED)
+    case = Case({"a1": 1, "a2": 2, "a3": 9}, {"b1": 1}).holds(leader, a1=1).holds(workers, a2=2)
+
+    assert whole(case.fails("a1")) == {"b1": 1}
+
+
 def test_the_first_pod_set_without_a_place_ends_the_repair() -> None:
     """The misfit names it and its group, and has what was found before."""
     case = Case({"a1": 5, "a2": 1}).holds(make_pod_set(1, name="leader", group="g", required=RACK), a1=1)

@@ -57,8 +57,7 @@ class CycleObserver:
         self._metrics.attempt(success=success, seconds=seconds)
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
-        """Count the wait, tell the user."""
-        del decision
+        """Count the wait and the domains, tell the user."""
         waited = max(0.0, (self._clock.now() - from_api.queue_time(workload)).total_seconds())
         admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
         priority_class = _priority_class(workload)
@@ -68,6 +67,9 @@ class CycleObserver:
             queue.quota_reserved(priority_class=priority_class, waited=waited)
             if admitted:
                 queue.admitted(priority_class=priority_class, waited=waited)
+        for found in decision.quality:
+            levels = [(level.level, level.used, level.lower_bound) for level in found.levels]
+            cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=levels)
         reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
         self._record(workload, reason=names.REASON_QUOTA_RESERVED, message=reserved)
         if admitted:

@@ -95,6 +95,17 @@ class ClusterQueueFamilies(_Group):
             ("cluster_queue", "name", "is_group"), registry=registry,
         )  # fmt: skip
         self.ungated = self._counter("kqueue_ungated_pods_total", "Pods released into their domain", *queue)
+        placed = (*queue, "algorithm")
+        self.placements = self._counter(
+            "kqueue_placements_total",
+            "Groups of pods placed; proven: as well as can be",
+            *placed,
+            "proven",
+        )
+        self.domains = self._counter("kqueue_placement_domains_total", "Domains that placements use", *placed, "level")
+        self.fewest_domains = self._counter(
+            "kqueue_placement_fewest_domains_total", "Domains that they need by the room in them", *placed, "level"
+        )
 
     def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)

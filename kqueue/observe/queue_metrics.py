@@ -6,7 +6,7 @@ An object of these stays valid after its queue is forgotten: what is reported th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -162,6 +162,13 @@ class ClusterQueueMetrics(_QueueMetrics):
     def gate_removed(self, *, gate: str, is_group: bool, since_admitted: float) -> None:
         """A pod's scheduling gate was removed."""
         self._observe(self._f.gate_removal, since_admitted, gate, "true" if is_group else "false")
+
+    def placed(self, *, algorithm: str, proven: bool | None, levels: Iterable[tuple[str, int, int]]) -> None:
+        """Pods were placed together; `levels`: (level, domains used, fewest possible), `proven` None: nobody asked."""
+        self._count(self._f.placements, algorithm, "unknown" if proven is None else str(proven).lower())
+        for level, used, fewest in levels:
+            self._count(self._f.domains, algorithm, level, by=used)
+            self._count(self._f.fewest_domains, algorithm, level, by=fewest)
 
     def ungated(self, pods: int) -> None:
         """Pods were released into their topology domain."""

@@ -124,6 +124,7 @@ def place_workload(
     profile: Profile = DEFAULT_PROFILE,
     empty: bool = False,
     explain: bool = True,
+    measure: bool = False,
     previous: Mapping[str, TopologyAssignment] | None = None,
 ) -> dict[str, Placement | Misfit]:
     """`place` for a workload whose pod sets use several flavors; the answer of each flavor under its name.
@@ -139,7 +140,7 @@ def place_workload(
         with space.trial():
             if space.tree.is_hostname:
                 space.charge(on_hosts)
-            found = place(space, requests[flavor], profile=profile, explain=explain, previous=previous)
+            found = place(space, requests[flavor], profile=profile, explain=explain, measure=measure, previous=previous)
         results[flavor] = found
         if space.tree.is_hostname:
             on_hosts += usage_of(Placement(found.placed) if isinstance(found, Misfit) else found)
@@ -322,10 +323,19 @@ def _quality(
         in_slices = level <= resolved.slice_level
         room = counts.slices[level] if in_slices else counts.pods[level]
         need = resolved.need if in_slices else resolved.need * resolved.slice_size
-        fewest = int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1
         used = len(set(tree.domain_of(level)[used_leaves].tolist()))
-        result.append(LevelQuality(label, used, fewest))
+        result.append(LevelQuality(label, used, _fewest(room, need)))
     return tuple(result)
+
+
+def _fewest(room: Ints, need: int) -> int:
+    """The smallest number of domains whose rooms sum to the need."""
+    largest = int(room.max())
+    if largest > 0:
+        at_least = -(-need // largest)
+        if np.count_nonzero(room == largest) >= at_least:  # so it is in most clusters, and nothing has to be sorted
+            return at_least
+    return int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1
 
 
 @dataclass(frozen=True, slots=True)

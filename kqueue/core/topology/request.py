@@ -190,8 +190,8 @@ def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], prof
     need = count // slice_size
     if need == 0:
         return Misfit(code=MisfitCode.COUNT_BELOW_SLICE_SIZE, pod_set="", count=count, size=slice_size)
-    unconstrained = bool(request.unconstrained) or request.implied or is_slice_only(request)
-    algorithm = profile.unconstrained if unconstrained else profile.constrained
+    unconstrained = _is_unconstrained(request)
+    algorithm = algorithm_for(request, profile)
     return Resolved(
         level=level,
         slice_level=slice_level,
@@ -202,10 +202,26 @@ def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], prof
         need=need,
         required=request.required is not None,
         unconstrained=unconstrained,
-        least=Algorithm.LEAST_FREE_CAPACITY in (algorithm, profile.constrained),
-        optimal=algorithm is Algorithm.OPTIMAL and not unconstrained,
-        balanced=algorithm is Algorithm.BALANCED and request.required is None and not unconstrained,
+        least=algorithm is Algorithm.LEAST_FREE_CAPACITY,
+        optimal=algorithm is Algorithm.OPTIMAL,
+        balanced=algorithm is Algorithm.BALANCED,
     )
+
+
+def algorithm_for(request: TopologyRequest, profile: Profile) -> Algorithm:
+    """The algorithm that serves such a request; `balanced` may still fall back to BestFit when it finds nothing."""
+    if Algorithm.LEAST_FREE_CAPACITY is profile.constrained:
+        return Algorithm.LEAST_FREE_CAPACITY
+    if _is_unconstrained(request):
+        least = profile.unconstrained is Algorithm.LEAST_FREE_CAPACITY
+        return Algorithm.LEAST_FREE_CAPACITY if least else Algorithm.BEST_FIT
+    if profile.constrained is Algorithm.BALANCED and request.required is not None:
+        return Algorithm.BEST_FIT
+    return profile.constrained
+
+
+def _is_unconstrained(request: TopologyRequest) -> bool:
+    return bool(request.unconstrained) or request.implied or is_slice_only(request)
 
 
 def is_slice_only(request: TopologyRequest) -> bool:

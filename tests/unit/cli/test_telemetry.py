@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
 from kqueue.clock import FakeClock
+from kqueue.core.cycle import Admit, PlacementQuality
+from kqueue.core.topology import Algorithm, LevelQuality
 from kqueue.observe import EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
@@ -277,3 +279,35 @@ async def test_failed_nodes_that_are_not_replaced_are_told(evicted: bool, want: 
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert [(event["reason"], event["type"], event["note"]) for event in told] == [(*want, "no room")]
+
+
+def quiet() -> Events:
+    """Events that nobody reads."""
+
+    async def ignore(*_what: Any) -> None:
+        raise AssertionError("the recorder does not run")
+
+    clock = FakeClock()
+    return Events(EventRecorder(post=ignore, patch=ignore, clock=clock, instance="test", lost=lambda _reason: None))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "want"),
+    [
+        pytest.param("kqueue_placements_total", {"proven": "true"}, 1, id="how many were proven"),
+        pytest.param("kqueue_placement_domains_total", {"level": "rack"}, 2, id="the racks that they use"),
+        pytest.param("kqueue_placement_fewest_domains_total", {"level": "rack"}, 1, id="the racks that would do"),
+    ],
+)
+def test_how_good_placements_are_is_counted_for_their_queue(name: str, labels: dict[str, str], want: int) -> None:
+    """Once per admission that was written."""
+    metrics = Metrics(clock=CLOCK)
+    admission = from_api.admission(HELD)
+    assert admission is not None
+    head = from_api.head(HELD, queue="team", topology_only=False, last_tried={})
+    quality = PlacementQuality(Algorithm.OPTIMAL, True, (LevelQuality("rack", 2, 1),))
+    decision = Admit(head=head, admission=admission, quality=(quality,))
+
+    CycleObserver(metrics, quiet(), CLOCK).reserved(HELD, admission, decision=decision)
+
+    assert value(metrics, name, QUEUE | {"algorithm": "optimal"} | labels) == want

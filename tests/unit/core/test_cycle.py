@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from kqueue.core.cycle import Admit, Mended, Outcome, Unmended, Wait, mend, plan
+from kqueue.core.cycle import Admit, Decision, Mended, Outcome, Unmended, Wait, mend, plan
 from kqueue.core.explain import WaitReason
 from kqueue.core.quota import FlavorResource, available
-from kqueue.core.topology import Capacity, Taint, Tree
+from kqueue.core.topology import Algorithm, Capacity, Profile, Taint, Tree
 from kqueue.core.topology.result import DomainUsage
-from kqueue.core.workload import Damaged, Flavor, Head, Snapshot, TopologyView
-from tests.builders import GPU, make_head, make_snapshot, make_view
+from kqueue.core.workload import Damaged, Flavor, Head, PodSet, Snapshot, TopologyView
+from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view
 
 COLUMN = FlavorResource("gpu", GPU)
 
@@ -183,7 +183,7 @@ def test_the_next_flavor_is_tried_when_the_first_does_not_tolerate() -> None:
         pytest.param(make_head("x", queue="nowhere"), "ClusterQueue nowhere does not exist", id="missing-queue"),
     ],
 )
-def test_mistakes_are_named(head, fact: str) -> None:
+def test_mistakes_are_named(head: Head, fact: str) -> None:
     """A request that no capacity could satisfy says which part of it is wrong."""
     (decision,) = plan(make_snapshot({"team": {"gpu": 64}}), [head])
 
@@ -210,6 +210,78 @@ def test_a_pod_set_that_asks_for_no_place_is_not_put_on_topology_nodes() -> None
     assert isinstance(decision, Wait)
     assert decision.reason is WaitReason.NO_MATCHING_FLAVOR
     assert "places pods by topology" in decision.message
+
+
+# --- how good placements are -----------------------------------------------------------------------------------------
+
+
+def used_and_fewest(decision: Decision) -> list[list[tuple[str, int, int]]]:
+    assert isinstance(decision, Admit), decision
+    return [[(level.level, level.used, level.lower_bound) for level in found.levels] for found in decision.quality]
+
+
+def test_an_admission_says_how_many_domains_it_uses_and_how_few_would_do() -> None:
+    """Six hosts lie in two racks of four, and no fewer hold them; one rack is enough for the next two."""
+    first, second = (
+        next(iter(plan(snapshot, [make_head("gang", pods=pods, required=None, preferred="rack")])))
+        for snapshot in [make_snapshot({"team": {"gpu": 64}})]
+        for pods in (6, 2)
+    )
+
+    assert used_and_fewest(first) == [[("block", 1, 1), ("rack", 2, 2), ("kubernetes.io/hostname", 6, 6)]]
+    assert used_and_fewest(second) == [[("block", 1, 1), ("rack", 1, 1), ("kubernetes.io/hostname", 2, 2)]]
+
+
+@pytest.mark.parametrize(
+    ("profile", "asks", "algorithm", "proven"),
+    [
+        pytest.param(Profile(), {}, Algorithm.BEST_FIT, None, id="nobody proves best fit"),
+        pytest.param(
+            Profile(constrained=Algorithm.OPTIMAL), {}, Algorithm.OPTIMAL, True, id="optimal is proven within its limit"
+        ),
+        pytest.param(
+            Profile(constrained=Algorithm.BALANCED),
+            {"required": None, "preferred": "rack"},
+            Algorithm.BALANCED,
+            None,
+            id="balanced serves preferred requests",
+        ),
+        pytest.param(Profile(constrained=Algorithm.BALANCED), {}, Algorithm.BEST_FIT, None, id="and no required ones"),
+        pytest.param(
+            Profile(constrained=Algorithm.LEAST_FREE_CAPACITY), {}, Algorithm.LEAST_FREE_CAPACITY, None, id="least free"
+        ),
+    ],
+)
+def test_an_admission_says_who_placed_it_and_whether_it_is_the_best(
+    profile: Profile, asks: dict[str, str | None], algorithm: Algorithm, proven: bool | None
+) -> None:
+    """The algorithm that served the request, not the one that the queue names."""
+    spec = make_queue("team", profile=profile)
+    (decision,) = plan(make_snapshot({"team": {"gpu": 64}}, specs=[spec]), [make_head("gang", **asks)])  # type: ignore[arg-type]
+
+    assert isinstance(decision, Admit)
+    assert [(found.algorithm, found.proven) for found in decision.quality] == [(algorithm, proven)]
+
+
+def make_pair(name: str) -> Head:
+    """A leader and four workers that share a rack, and three pods that stand alone."""
+    head = make_head(name)
+    (pod_set,) = head.pod_sets
+
+    def part(of: str, count: int, group: str | None) -> PodSet:
+        return dataclasses.replace(
+            pod_set, request=dataclasses.replace(pod_set.request, name=of, count=count, group=group)
+        )
+
+    return dataclasses.replace(head, pod_sets=(part("leader", 1, "g"), part("workers", 4, "g"), part("alone", 3, None)))
+
+
+def test_a_leader_and_its_workers_are_one_placement() -> None:
+    """What was searched together is counted once; others count beside it."""
+    view = make_view((1, 2, 8))
+    (decision,) = plan(make_snapshot({"team": {"gpu": 128}}, topologies={"gpu": view}), [make_pair("pair")])
+
+    assert [levels[-1][1] for levels in used_and_fewest(decision)] == [5, 3]
 
 
 # --- mending ---------------------------------------------------------------------------------------------------------

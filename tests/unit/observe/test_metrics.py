@@ -53,6 +53,9 @@ def report(metrics: Metrics, queue: str) -> None:
     q.eviction_ended(reason="Preempted", took=3)
     q.gate_removed(gate="kueue.x-k8s.io/topology", is_group=False, since_admitted=-1)
     q.ungated(8)
+    q.placed(algorithm="optimal", proven=True, levels=[("rack", 1, 1), ("host", 5, 4)])
+    q.placed(algorithm="optimal", proven=False, levels=[("rack", 2, 1), ("host", 6, 6)])
+    q.placed(algorithm="BestFit", proven=None, levels=[("rack", 3, 3)])
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,12 @@ def report(metrics: Metrics, queue: str) -> None:
             0,
         ),
         ("kqueue_ungated_pods_total", {}, 8),
+        ("kqueue_placements_total", {"algorithm": "optimal", "proven": "true"}, 1),
+        ("kqueue_placements_total", {"algorithm": "optimal", "proven": "false"}, 1),
+        ("kqueue_placements_total", {"algorithm": "BestFit", "proven": "unknown"}, 1),
+        ("kqueue_placement_domains_total", {"algorithm": "optimal", "level": "rack"}, 3),
+        ("kqueue_placement_domains_total", {"algorithm": "optimal", "level": "host"}, 11),
+        ("kqueue_placement_fewest_domains_total", {"algorithm": "optimal", "level": "host"}, 10),
     ],
 )
 def test_a_cluster_queue_is_reported(name: str, labels: dict[str, str], want: float | None) -> None:

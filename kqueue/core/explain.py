@@ -126,9 +126,11 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
         where = f"all domains of level {misfit.level} together"
     text = f"{misfit.total} {misfit.unit}s do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
     if misfit.best_domain is not None:
-        leader = ", but not for the leader besides" if misfit.fit >= misfit.total else ""
+        leader = ", but not for the leader besides" if misfit.leader else ""
         text += f": the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit}{leader}"
         text += "".join(f"; in it fit {a.fit} of {a.total} slices at level {a.level}" for a in misfit.layers)
+    elif misfit.leader:
+        text += ": no place holds their leader"
     else:
         text += f": {'only ' + str(misfit.fit) if misfit.fit else 'none'} of them would fit"
     if misfit.shortage is not None:

@@ -7,7 +7,7 @@ per domain are kept per request shape and repaired on the leaves that changed si
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -320,19 +320,20 @@ def _limits(capacity: Capacity, shape: Shape, leaves: Ints) -> dict[str, int]:
     return {resource: n for (resource, _), n in zip(shape.requests, scarcest, strict=True) if n}
 
 
-def shortage(capacity: Capacity, shape: Shape, count: int, leaves: slice) -> Shortage | None:
-    """What is scarcest for `count` pods on these leaves: the resource that limits most of them.
+def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, int]], leaves: slice) -> Shortage | None:
+    """What is scarcest on these leaves for pods of a shape: the resource that limits most of them.
 
-    None when rules, not resources, keep the pods off every one of the leaves.
+    `demand` are all the shapes, and pods of each, that are asked for there.  None when rules, not resources, keep
+    `limited` off every one of the leaves.
     """
     passing = np.arange(leaves.start, leaves.stop, dtype=np.int64)
-    mask = capacity.tree.eligible(shape.rules).mask
+    mask = capacity.tree.eligible(limited.rules).mask
     if mask is not None:
         passing = passing[mask[leaves]]
-    limits: Mapping[str, int] = _limits(capacity, shape, passing)
+    limits: Mapping[str, int] = _limits(capacity, limited, passing)
     if not limits:
         return None
     resource = max(sorted(limits), key=lambda name: limits[name])
     row = capacity.row(resource)
     free = 0 if row is None else sum(np.maximum(row[passing], 0).tolist())
-    return Shortage(resource, dict(shape.requests)[resource] * count, free)
+    return Shortage(resource, sum(dict(shape.requests).get(resource, 0) * pods for shape, pods in demand), free)

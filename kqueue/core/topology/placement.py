@@ -248,7 +248,7 @@ def _find(
     search = _Search(tree, counts, resolved, leaders=0 if leader is None else 1)
     chosen = search.run()
     if isinstance(chosen, Misfit):
-        return _explained(chosen, capacity, workers, search, inside) if explain else chosen
+        return _explained(chosen, capacity, workers, leader, search, inside) if explain else chosen
     leaves, pods, leader_leaf = chosen
     proven = None
     if resolved.optimal:
@@ -287,22 +287,27 @@ def _pod_set_placement(
 
 
 def _explained(
-    misfit: Misfit, capacity: Capacity, workers: PodSetRequest, search: _Search, inside: slice | None
+    misfit: Misfit,
+    capacity: Capacity,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None,
+    search: _Search,
+    inside: slice | None,
 ) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
-    tree, shape = capacity.tree, workers.shape
-    excluded = exclusions(capacity, shape, inside)
+    tree = capacity.tree
+    excluded = exclusions(capacity, workers.shape, inside)
     facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=excluded, layers=search.layers())
-    if misfit.spread:
-        return replace(facts, shortage=shortage(capacity, shape, workers.count, inside or slice(0, len(tree))))
-    level, best = search.last_level, search.best_domain()
-    if best is None:
-        return facts
-    return replace(
-        facts,
-        best_domain=tree.path_of(level, best),
-        shortage=shortage(capacity, shape, workers.count, _both(tree.leaves_of(level, best), inside)),
-    )
+    level, best = search.last_level, None
+    if not misfit.spread:
+        best = search.best_domain()
+        if best is None:
+            return facts
+        facts = replace(facts, best_domain=tree.path_of(level, best))
+    leaves = _both(slice(0, len(tree)) if best is None else tree.leaves_of(level, best), inside)
+    demand = [(workers.shape, workers.count), *([(leader.shape, 1)] if leader is not None else [])]
+    limited = leader if misfit.leader and leader is not None else workers
+    return replace(facts, shortage=shortage(capacity, limited.shape, demand, leaves))
 
 
 def _both(leaves: slice, inside: slice | None) -> slice:
@@ -392,10 +397,17 @@ class _Search:
             if found is not None:
                 return np.array([found], dtype=np.int64)
             if request.required:
-                return self._misfit(MisfitCode.NO_FIT, fit=self._largest_fit(level))
+                return self._no_domain(level)
             if level == 0 or request.unconstrained:
                 return self._spread(level)
             level -= 1
+
+    def _no_domain(self, level: int) -> Misfit:
+        best, leaders = self.best_domain(), self._counts.leaders
+        assert best is not None
+        fit = int(self._counts.slices[level][best])
+        left_over = fit >= self._request.need or (leaders is not None and not leaders[level][best])
+        return self._misfit(MisfitCode.NO_FIT, fit=fit, leader=left_over)
 
     def _one_domain(self, level: int) -> int | None:
         """The domain of this level to hold everything; None when none can."""
@@ -428,12 +440,17 @@ class _Search:
             return best
         return int(np.where(room == smallest, self._counts.pods[level], _NEVER).argmin())
 
-    def _largest_fit(self, level: int) -> int:
-        """Slices that fit into the domain that came closest."""
-        slices = self._counts.slices[level]
+    def best_domain(self) -> int | None:
+        """The domain of the last level that came closest, the one that is considered first; None when there are none.
+
+        That has the most slices; where a leader or affinity come before capacity, the most of those they prefer.
+        """
+        slices = self._counts.slices[self.last_level]
+        if not len(slices):
+            return None
         if self._plain or self._request.least:
-            return int(slices.max())
-        return int(slices[self._order(level, self._all(level), led=True)[0]])
+            return int(slices.argmax())
+        return int(self._order(self.last_level, self._all(self.last_level), led=True)[0])
 
     def _spread(self, level: int) -> Ints | Misfit:
         """Several domains of this level, in the order in which they are to be filled."""
@@ -456,7 +473,7 @@ class _Search:
                 left -= int(led[domain])
                 i += 1
             if leaders_left > 0:
-                return self._misfit(MisfitCode.NO_FIT, fit=0, spread=True)
+                return self._misfit(MisfitCode.NO_FIT, fit=0, spread=True, leader=True)
             rest = np.sort(order[i:])
         if left > 0:
             more = self._fill(level, rest, counts.slices[level], left, sort=True)
@@ -678,7 +695,9 @@ class _Search:
 
     # -- why not -------------------------------------------------------------------------------------------------------
 
-    def _misfit(self, code: MisfitCode, *, fit: int = 0, spread: bool = False, detail: str = "") -> Misfit:
+    def _misfit(
+        self, code: MisfitCode, *, fit: int = 0, spread: bool = False, leader: bool = False, detail: str = ""
+    ) -> Misfit:
         request = self._request
         return Misfit(
             code=code,
@@ -691,20 +710,16 @@ class _Search:
             fit=fit,
             total=request.need,
             spread=spread,
+            leader=leader,
             detail=detail,
         )
 
-    def best_domain(self) -> int | None:
-        """The domain of the last level with the most slices, the first of equals; None when there are none."""
-        slices = self._counts.slices[self.last_level]
-        return int(slices.argmax()) if len(slices) else None
-
     def layers(self) -> tuple[LayerFit, ...]:
-        """What each slice layer would find under the best domain; empty unless there are several layers."""
-        best = self.best_domain()
-        if not self._request.layered or best is None:
+        """What each slice layer would find in the domain with most slices; empty unless there are several layers."""
+        slices = self._counts.slices[self.last_level]
+        if not self._request.layered or not len(slices):
             return ()
-        inside = self._tree.leaves_of(self.last_level, best)
+        inside = self._tree.leaves_of(self.last_level, int(slices.argmax()))
         result = []
         for level, size in self._request.layers:
             below = np.unique(self._tree.domain_of(level)[inside])

@@ -130,7 +130,10 @@ class LayerFit:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is scarce in the domain that came closest: `asked` for all pods, `free` in it, never negative."""
+    """What is scarce in the domain that came closest: `asked` for all pods, the leader's included, `free` in it.
+
+    `free` is never negative.
+    """
 
     resource: str
     asked: int
@@ -148,11 +151,13 @@ class Misfit:
         level: for NoFit and NoDomainsAtLevel where the search ended; else the level at fault.
         other_level, count, size, other_size: of the checks that compare two of them.
         unit: `pod` or `slice`; `fit` of `total` units fit.  `fit` can equal `total` when only the leader does not fit.
+        leader: it is the leader that finds no place; the workers may have room.
         spread: the units might lie in several domains of `level`, and `fit` is the sum over all of them; else `fit` is
             that of the best domain.
         layers: per slice layer, only when there are several: what fits into the domain of `level` with most slices.
-        best_domain: full path of the domain of `level` with the most room; None when there is none, or with `spread`.
-        shortage: the scarcest resource in it (with `spread`: in all); None when rules, not resources, keep pods out.
+        best_domain: full path of the domain of `level` that `fit` is of; None when there is none, or with `spread`.
+        shortage: the scarcest resource in it (with `spread`: in all) for the workers, or with `leader` for the leader;
+            None when rules, not resources, keep the pods out.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
         hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
         detail: what is wrong, in words, for the codes about invalid input and failed hosts.
@@ -172,6 +177,7 @@ class Misfit:
     fit: int = 0
     total: int = 0
     spread: bool = False
+    leader: bool = False
     layers: tuple[LayerFit, ...] = ()
     best_domain: Path | None = None
     shortage: Shortage | None = None

@@ -136,7 +136,14 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
         ),
         pytest.param(make_misfit(level=None), ["do not fit in the topology (topology dc"], id="no-level"),
         pytest.param(
-            make_misfit(fit=9), ["has room for 9, but not for the leader besides"], id="only-the-leader-is-left-over"
+            make_misfit(fit=9, leader=True),
+            ["has room for 9, but not for the leader besides"],
+            id="only-the-leader-is-left-over",
+        ),
+        pytest.param(
+            make_misfit(best_domain=None, spread=True, fit=0, leader=True),
+            ["all domains of level rack together", ": no place holds their leader"],
+            id="no-leader-anywhere",
         ),
         pytest.param(
             make_misfit(layers=(LayerFit("rack", 1, 2), LayerFit("host", 3, 8))),

@@ -161,7 +161,7 @@ def test_a_leader_keeps_to_its_own_node_rules() -> None:
     ],
 )
 def test_an_impossible_group_is_refused_by_the_engine_itself(
-    counts: tuple[int, ...], wishes: tuple[dict[str, str], ...], detail: str
+    counts: tuple[int, ...], wishes: tuple[dict[str, Any], ...], detail: str
 ) -> None:
     """The rules of groups hold even where no webhook has checked them."""
     members = [
@@ -221,6 +221,97 @@ def test_a_misfit_names_level_best_domain_asked_and_free() -> None:
     assert found.leaves == 4
     assert dict(found.excluded.taints) == {"burning:NoSchedule": 1}
     assert dict(found.excluded.resources) == {"cpu": 1, PODS: 1}
+
+
+@pytest.mark.parametrize(
+    ("rooms", "wish", "leader_asks", "facts", "short"),
+    [
+        pytest.param(
+            {"a": 4, "b": 9},
+            {"required": RACK},
+            {"cpu": 5000},
+            {"best_domain": ("b1", "r2"), "fit": 9, "total": 12, "leader": False},
+            Shortage("cpu", 17_000, 9_000),
+            id="asked-is-the-whole-group",
+        ),
+        pytest.param(
+            {"a": 4, "b": 9, "c": 9},
+            {"required": RACK},
+            {"cpu": 1000, "key-a": 1},
+            {"best_domain": ("b1", "r1"), "fit": 4, "total": 12, "leader": False},
+            Shortage("cpu", 13_000, 4_000),
+            id="the-domain-is-the-one-that-fit-is-of-though-others-hold-more-workers",
+        ),
+        pytest.param(
+            {"a": 13, "b": 4},
+            {"required": RACK},
+            {"gpu": 1},
+            {"best_domain": ("b1", "r1"), "fit": 13, "total": 12, "leader": True},
+            Shortage("gpu", 1, 0),
+            id="only-the-leader-finds-no-place",
+        ),
+        pytest.param(
+            {"a": 4, "b": 9},
+            {"required": HOSTNAME},
+            {"gpu": 1},
+            {"best_domain": ("b1", "r2", "b"), "fit": 9, "total": 12, "leader": True},
+            Shortage("gpu", 1, 0),
+            id="a-host-that-cannot-carry-the-leader-still-counts-its-workers",
+        ),
+        pytest.param(
+            {"a": 9, "b": 9},
+            {"preferred": RACK},
+            {"gpu": 1},
+            {"best_domain": None, "fit": 0, "total": 12, "leader": True, "spread": True},
+            Shortage("gpu", 1, 0),
+            id="no-leader-anywhere",
+        ),
+    ],
+)
+def test_a_misfit_of_a_group_names_who_found_no_place_and_what_was_short(
+    rooms: dict[str, int],
+    wish: dict[str, Any],
+    leader_asks: dict[str, int],
+    facts: dict[str, Any],
+    short: Shortage,
+) -> None:
+    """Twelve workers of a core each and their leader; every host is a rack."""
+    nodes = [
+        make_node(host, cores, rack=f"r{i}", allocatable={f"key-{host}": 1})
+        for i, (host, cores) in enumerate(rooms.items(), start=1)
+    ]
+    members = [
+        make_pod_set(1, name="leader", requests=leader_asks, group="ring", **wish),
+        make_pod_set(12, name="workers", group="ring", **wish),
+    ]
+    found = place(Capacity.of(make_tree(nodes)), members)
+    assert isinstance(found, Misfit)
+    assert {fact: getattr(found, fact) for fact in facts} == facts
+    assert found.shortage == short
+
+
+def test_the_shortage_of_a_leader_is_judged_by_the_leaders_own_rules() -> None:
+    """Where rules, not resources, keep the leader off every host, no resource is blamed."""
+    picky = NodeRules(selector=(("disk", "ssd"),))
+    wish: dict[str, Any] = {"group": "ring", "required": RACK}
+    leader = make_pod_set(1, name="leader", rules=picky, **wish)
+    found = place(racks({"a": 9}), [leader, make_pod_set(4, name="workers", **wish)])
+    assert isinstance(found, Misfit)
+    assert (found.leader, found.fit, found.total, found.shortage) == (True, 9, 4, None)
+    assert not found.excluded
+
+
+def test_a_misfit_names_the_domain_that_preferred_affinity_put_first() -> None:
+    """The preferred host holds less than another one: `fit` and `best_domain` are both its own."""
+    likes = NodeRules(preferred=(WeightedTerm(5, NodeTerm(expressions=(Requirement("disk", "In", ("ssd",)),))),))
+    nodes = [make_node("a", 2, labels={"disk": "ssd"}), make_node("b", 8)]
+    found = place_one(
+        Capacity.of(make_tree(nodes)),
+        make_pod_set(9, required=HOSTNAME, rules=likes),
+        profile=Profile(preferred_affinity=True),
+    )
+    assert isinstance(found, Misfit)
+    assert (found.best_domain, found.fit, found.shortage) == (("b1", "r1", "a"), 2, Shortage("cpu", 9_000, 2_000))
 
 
 def test_layers_report_what_each_of_them_would_find() -> None:

@@ -46,5 +46,5 @@ crds: venv ## config/crd/*.yaml from kqueue/api
 controlplane: venv ## build kube-apiserver, etcd, kwok and friends into the user's cache
 	@$(BIN)/python tools/controlplane.py
 
-bench: venv ## figures with their conditions
-	@$(BIN)/python -m tests.bench $(ARGS)
+bench: venv ## figures with their conditions and goals; ROWS= chooses, JSON=1 for programs
+	@$(BIN)/python -m tests.bench $(if $(JSON),--json) $(if $(ROWS),'$(ROWS)')

@@ -1,36 +1,137 @@
-"""`make bench`: every measurement, one after the other, each in a process of its own."""
+"""`make bench`: the rows of all modules of this folder, as tables or as JSON lines.
+
+`python -m tests.bench [--json] [PATTERN[,PATTERN...] ...]`.  `table.py` says what a row is and how to add one.  A
+module without rows is run as a program, chosen by its name; in JSON it has no part, its words go to stderr.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import json
 import os
 import platform
 import subprocess
 import sys
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 
-def rows() -> list[str]:
-    """The measurements there are: the other modules of this folder."""
-    return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_"))
+from kqueue.runtime.loop import tune_collector
+from tests.bench.table import HEADER, Figure, Row, WrongAnswerError, chosen, line, verdict
+
+
+def modules() -> list[str]:
+    """The modules that measure something: those of this folder, but for the machinery."""
+    return sorted(
+        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "table" and not p.stem.startswith("_")
+    )
+
+
+def rows_of(module: str) -> Sequence[Row]:
+    """Its rows; empty when it is a program."""
+    rows: Sequence[Row] = getattr(importlib.import_module(f"tests.bench.{module}"), "ROWS", ())
+    return rows
+
+
+def processes(module: str, patterns: Sequence[str]) -> list[list[str]]:
+    """Names of the chosen rows, process by process; the module's own name where it is a program."""
+    rows = rows_of(module)
+    if not rows:
+        return [[module]] if chosen(module, module, patterns) else []
+    mine = [row for row in rows if chosen(row.name, module, patterns)]
+    together = [row.name for row in mine if not row.alone]
+    return [part for part in (together, *([row.name] for row in mine if row.alone)) if part]
+
+
+def measure_here(module: str, names: Sequence[str]) -> int:
+    """Measure these rows in this process and write each figure as a line; the exit code is 1 when one has none."""
+    tune_collector()
+    code = 0
+    for row in rows_of(module):
+        if row.name not in names:
+            continue
+        try:
+            figures = list(row.measure())
+        except (WrongAnswerError, AssertionError):
+            traceback.print_exc()
+            print(json.dumps({"row": row.name, "figure": None}), flush=True)
+            code = 1
+            continue
+        for figure in figures:
+            print(json.dumps({"row": row.name, "figure": figure.as_json()}), flush=True)
+    return code
+
+
+def measured(module: str, names: Sequence[str]) -> Iterator[tuple[str, Figure | None]]:
+    """(row, figure) as a process of its own finds them; None in place of the figures of a row that failed."""
+    command = [sys.executable, "-m", "tests.bench", "--here", module, *names]
+    left = list(names)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for text in child.stdout:
+            found = json.loads(text)
+            left = [name for name in left if name != found["row"]]
+            yield found["row"], None if found["figure"] is None else Figure.from_json(found["figure"])
+    if child.returncode:
+        yield from ((name, None) for name in left)
+
+
+def ran(module: str, *, as_json: bool) -> bool:
+    """Run a module that is a program."""
+    if not as_json:
+        print(f"\n== {module}", flush=True)
+    output = sys.stderr if as_json else None
+    return not subprocess.run([sys.executable, "-m", f"tests.bench.{module}"], check=False, stdout=output).returncode
+
+
+def report(plan: Sequence[tuple[str, list[str]]], *, as_json: bool) -> list[str]:
+    """Run everything, show it as it comes; returns what failed."""
+    failed: list[str] = []
+    found: list[tuple[str, Figure]] = []
+    shown = ""
+    for module, names in plan:
+        if names == [module]:
+            failed += [] if ran(module, as_json=as_json) else [module]
+            continue
+        if shown != module and not as_json:
+            print(f"\n== {module}\n{HEADER}", flush=True)
+        shown = module
+        for row, figure in measured(module, names):
+            if figure is None:
+                failed.append(row)
+            elif as_json:
+                print(json.dumps({"row": row, "metric": figure.metric, "value": round(figure.value, 6)}), flush=True)
+            else:
+                print(line(row, figure), flush=True)
+                found.append((row, figure))
+    for text in verdict(found):
+        print(f"\n{text}" if "of" in text.split() else text)
+    return failed
 
 
 def main() -> int:
-    """Run the chosen ones; the exit code is 1 when one of them failed to run."""
+    """Run the chosen rows; the exit code is 1 when one of them failed, 2 when none is chosen."""
     parser = argparse.ArgumentParser(prog="make bench", description="Figures with their conditions.")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(rows())}; all without")
-    chosen = parser.parse_args().rows or rows()
-    unknown = sorted(set(chosen) - set(rows()))
-    if unknown:
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(rows())}")
-    print(f"{os.cpu_count()} CPUs, {platform.machine()}, CPython {platform.python_version()}, {platform.system()}")
-    failed = []
-    for row in chosen:
-        print(f"\n== {row}", flush=True)
-        if subprocess.run([sys.executable, "-m", f"tests.bench.{row}"], check=False).returncode:
-            failed.append(row)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="names or patterns, with commas between; all without")
+    parser.add_argument("--json", action="store_true", help="an object a line: row, metric, value")
+    parser.add_argument("--here", metavar="MODULE", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.here is not None:
+        return measure_here(arguments.here, arguments.rows)
+    patterns = [pattern for text in arguments.rows for pattern in text.replace(",", " ").split()]
+    plan = [(module, names) for module in modules() for names in processes(module, patterns)]
+    for pattern in patterns:
+        if not any(processes(module, [pattern]) for module in modules()):
+            parser.error(f"no row is called {pattern}; modules are {', '.join(modules())}")
+    if not arguments.json:
+        conditions = f"{os.cpu_count()} CPUs, {platform.machine()}, CPython {platform.python_version()}"
+        print(f"{conditions}, numpy {np.__version__}, {platform.system()}; one thread, load {os.getloadavg()[0]:.1f}")
+    failed = report(plan, as_json=arguments.json)
     if failed:
-        print(f"\nfailed: {', '.join(failed)}", file=sys.stderr)
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 

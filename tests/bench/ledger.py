@@ -1,35 +1,37 @@
-"""The node ledger: what one change costs, and what is held.
+"""`snapshot/*` and `ledger/*`: what the node ledger's changes cost, and what is held.
 
-`python -m tests.bench.ledger [row ...]`.  Hosts of 96 cpu, 384 GiB and 110 pods, 16 in a rack, 16 racks in a block;
-one flavor of all of them by block, rack and host, unless a row says how many.
+Hosts of 96 cpu, 384 GiB and 110 pods, 16 in a rack, 16 racks in a block; one flavor of all of them by block, rack and
+host, unless a row says how many.
 
-    change      one node's cpu changes (95 and 96 in turn), then a snapshot of every flavor, with a foreign pod on each
-                host; `tree`: one node's taints change, so that the trees are edited
-    what-if     2,000 hosts, filled by 700 workloads; three pods are taken out of a snapshot, placed again in one rack, and
-                put back; or 64 asked for in one block, which fails and is explained
-    event       one change of one node, pod or workload at 2,560 and 50,000 hosts, without a question after it
-    first       nodes become known one after the other, then tables are made in steps, then the first snapshot: the longest
-                single call or step, and all of it; and the same tables made in one go, as for a flavor that comes later
-    audit       the longest step of an audit, and all of it, with a foreign pod on each host
-    memory      100,000 nodes and 300,000 foreign pods, read from JSON as the controller reads them, and one tree;
-                resident memory of the process at its highest, interpreter and libraries included
+    snapshot/empty/nodes=N/...      what a cycle pays before its first decision: `reused` when nothing changed;
+                                    `node_changed` after one node's cpu did (95 and 96 in turn), the change included;
+                                    `node_tainted` after its taints did, so that the tree is edited; `first_decision`
+                                    the change, the snapshot, and 8 pods placed in one rack
+    snapshot/agents/flavors=F/...   the same for 2,500 hosts with a foreign pod on each, which F flavors match
+    ledger/what_if/...              2,000 hosts, filled by 700 workloads; three pods are taken out of a snapshot, placed
+                                    again in one rack, and put back; `refused`: 64 are asked for in one block, which
+                                    fails; `explained`: and why is asked, too
+    ledger/event/nodes=N/...        one change of one node, pod or workload, without a question after it
+    ledger/first/nodes=N            nodes become known one after the other, then tables are made in steps, then the
+                                    first snapshot: the longest single call or step, and all of it; and the same tables
+                                    made in one go, as for a flavor that comes later
+    ledger/audit/nodes=N            the longest step of an audit, and all of it, with a foreign pod on each host
+    ledger/memory                   100,000 nodes and 300,000 foreign pods, read from JSON as the controller reads them,
+                                    and one tree; resident memory of the process at its highest, interpreter and
+                                    libraries included
 """
 
 from __future__ import annotations
 
 import gc
-import platform
 import resource
-import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
-from subprocess import run
+from functools import cache, partial
+from itertools import cycle
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from kqueue.api.wire import core as wire
 from kqueue.core.topology import (
@@ -48,24 +50,16 @@ from kqueue.core.topology import (
 from kqueue.core.workload import Flavor
 from kqueue.state.from_api import PodView, node_facts, pod_view
 from kqueue.state.ledger import AssignedUsage, NodeLedger
+from tests.bench.table import Figure, Row, at_most, check, timed
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
 LEVELS = (BLOCK, RACK, HOSTNAME)
 GIB = 1 << 30
 AGENT = (("cpu", 1000), ("memory", GIB))
 GANG = {"cpu": 32_000, "nvidia.com/gpu": 8}
-ROUNDS = 300
-GOALS = {
-    "change 1 flavor": 1.0,
-    "change 15 flavors": 1.0,
-    "what-if": 0.060,
-    "audit 12,500 nodes longest step": 50.0,
-    "first 12,500 nodes longest call": 50.0,
-    "memory": 400.0,
-}
-
-Row = tuple[str, str, float]
-"""(what, unit, value)"""
+EIGHT = PodSetRequest(
+    name="main", count=8, requests={"cpu": 24_000, "memory": 96 * GIB}, topology=TopologyRequest(required=RACK)
+)
 
 
 def host(i: int, cpu: int = 96_000, **facts: Any) -> NodeFacts:
@@ -84,6 +78,7 @@ def opened(flavors: int = 1) -> NodeLedger:
     return ledger
 
 
+@cache
 def filled(nodes: int, flavors: int = 1, *, agents: bool = True) -> NodeLedger:
     """With nodes, and a foreign pod on each; asked once, so that the tables are there."""
     ledger = opened(flavors)
@@ -91,20 +86,8 @@ def filled(nodes: int, flavors: int = 1, *, agents: bool = True) -> NodeLedger:
         ledger.on_node(f"host-{i:05}", host(i))
     for i in range(nodes if agents else 0):
         ledger.on_pod(f"agents/agent-{i:05}", PodFacts(node=f"host-{i:05}", requests=AGENT))
-    if len(ledger.snapshot()["flavor-0"].tree) != nodes:
-        raise SystemExit("nodes are missing in the tree: the figures would mean nothing")
+    check(len(ledger.snapshot()["flavor-0"].tree) == nodes, "nodes are missing in the tree")
     return ledger
-
-
-def median_ms(act: Callable[[int], object], rounds: int = ROUNDS) -> float:
-    """Median of `act(round)`, collector as shipped."""
-    times = []
-    gc.collect()
-    for i in range(rounds):
-        start = time.perf_counter()
-        act(i)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3
 
 
 def held(*hosts: str) -> AssignedUsage:
@@ -137,110 +120,135 @@ def taints(i: int) -> list[NodeFacts]:
     return [host(i, taints=(Taint("burning"),)), host(i)]
 
 
-def tell(ledger: NodeLedger, versions: list[NodeFacts], i: int) -> None:
-    """One version or the other."""
-    ledger.on_node(versions[0].name, versions[i % 2])
+def in_turn(act: Callable[[Any], object], *values: object) -> Callable[[], object]:
+    """What does `act` with one value after the other, over and over."""
+    order = cycle(values)
+    return lambda: act(next(order))
 
 
-def alternate(act: Callable[[Any], object], values: list[Any], i: int) -> None:
-    """One value or the other."""
-    act(values[i % 2])
+def tell(ledger: NodeLedger, node: NodeFacts) -> None:
+    """The node is now so."""
+    ledger.on_node(node.name, node)
 
 
-def tell_and_ask(ledger: NodeLedger, versions: list[NodeFacts], i: int) -> None:
+def tell_and_ask(ledger: NodeLedger, node: NodeFacts) -> None:
     """The same, and the snapshot after it."""
-    tell(ledger, versions, i)
-    snapshot = ledger.snapshot()
-    assert snapshot["flavor-0"].free(0)["cpu"] == versions[i % 2].allocatable["cpu"] - 1000
+    ledger.on_node(node.name, node)
+    ledger.snapshot()
 
 
-def change() -> Iterator[Row]:
-    """A change and a snapshot."""
-    for flavors in (1, 15):
-        ledger = filled(2_500, flavors)
-        name = f"change {flavors} flavor{'s' * (flavors > 1)}"
-        yield name, "ms", median_ms(partial(tell_and_ask, ledger, cores(0)))
-        yield f"{name} tree", "ms", median_ms(partial(tell_and_ask, ledger, taints(0)))
+def tell_and_place(ledger: NodeLedger, node: NodeFacts) -> None:
+    """The same, and the first decision on it."""
+    ledger.on_node(node.name, node)
+    answer = place(ledger.snapshot()["flavor-0"], [EIGHT])
+    assert isinstance(answer, Placement)
 
 
-def what_if() -> Iterator[Row]:
-    """Remove one workload from a snapshot and ask again, as a search for victims does."""
+def snapshot(nodes: int, flavors: int, agents: bool, what: str) -> Iterator[Figure]:
+    """What a cycle pays first."""
+    ledger = filled(nodes, flavors, agents=agents)
+    goal = at_most(1.0) if (flavors, what) == (15, "node_changed") else None
+    if what == "reused":
+        yield Figure("ms", timed(ledger.snapshot))
+    elif what == "first_decision":
+        yield Figure("ms", timed(in_turn(partial(tell_and_place, ledger), *cores(0))))
+    else:
+        versions = cores(0) if what == "node_changed" else taints(0)
+        yield Figure("ms", timed(in_turn(partial(tell_and_ask, ledger), *versions)), goal)
+    free = 96_000 - (1_000 if agents else 0)
+    for node, changed in ((host(0, 95_000), 1_000), (host(0), 0)):
+        tell(ledger, node)
+        seen = {found.free(0)["cpu"] for found in ledger.snapshot().values()}
+        check(seen == {free - changed}, f"{seen} are free after the change")
+
+
+@cache
+def taken() -> NodeLedger:
+    """2,000 hosts with 700 workloads."""
     ledger = filled(2_000, agents=False)
-    taken = iter(range(2_000))
+    hosts = iter(range(2_000))
     for i in range(700):
-        ledger.add_usage(f"low-{i:03}", [held(*[f"host-{next(taken):05}" for _ in range(2 if i % 7 == 6 else 3)])])
-    snapshot = ledger.snapshot()["flavor-0"]
+        ledger.add_usage(f"low-{i:03}", [held(*[f"host-{next(hosts):05}" for _ in range(2 if i % 7 == 6 else 3)])])
+    return ledger
+
+
+def what_if(kind: str) -> Iterator[Figure]:
+    """Remove one workload from a snapshot and ask again, as a search for victims does."""
+    now = taken().snapshot()["flavor-0"]
     usages = [[DomainUsage((f"host-{16 * i + k:05}",), GANG, 1) for k in range(3)] for i in range(125)]
+    count, level = (3, RACK) if kind == "fits" else (64, BLOCK)
+    asked = [PodSetRequest(name="main", count=count, requests=GANG, topology=TopologyRequest(required=level))]
 
-    def removed(question: list[PodSetRequest], fits: bool, i: int) -> None:
-        with snapshot.trial():
-            snapshot.release(usages[i % len(usages)])
-            assert isinstance(place(snapshot, question), Placement) == fits
+    def removed(usage: list[DomainUsage]) -> None:
+        with now.trial():
+            now.release(usage)
+            answer = place(now, asked, explain=kind == "explained")
+        if isinstance(answer, Placement):
+            hosts = [domain.values for domain in answer["main"].assignment.domains]
+            assert kind == "fits"
+            assert hosts == [item.values for item in usage]
+        else:
+            assert kind != "fits"
+            assert answer.fit == 3
 
-    for name, count, level in (("what-if", 3, RACK), ("what-if that does not fit", 64, BLOCK)):
-        asked = PodSetRequest(name="main", count=count, requests=GANG, topology=TopologyRequest(required=level))
-        yield name, "ms", median_ms(partial(removed, [asked], count == 3), 2_000)
+    yield Figure("ms", timed(in_turn(removed, *usages)), at_most(0.060) if kind == "fits" else None)
 
 
-def event() -> Iterator[Row]:
-    """Single events at two sizes."""
+def event(nodes: int, what: str) -> Iterator[Figure]:
+    """Single events."""
+    ledger = filled(nodes)
     pods = [PodFacts(node="host-00007", requests=(("cpu", 1000 + i),)) for i in (1, 2)]
-    for nodes in (2_560, 50_000):
-        ledger = filled(nodes)
-        acts: dict[str, Callable[[int], object]] = {
-            "same": partial(tell, ledger, [host(9), host(9)]),
-            "amounts": partial(tell, ledger, cores(7)),
-            "taints": partial(tell, ledger, taints(7)),
-            "comes and goes": partial(alternate, partial(ledger.on_node, "new"), [host(99_999), None]),
-            "foreign pod": partial(alternate, partial(ledger.on_pod, "agents/agent-00007"), pods),
-            "usage": partial(alternate, partial(ledger.add_usage, "w"), [[held("host-00007")], []]),
-        }
-        for name, act in acts.items():
-            yield f"event {nodes:,} nodes {name}", "ms", median_ms(act)
-            ledger.snapshot()
-        yield f"event {nodes:,} nodes amounts + snapshot", "ms", median_ms(partial(tell_and_ask, ledger, cores(0)))
-        yield f"event {nodes:,} nodes taints + snapshot", "ms", median_ms(partial(tell_and_ask, ledger, taints(0)))
+    acts = {
+        "same": in_turn(partial(tell, ledger), host(9)),
+        "amounts": in_turn(partial(tell, ledger), *cores(7)),
+        "taints": in_turn(partial(tell, ledger), *taints(7)),
+        "comes_and_goes": in_turn(partial(ledger.on_node, "new"), host(99_999), None),
+        "foreign_pod": in_turn(partial(ledger.on_pod, "agents/agent-00007"), *pods),
+        "usage": in_turn(partial(ledger.add_usage, "w"), [held("host-00007")], []),
+    }
+    yield Figure("ms", timed(acts[what]))
+    check(len(ledger.snapshot()["flavor-0"].tree) in (nodes, nodes + 1), "the tree has lost nodes")
 
 
-def first() -> Iterator[Row]:
+def first(nodes: int) -> Iterator[Figure]:
     """From nothing to the first snapshot."""
-    for nodes in (12_500, 50_000):
-        facts = [host(i) for i in range(nodes)]
-        ledger, longest = opened(), 0.0
-        gc.collect()
-        gc.freeze()
-        start = time.perf_counter()
-        for node in facts:
-            began = time.perf_counter()
-            ledger.on_node(node.name, node)
-            longest = max(longest, time.perf_counter() - began)
-        longest = max(longest, longest_step(ledger.build_steps()))
-        asked = time.perf_counter()
-        ledger.snapshot()
-        end = time.perf_counter()
-        yield f"first {nodes:,} nodes longest call", "ms", max(longest, end - asked) * 1e3
-        yield f"first {nodes:,} nodes in all", "ms", (end - start) * 1e3
-        ledger.on_flavor("flavor-1", Flavor(name="flavor-1", topology="default", node_labels={"pool": "a"}))
-        asked = time.perf_counter()
-        ledger.snapshot()
-        yield f"first {nodes:,} nodes in one go", "ms", (time.perf_counter() - asked) * 1e3
+    facts = [host(i) for i in range(nodes)]
+    ledger, longest = opened(), 0.0
+    gc.collect()
+    gc.freeze()
+    start = time.perf_counter()
+    for node in facts:
+        began = time.perf_counter()
+        ledger.on_node(node.name, node)
+        longest = max(longest, time.perf_counter() - began)
+    longest = max(longest, longest_step(ledger.build_steps()))
+    asked = time.perf_counter()
+    found = ledger.snapshot()
+    end = time.perf_counter()
+    check(len(found["flavor-0"].tree) == nodes, "nodes are missing in the tree")
+    goal = at_most(50) if nodes == 12_500 else None
+    yield Figure("longest_call_ms", [max(longest, end - asked) * 1e3], goal)
+    yield Figure("all_ms", [(end - start) * 1e3])
+    ledger.on_flavor("flavor-1", Flavor(name="flavor-1", topology="default", node_labels={"pool": "a"}))
+    asked = time.perf_counter()
+    ledger.snapshot()
+    yield Figure("in_one_go_ms", [(time.perf_counter() - asked) * 1e3])
 
 
-def audit() -> Iterator[Row]:
+def audit(nodes: int) -> Iterator[Figure]:
     """The ledger's own audit."""
-    for nodes in (12_500, 50_000):
-        ledger = filled(nodes)
-        for i in range(600):
-            ledger.add_usage(f"ns/w{i}", [held(f"host-{i:05}")])
-        gc.collect()
-        gc.freeze()
-        start = time.perf_counter()
-        longest = longest_step(ledger.audit_steps())
-        yield f"audit {nodes:,} nodes longest step", "ms", longest * 1e3
-        yield f"audit {nodes:,} nodes in all", "ms", (time.perf_counter() - start) * 1e3
+    ledger = filled(nodes)
+    for i in range(600):
+        ledger.add_usage(f"ns/w{i}", [held(f"host-{i:05}")])
+    gc.collect()
+    gc.freeze()
+    start = time.perf_counter()
+    longest = longest_step(ledger.audit_steps())
+    yield Figure("longest_step_ms", [longest * 1e3], at_most(50) if nodes == 12_500 else None)
+    yield Figure("all_ms", [(time.perf_counter() - start) * 1e3])
 
 
-def memory() -> Iterator[Row]:
+def memory() -> Iterator[Figure]:
     """What a very large cluster costs to hold."""
     labels = {f"node.example.dev/label-{i}": f"value-{i % 3}" for i in range(12)}
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -267,25 +275,26 @@ def memory() -> Iterator[Row]:
         views[view.key] = view
         ledger.on_pod(view.key, view.foreign)
     assert len(ledger.snapshot()["flavor-0"].tree) == 100_000
-    yield "memory", "MiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    yield "memory interpreter and libraries", "MiB", base
+    yield Figure("peak_rss_mib", [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024], at_most(400))
+    yield Figure("interpreter_mib", [base])
 
 
-ROWS = {"change": change, "what-if": what_if, "event": event, "first": first, "audit": audit, "memory": memory}
+def _rows() -> Iterator[Row]:
+    for nodes in (640, 2_560, 12_500, 50_000):
+        for what in ("reused", "node_changed", "node_tainted", "first_decision"):
+            yield Row(f"snapshot/empty/nodes={nodes}/{what}", partial(snapshot, nodes, 1, False, what))
+    for flavors in (1, 15):
+        for what in ("reused", "node_changed", "node_tainted"):
+            yield Row(f"snapshot/agents/flavors={flavors}/{what}", partial(snapshot, 2_500, flavors, True, what))
+    for kind in ("fits", "refused", "explained"):
+        yield Row(f"ledger/what_if/{kind}", partial(what_if, kind))
+    for nodes in (2_560, 50_000):
+        for what in ("same", "amounts", "taints", "comes_and_goes", "foreign_pod", "usage"):
+            yield Row(f"ledger/event/nodes={nodes}/{what}", partial(event, nodes, what))
+    for nodes in (12_500, 50_000):
+        yield Row(f"ledger/first/nodes={nodes}", partial(first, nodes), alone=True)
+        yield Row(f"ledger/audit/nodes={nodes}", partial(audit, nodes), alone=True)
+    yield Row("ledger/memory", memory, alone=True)
 
 
-def main(names: list[str]) -> int:
-    """Print the table; every row in a process of its own."""
-    if len(names) != 1:
-        print(f"ledger: Python {platform.python_version()}, numpy {np.__version__}, {platform.machine()}, one thread")
-        commands = [[sys.executable, "-m", "tests.bench.ledger", name] for name in names or ROWS]
-        return max(run(command, check=False).returncode for command in commands)
-    for name, unit, value in ROWS[names[0]]():
-        goal = GOALS.get(name)
-        mark = "" if goal is None else f"<= {goal:g} {unit}: {'pass' if value <= goal else 'falls short'}"
-        print(f"{name:<45} {value:>10.3f} {unit:<3}  {mark}", flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+ROWS = tuple(_rows())

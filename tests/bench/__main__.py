@@ -1,7 +1,8 @@
 """`make bench`: the rows of all modules of this folder, as tables or as JSON lines.
 
 `python -m tests.bench [--json] [PATTERN[,PATTERN...] ...]`.  `table.py` says what a row is and how to add one.  A
-module without rows is run as a program, chosen by its name; in JSON it has no part, its words go to stderr.
+module without rows but with a `main` is run as a program, chosen by its name; in JSON it has no part, its words go to
+stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -23,16 +26,21 @@ from kqueue.runtime.loop import tune_collector
 from tests.bench.table import HEADER, Figure, Row, WrongAnswerError, chosen, line, verdict
 
 
+@cache
 def modules() -> list[str]:
-    """The modules that measure something: those of this folder, but for the machinery."""
-    return sorted(
-        p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "table" and not p.stem.startswith("_")
-    )
+    """The modules that measure something: those of this folder with rows or a program."""
+    names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_"))
+    return [name for name in names if rows_of(name) or hasattr(loaded(name), "main")]
+
+
+def loaded(module: str) -> ModuleType:
+    """Of this folder."""
+    return importlib.import_module(f"tests.bench.{module}")
 
 
 def rows_of(module: str) -> Sequence[Row]:
-    """Its rows; empty when it is a program."""
-    rows: Sequence[Row] = getattr(importlib.import_module(f"tests.bench.{module}"), "ROWS", ())
+    """Its rows; empty when it has none."""
+    rows: Sequence[Row] = getattr(loaded(module), "ROWS", ())
     return rows
 
 
@@ -108,7 +116,7 @@ def report(plan: Sequence[tuple[str, list[str]]], *, as_json: bool) -> list[str]
                 print(line(row, figure), flush=True)
                 found.append((row, figure))
     for text in verdict(found):
-        print(f"\n{text}" if "of" in text.split() else text)
+        print(text)
     return failed
 
 

@@ -164,7 +164,7 @@ def line(row: str, figure: Figure) -> str:
 
 def _shown(value: float, unit: str) -> str:
     if unit == "ms":
-        return f"{value * 1e3:.3g} us" if value < 0.9995 and value < 1 else f"{value:.4g} ms"
+        return f"{value * 1e3:.3g} us" if value < 0.9995 else f"{value:.4g} ms"
     if unit == "mib":
         return f"{value:.1f} MiB"
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1_000 else f"{value:.3g}"
@@ -174,7 +174,7 @@ def verdict(figures: Iterable[tuple[str, Figure]]) -> Iterator[str]:
     """How many goals were reached, and which were not."""
     judged = [(row, f, f.goal.reached_by(f.value)) for row, f in figures if f.goal is not None]
     if judged:
-        yield f"{sum(reached for *_, reached in judged)} of {len(judged)} goals reached"
+        yield f"\n{sum(reached for *_, reached in judged)} of {len(judged)} goals reached"
     for row, figure, reached in judged:
         if not reached:
             yield f"falls short: {row} {figure.metric}"

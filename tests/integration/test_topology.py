@@ -103,26 +103,55 @@ async def test_a_preferred_rack_is_kept_where_one_has_room_and_else_as_few_as_po
     }
 
 
-@pytest.mark.parametrize(
-    ("profile", "wanted"),
-    [
-        pytest.param("BestFit", [2, 4], id="as it comes, the first rack is filled up"),
-        pytest.param("balanced", [3, 3], id="balanced, both racks get the same"),
-        pytest.param("optimal", [2, 4], id="optimal, few racks come before equal shares"),
-    ],
-)
-async def test_a_queue_chooses_how_its_gangs_spread(either_plane: Plane, profile: str, wanted: list[int]) -> None:
-    """A gang in a block of two racks of four hosts is shared out among these as its ClusterQueue's profile says."""
-    road = await make_road(either_plane.cluster, shape=(1, 2, 4))
+async def choose_profile(road: Road, profile: str) -> None:
+    """The tenant's ClusterQueue has its pods placed like this."""
     chosen = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
     queue = f"{KUEUE}/clusterqueues/team"
     await road.cluster.request("PATCH", queue, chosen, content_type="application/merge-patch+json")
+
+
+@pytest.mark.parametrize(
+    ("profile", "wanted"),
+    [
+        pytest.param("BestFit", [2, 4], id="as it comes, one rack is filled up"),
+        pytest.param("balanced", [3, 3], id="balanced, both racks get the same"),
+    ],
+)
+async def test_a_queue_chooses_whether_its_gangs_are_balanced(
+    either_plane: Plane, profile: str, wanted: list[int]
+) -> None:
+    """A gang in a block of two racks of four hosts is shared out among these as its ClusterQueue's profile says."""
+    road = await make_road(either_plane.cluster, shape=(1, 2, 4))
+    await choose_profile(road, profile)
     async with running(configuration(), flags(either_plane)):
         await submit(road, "gang", {PREFERRED: BLOCK_LABEL}, pods=6, run_seconds=600)
         placed = await until_bound(road, "gang", 6)
         racks = Counter(await labels_by_rank(road, placed, RACK_LABEL))
 
     assert sorted(racks.values()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("profile", "racks"),
+    [
+        pytest.param("BestFit", 3, id="as it comes, the tightest block is taken, whose racks are half full"),
+        pytest.param("optimal", 2, id="optimal, the roomier block is taken, where two racks are enough"),
+    ],
+)
+async def test_a_queue_chooses_whether_its_gangs_get_the_fewest_racks(
+    either_plane: Plane, profile: str, racks: int
+) -> None:
+    """One block has room for 2, 2 and 2 pods in its racks, the other for 4 and 3: a gang of six takes this many."""
+    road = await make_road(either_plane.cluster, shape=(2, 3, 4))
+    half_full = [f"node-0-{rack}-{host}" for rack in range(3) for host in range(2)]
+    await occupy(road, *half_full, "node-1-1-0", *(f"node-1-2-{host}" for host in range(4)))
+    await choose_profile(road, profile)
+    async with running(configuration(), flags(either_plane)):
+        await submit(road, "gang", {PREFERRED: RACK_LABEL}, pods=6, run_seconds=600)
+        placed = await until_bound(road, "gang", 6)
+        taken = await labels_by_rank(road, placed, RACK_LABEL)
+
+    assert len(set(taken)) == racks
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ _NO_LEADER = -1
 _FEW = 64
 """Up to so many domains are filled without numpy, whose calls cost more than their work then."""
 _room_of = itemgetter(0)
+_domain_of = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,8 @@ def _in_order(pod_sets: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlac
 
 def _groups(pod_sets: Sequence[PodSetRequest]) -> list[_Group]:
     """Groups in order of first appearance; pod sets without pods are in none."""
+    if len(pod_sets) == 1:
+        return [_Group(name=pod_sets[0].group, members=tuple(pod_sets))] if pod_sets[0].count > 0 else []
     members: dict[tuple[str | None, int], list[PodSetRequest]] = {}
     for i, pod_set in enumerate(pod_sets):
         if pod_set.count > 0:
@@ -275,11 +278,12 @@ def _pod_set_placement(
     quality: tuple[LevelQuality, ...],
     proven: bool | None = None,
 ) -> PodSetPlacement:
-    domains = tuple(Domain(tree.written(leaf), count) for leaf, count in zip(leaves, pods, strict=True))
+    paths = [tree.paths[leaf] for leaf in leaves]
+    written = [path[-1:] for path in paths] if tree.is_hostname else paths
     return PodSetPlacement(
         name=pod_set.name,
-        assignment=TopologyAssignment(tree.written_levels, domains),
-        paths=tuple(tree.paths[leaf] for leaf in leaves),
+        assignment=TopologyAssignment(tree.written_levels, tuple(map(Domain, written, pods))),
+        paths=tuple(paths),
         requests=pod_set.requests,
         quality=quality,
         proven=proven,
@@ -370,6 +374,10 @@ class _Search:
             found = self._find_level(self._request.level)
             if isinstance(found, Misfit):
                 return found
+            if self._plain and self._counts.uniform and len(found) == 1:
+                inside = self._fill_one(int(found[0]))
+                if inside is not None:
+                    return [d for _, d in inside], [pods for pods, _ in inside], _NO_LEADER
             chosen = self._descend(found)
         if chosen is None:
             return self._misfit(MisfitCode.INTERNAL_INCONSISTENCY, detail="the chosen domains ran out on the way down")
@@ -443,7 +451,8 @@ class _Search:
     def best_domain(self) -> int | None:
         """The domain of the last level that came closest, the one that is considered first; None when there are none.
 
-        That has the most slices; where a leader or affinity come before capacity, the most of those they prefer.
+        That has the most slices, the first of equals; where a leader or affinity come before capacity, the most among
+        those that they prefer.
         """
         slices = self._counts.slices[self.last_level]
         if not len(slices):
@@ -494,6 +503,28 @@ class _Search:
             level += 1
             current = self._minimise(level, pool, request.need, self._leaders, in_slices=True, sort=True)
         return None if current is None else self._split_down(level, current)
+
+    def _fill_one(self, domain: int) -> list[tuple[int, int]] | None:
+        """`_descend` from one domain that holds everything: (pods, leaf), ascending by leaf.
+
+        None: somewhere on the way down are too many domains to do it without numpy.
+        """
+        tree, need = self._tree, self._request.need
+        taken = [(need, domain)]
+        for level in range(self.last_level, tree.lowest):
+            starts, room = tree.first_child[level], self._counts.slices[level + 1]
+            pool: list[tuple[int, int]] = []
+            for _, parent in taken:
+                first = starts.item(parent)
+                end = starts.item(parent + 1) if parent + 1 < len(starts) else len(room)
+                if len(pool) + end - first > _FEW:
+                    return None
+                pool += zip(room[first:end].tolist(), range(first, end), strict=True)
+            filled = self._take_few(pool, need, sort=True)
+            if filled is None:
+                return None
+            taken = sorted(filled, key=_domain_of)
+        return taken
 
     def _split_down(self, level: int, chosen: _Chosen) -> _Chosen | None:
         """Every domain of `level` shares out its pods below, down to the leaves; None when they hold less."""
@@ -584,7 +615,9 @@ class _Search:
         leader is around they stay, because one of their children may carry it).
         """
         if len(domains) <= _FEW and self._plain and self._counts.uniform:
-            return self._fill_few(domains, room, need, sort=sort)
+            pairs = list(zip(room[domains].tolist(), domains.tolist(), strict=True))
+            few = self._take_few(pairs, need, sort=sort)
+            return few and _Chosen(np.array([d for _, d in few]), np.array([units for units, _ in few]))
         able = domains if self._leaders else domains[room[domains] > 0]
         order = self._order(level, able) if sort else able
         rooms = room[order]
@@ -601,25 +634,23 @@ class _Search:
         taken[last], units[last] = order[final], left
         return _Chosen(taken, units)
 
-    def _fill_few(self, domains: Ints, room: Ints, need: int, *, sort: bool) -> _Chosen | None:
-        """`_fill` for so few domains that plain Python is faster."""
-        pairs = [pair for pair in zip(room[domains].tolist(), domains.tolist(), strict=True) if pair[0] > 0]
+    def _take_few(self, pairs: list[tuple[int, int]], need: int, *, sort: bool) -> list[tuple[int, int]] | None:
+        """`_fill` for so few (room, domain) that plain Python is faster; (units, domain) as they are taken."""
+        able = [pair for pair in pairs if pair[0] > 0]
         if sort:
-            pairs.sort(key=_room_of, reverse=not self._request.least)  # stable: equals stay in order
-        left, taken = need, 0
-        for units, _ in pairs:
-            if units >= left:
+            able.sort(key=_room_of, reverse=not self._request.least)  # stable: equals stay in order
+        left = need
+        for taken, pair in enumerate(able):
+            if pair[0] >= left:
                 break
-            left -= units
-            taken += 1
+            left -= pair[0]
         else:
             return None
-        chosen = pairs[:taken]
-        final = pairs[taken]
         if not self._request.least:
-            final = min((pair for pair in pairs[taken:] if pair[0] >= left), key=_room_of)
-        chosen.append((left, final[1]))
-        return _Chosen(np.array([d for _, d in chosen]), np.array([units for units, _ in chosen]))
+            for other in able[taken + 1 :]:
+                if left <= other[0] < pair[0]:
+                    pair = other
+        return [*able[:taken], (left, pair[1])]
 
     # -- orders --------------------------------------------------------------------------------------------------------
 

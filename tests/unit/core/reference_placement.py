@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 COUNT_MAX = 2**31 - 1
@@ -16,13 +16,42 @@ Domains = list[tuple[tuple[str, ...], int]]
 
 
 @dataclass
+class RefNode:
+    """A node: its values of the levels, what it has, and what pods take there that are not placed by topology."""
+
+    name: str
+    path: tuple[str, ...]
+    allocatable: dict[str, int]
+    foreign: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
+
+
+@dataclass
 class RefLeaf:
-    """A host: path, free amounts, and what it says to pods."""
+    """A host or a wider lowest domain: path, free amounts, and what it says to pods."""
 
     path: tuple[str, ...]
     free: dict[str, int]
     labels: dict[str, str] = field(default_factory=dict)
-    taints: tuple[tuple[str, str, str], ...] = ()  # key, value, effect
+    taints: tuple[tuple[str, str, str], ...] = ()
+    used: dict[str, int] = field(default_factory=dict)  # by workloads placed by topology
+
+
+def leaves_of(levels: Sequence[str], nodes: Sequence[RefNode], *, merge: bool) -> list[RefLeaf]:
+    """What nodes make up: hosts of one name are merged, or the smallest node name wins; wider domains add up."""
+    on_hosts = levels[-1] == "kubernetes.io/hostname"
+    leaves: dict[tuple[str, ...], RefLeaf] = {}
+    for node in sorted(nodes, key=lambda node: node.name):
+        key = node.path[-1:] if on_hosts else node.path
+        if key in leaves and on_hosts and not merge:
+            continue
+        leaf = leaves.setdefault(key, RefLeaf(node.path, {}, node.labels, node.taints))
+        for resource, amount in node.allocatable.items():
+            leaf.free[resource] = leaf.free.get(resource, 0) + amount
+        for resource, amount in node.foreign.items():
+            leaf.free[resource] = leaf.free.get(resource, 0) - amount
+    return list(leaves.values())
 
 
 @dataclass
@@ -39,6 +68,7 @@ class RefRequest:
     slices: tuple[tuple[str, int], ...] = ()
     group: str | None = None
     selector: dict[str, str] = field(default_factory=dict)
+    terms: tuple[dict[str, tuple[str, ...]], ...] | None = None  # required: one of these, label key -> values, holds
     tolerated: frozenset[str] = frozenset()  # taint keys, any value and effect
     weights: dict[tuple[str, str], int] = field(default_factory=dict)  # preferred: label key and value -> weight
     previous: Domains | None = None  # written values, of the workload slice that is replaced
@@ -80,11 +110,15 @@ class RefEngine:
         least_always: bool = False,
         affinity: bool = False,
         balanced: bool = False,
+        tolerated: frozenset[str] = frozenset(),
+        empty: bool = False,
+        within: tuple[str, ...] | None = None,
     ) -> None:
         self.levels = list(levels)
         self.leaves = sorted(leaves, key=lambda leaf: leaf.path)
         self.least_unconstrained, self.least_always, self.with_affinity = least_unconstrained, least_always, affinity
         self.with_balanced = balanced
+        self.tolerated, self.empty, self.within = tolerated, empty, within
         self.filtered = self.levels[-1] == "kubernetes.io/hostname"
         self.assumed: dict[tuple[str, ...], dict[str, int]] = {}
 
@@ -105,21 +139,33 @@ class RefEngine:
                 groups.setdefault(pod_set.group if pod_set.group is not None else i, []).append(pod_set)
         result: dict[str, Domains] = {}
         for members in groups.values():
-            workers = members[0]
-            leader = members[1] if len(members) > 1 else None
-            if leader is not None and leader.count > workers.count:
-                workers, leader = leader, workers
-            kept = self.elastic(workers, leader)
-            if kept is not None:
-                result.update(kept)
-                continue
-            worker_domains, leader_domains = self.find(workers, leader)
-            result[workers.name] = worker_domains
-            self.assume(workers, worker_domains)
-            if leader is not None:
-                result[leader.name] = leader_domains
-                self.assume(leader, leader_domains)
+            try:
+                self.place_group(members, result)
+            except RefFailure as failure:
+                failure.facts["pod_set"], failure.facts["group"] = members[0].name, members[0].group
+                failure.facts["placed"] = {p.name: result[p.name] for p in pod_sets if p.name in result}
+                raise
         return result
+
+    def place_group(self, members: Sequence[RefRequest], result: dict[str, Domains]) -> None:
+        workers = members[0]
+        leader = members[1] if len(members) > 1 else None
+        if leader is not None:
+            wishes = {(member.required, member.preferred) for member in members}
+            if len(members) > 2 or 1 not in (workers.count, leader.count) or len(wishes) > 1:
+                raise RefFailure("InvalidGroup")
+            if leader.count > workers.count:
+                workers, leader = leader, workers
+        kept = self.elastic(workers, leader)
+        if kept is not None:
+            result.update(kept)
+            return
+        worker_domains, leader_domains = self.find(workers, leader)
+        result[workers.name] = worker_domains
+        self.assume(workers, worker_domains)
+        if leader is not None:
+            result[leader.name] = leader_domains
+            self.assume(leader, leader_domains)
 
     def elastic(self, workers: RefRequest, leader: RefRequest | None) -> dict[str, Domains] | None:
         """Steps 1 to 4 of elastic jobs; None: place from scratch."""
@@ -170,14 +216,17 @@ class RefEngine:
 
     def paths_of(self, written: Domains) -> Domains | None:
         """Full paths; None when a domain is not there any more."""
-        known = {leaf.path[-1:] if self.filtered else leaf.path: leaf.path for leaf in self.leaves}
+        known = {self.written(leaf.path): leaf.path for leaf in self.leaves}
         if any(values not in known for values, _ in written):
             return None
         return [(known[values], n) for values, n in written]
 
+    def written(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        return path[-1:] if self.filtered else path
+
     def assume(self, pod_set: RefRequest, domains: Domains) -> None:
         for path, count in domains:
-            entry = self.assumed.setdefault(path, {})
+            entry = self.assumed.setdefault(self.written(path), {})
             for resource, amount in pod_set.requests.items():
                 entry[resource] = entry.get(resource, 0) + amount * count
             entry["pods"] = entry.get("pods", 0) + count
@@ -239,18 +288,30 @@ class RefEngine:
         if not self.filtered:
             return None
         for key, value, effect in leaf.taints:
-            if effect in ("NoSchedule", "NoExecute") and key not in pod_set.tolerated:
+            if effect in ("NoSchedule", "NoExecute") and key not in pod_set.tolerated | self.tolerated:
                 return f"taint {key}={value}:{effect}" if value else f"taint {key}:{effect}"
         for key, value in pod_set.selector.items():
             if leaf.labels.get(key) != value:
                 return "selector"
+        if pod_set.terms is not None and not any(
+            term and all(leaf.labels.get(key) in values for key, values in term.items()) for term in pod_set.terms
+        ):
+            return "affinity"
         return None
+
+    def outside(self, leaf: RefLeaf) -> bool:
+        return self.within is not None and leaf.path[: len(self.within)] != self.within
 
     def remaining(self, leaf: RefLeaf) -> dict[str, int]:
         rem = dict(leaf.free)
-        for resource, amount in self.assumed.get(leaf.path, {}).items():
-            rem[resource] = rem.get(resource, 0) - amount
+        for taken in ({} if self.empty else leaf.used, self.assumed.get(self.written(leaf.path), {})):
+            for resource, amount in taken.items():
+                rem[resource] = rem.get(resource, 0) - amount
         return rem
+
+    @staticmethod
+    def with_pod(pod_set: RefRequest) -> dict[str, int]:
+        return {**pod_set.requests, "pods": pod_set.requests.get("pods", 0) + 1}
 
     @staticmethod
     def fit(requests: dict[str, int], rem: dict[str, int]) -> tuple[int, str | None]:
@@ -289,14 +350,17 @@ class RefEngine:
             return
         if self.filtered:
             domain.affinity = sum(weight for (k, v), weight in w.weights.items() if leaf.labels.get(k) == v)
+        if self.outside(leaf):
+            self.excluded["outside"] = self.excluded.get("outside", 0) + 1
+            return
         rem = self.remaining(leaf)
-        wanted = {**w.requests, "pods": w.requests.get("pods", 0) + 1}
+        wanted = self.with_pod(w)
         domain.pods, limiting = self.fit(wanted, rem)
         if domain.pods == 0:
             cause = f"resource {limiting}"
             self.excluded[cause] = self.excluded.get(cause, 0) + 1
         if leader is not None:
-            lead = {**leader.requests, "pods": leader.requests.get("pods", 0) + 1}
+            lead = self.with_pod(leader)
             if self.fit(lead, rem)[0] > 0 and self.passes(leader, leaf) is None:
                 domain.leaders = 1
                 for resource, amount in lead.items():
@@ -382,10 +446,35 @@ class RefEngine:
 
     # phase 2a
 
-    def no_fit(self, level: int, fit: int) -> RefFailure:
-        unit = "pod" if self.size == 1 else "slice"
-        layers = self.layer_fits(level) if len(self.layers) > 1 else []
-        return RefFailure("NoFit", level=self.levels[level], fit=fit, total=self.need, unit=unit, layers=layers)
+    def no_fit(self, level: int, fit: int, *, best: RefDomain | None = None, leader: bool) -> RefFailure:
+        """Of one domain, which came closest, or without `best` of all that were to share the pods."""
+        return RefFailure(
+            "NoFit",
+            level=self.levels[level],
+            fit=fit,
+            total=self.need,
+            unit="pod" if self.size == 1 else "slice",
+            layers=self.layer_fits(level) if len(self.layers) > 1 else [],
+            spread=best is None,
+            leader=leader,
+            best_domain=None if best is None else best.path,
+            shortage=self.shortage(best, leader=leader),
+            leaves=len(self.leaves),
+        )
+
+    def shortage(self, best: RefDomain | None, *, leader: bool) -> tuple[str, int, int] | None:
+        """The resource that most leaves lack, asked for all, free there."""
+        limited = self.leader if leader and self.leader is not None else self.workers
+        inside = [leaf for leaf in self.leaves if best is None or leaf.path[: len(best.path)] == best.path]
+        passing = [leaf for leaf in inside if not self.outside(leaf) and self.passes(limited, leaf) is None]
+        if not passing:
+            return None
+        limits = [self.fit(self.with_pod(limited), self.remaining(leaf))[1] or "" for leaf in passing]
+        resource = max(sorted(set(limits)), key=limits.count)
+        asked = self.with_pod(self.workers).get(resource, 0) * self.count
+        if self.leader is not None:
+            asked += self.with_pod(self.leader).get(resource, 0)
+        return resource, asked, sum(max(0, self.remaining(leaf).get(resource, 0)) for leaf in passing)
 
     def layer_fits(self, level: int) -> list[tuple[str, int, int]]:
         best = max(self.by_level[level], key=lambda d: d.slices)  # the first of equals
@@ -393,6 +482,9 @@ class RefEngine:
             (key, sum(d.pods // size for d in self.below(best) if self.levels[d.level] == key), self.count // size)
             for key, size in self.layers
         ]
+
+    def no_domain(self, level: int, best: RefDomain, leaders: int) -> RefFailure:
+        return self.no_fit(level, best.slices, best=best, leader=best.slices >= self.need or best.leaders < leaders)
 
     def find_level(self, level: int, leaders: int) -> tuple[int, list[RefDomain]]:
         if not self.by_level[level]:
@@ -407,7 +499,8 @@ class RefEngine:
                 if (leaders == 0 and d.slices >= need) or (leaders and d.leaders >= leaders and d.slices_led >= need):
                     return level, [d]
             if self.required:
-                raise self.no_fit(level, max(d.slices for d in order))
+                best = max(self.by_level[level], key=lambda d: d.slices)
+                raise self.no_domain(level, best, leaders)
         if top.slices_led >= need and top.leaders >= leaders:
             return level, [top]
         if self.required:
@@ -415,7 +508,9 @@ class RefEngine:
                 for i in range(1, len(order)):
                     if order[i].slices_led >= need and order[i].leaders >= leaders:
                         return level, [self.best_fit_of(order[i:], need, leaders, "slices")]
-            raise self.no_fit(level, top.slices)
+            if not leaders and not self.with_affinity:
+                top = max(self.by_level[level], key=lambda d: d.slices)  # only the choice among equals differs
+            raise self.no_domain(level, top, leaders)
         if level > 0 and not self.unconstrained:
             return self.find_level(level - 1, leaders)
         return level, self.spread(level, order, leaders)
@@ -433,7 +528,7 @@ class RefEngine:
             left -= d.slices_led
             i += 1
         if leaders_left > 0:
-            raise self.no_fit(level, leaders - leaders_left)
+            raise self.no_fit(level, leaders - leaders_left, leader=True)
         rest = self.sorted(order[i:])
         j = 0
         while left > 0 and j < len(rest):
@@ -444,7 +539,7 @@ class RefEngine:
             left -= d.slices
             j += 1
         if left > 0:
-            raise self.no_fit(level, self.need - left)
+            raise self.no_fit(level, self.need - left, leader=False)
         return chosen
 
     # phase 2b
@@ -492,6 +587,7 @@ class RefEngine:
 
     def find(self, w: RefRequest, leader: RefRequest | None) -> tuple[Domains, Domains]:
         self.resolve(w)
+        self.workers, self.leader = w, leader
         self.build(w, leader)
         leaders = 1 if leader is not None else 0
         lowest = len(self.levels) - 1
@@ -674,3 +770,16 @@ class RefEngine:
         if not answers:
             raise RefFailure("NotBalanced")
         return answers[max(answers)]
+
+
+def place_flavors(
+    engines: Mapping[str, RefEngine], wanted: Mapping[str, Sequence[RefRequest]]
+) -> dict[str, dict[str, Domains] | RefFailure]:
+    """Every flavor's answer, by name; hosts are shared, so what one took there the next one sees."""
+    on_hosts: dict[tuple[str, ...], dict[str, int]] = {}
+    results = {}
+    for flavor in sorted(wanted):
+        if engines[flavor].filtered:
+            engines[flavor].assumed = on_hosts
+        results[flavor] = engines[flavor].outcome(wanted[flavor])
+    return results

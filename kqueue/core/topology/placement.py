@@ -617,7 +617,9 @@ class _Search:
         if len(domains) <= _FEW and self._plain and self._counts.uniform:
             pairs = list(zip(room[domains].tolist(), domains.tolist(), strict=True))
             few = self._take_few(pairs, need, sort=sort)
-            return few and _Chosen(np.array([d for _, d in few]), np.array([units for units, _ in few]))
+            if few is None:
+                return None
+            return _Chosen(np.array([d for _, d in few]), np.array([units for units, _ in few]))
         able = domains if self._leaders else domains[room[domains] > 0]
         order = self._order(level, able) if sort else able
         rooms = room[order]
@@ -639,18 +641,20 @@ class _Search:
         able = [pair for pair in pairs if pair[0] > 0]
         if sort:
             able.sort(key=_room_of, reverse=not self._request.least)  # stable: equals stay in order
-        left = need
-        for taken, pair in enumerate(able):
-            if pair[0] >= left:
+        left, taken = need, 0
+        for room, _ in able:
+            if room >= left:
                 break
-            left -= pair[0]
+            left -= room
+            taken += 1
         else:
             return None
+        last = able[taken]
         if not self._request.least:
-            for other in able[taken + 1 :]:
-                if left <= other[0] < pair[0]:
-                    pair = other
-        return [*able[:taken], (left, pair[1])]
+            for pair in able[taken + 1 :]:
+                if left <= pair[0] < last[0]:
+                    last = pair
+        return [*able[:taken], (left, last[1])]
 
     # -- orders --------------------------------------------------------------------------------------------------------
 

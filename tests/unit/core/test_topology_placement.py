@@ -158,6 +158,13 @@ def test_a_leader_keeps_to_its_own_node_rules() -> None:
         pytest.param((1, 4, 4), ({"required": RACK},) * 3, "at most 2", id="three-members"),
         pytest.param((2, 3), ({"required": RACK},) * 2, "must have 1 pod", id="no-single-leader"),
         pytest.param((1, 3), ({"required": RACK}, {"required": BLOCK}), "same required", id="different-levels"),
+        pytest.param(
+            (1, 3),
+            ({"preferred": RACK}, {"preferred": BLOCK}),
+            "required or preferred",
+            id="different-preferred-levels",
+        ),
+        pytest.param((1, 3), ({"preferred": RACK}, {"required": RACK}), "m0 and m1", id="one-level-in-different-ways"),
     ],
 )
 def test_an_impossible_group_is_refused_by_the_engine_itself(
@@ -483,6 +490,37 @@ def test_flavors_on_the_same_hosts_see_each_other_within_a_workload() -> None:
     assert (green.fit, green.total) == (2, 3)
 
 
+def test_flavors_whose_leaves_are_no_hosts_do_not_see_each_other() -> None:
+    """A rack of one flavor is not the same place as a rack of that name of another one; hosts are."""
+    nodes = [make_node("a", 4)]
+    capacities = {
+        "blue": Capacity.of(make_tree(nodes, LEVELS[:2])),
+        "green": Capacity.of(make_tree(nodes, LEVELS[:2])),
+        "red": Capacity.of(make_tree(nodes)),
+    }
+    results = place_workload(
+        capacities, {flavor: [make_pod_set(4, name=flavor, required=RACK)] for flavor in capacities}
+    )
+    assert {flavor: hosts(found, flavor) for flavor, found in results.items()} == {
+        "blue": {"r1": 4},
+        "green": {"r1": 4},
+        "red": {"a": 4},
+    }
+
+
+def test_what_a_failing_flavor_placed_before_it_failed_is_taken() -> None:
+    """The first pod set of the failing flavor stays on its host; no later flavor gets that room."""
+    capacities = {flavor: racks({"a": 4}) for flavor in ("blue", "green")}
+    wanted = {
+        "blue": [make_pod_set(3, name="one", required=RACK), make_pod_set(3, name="two", required=RACK)],
+        "green": [make_pod_set(2, name="three", required=RACK)],
+    }
+    blue, green = place_workload(capacities, wanted).values()
+    assert isinstance(blue, Misfit)
+    assert isinstance(green, Misfit)
+    assert (blue.fit, [pod_set.name for pod_set in blue.placed], green.fit) == (1, ["one"], 1)
+
+
 def test_quality_compares_domains_used_with_the_fewest_possible() -> None:
     """Seven pods on 3, 3, 1 use three hosts, and two cannot be enough."""
     found = place_one(racks(ONE_RACK), make_pod_set(7, required=RACK), measure=True)
@@ -491,6 +529,9 @@ def test_quality_compares_domains_used_with_the_fewest_possible() -> None:
     spread = place_one(racks(ONE_RACK), make_pod_set(7, unconstrained=True), measure=True)
     assert isinstance(spread, Placement)
     assert [(q.used, q.lower_bound) for q in spread["main"].quality] == [(1, 1), (1, 1), (4, 3)]
+    exact = place_one(racks(ONE_RACK), make_pod_set(6, required=RACK), measure=True)
+    assert isinstance(exact, Placement)
+    assert [(q.used, q.lower_bound) for q in exact["main"].quality] == [(1, 1), (1, 1), (2, 2)]
 
 
 def test_what_a_placement_takes_is_charged_by_domain() -> None:

@@ -210,7 +210,10 @@ MANAGED_POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 # ---- Names of ours alone ---------------------------------------------------------------------------------------------
 
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
-"""On ClusterQueues: how domains are chosen, BestFit (as it comes), LeastFreeCapacity, balanced or optimal."""
+"""On ClusterQueues, and on jobs and Workloads, where it wins: how domains are chosen, BestFit (as it comes),
+LeastFreeCapacity, balanced or optimal."""
+PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced")
+"""What that annotation may say."""
 RUN_SECONDS_ANNOTATION: Final = "sandbox.kqueue.dev/run-seconds"
 """On pod templates in a simulated cluster: how long the pod runs before it succeeds."""
 FAIL_ANNOTATION: Final = "sandbox.kqueue.dev/fail"

@@ -398,6 +398,9 @@ class JobReconciler:
         if wanted != (workload.spec.queue_name or ""):
             key = from_api.workload_key(workload)
             await self._writer.write(key, lambda _: {"spec": {"queueName": wanted}}, subresource=None)
+        elif (profile := rules.placement_profile(job)) not in ("", from_api.profile_name(workload.metadata)):
+            change = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
+            await self._writer.write(from_api.workload_key(workload), lambda _: change, subresource=None)
 
     @staticmethod
     def _was_started(job: JSON, workload: wire.Workload) -> bool:

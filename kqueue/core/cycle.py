@@ -134,6 +134,7 @@ class _Entry:
 
     head: Head
     assignment: Assignment
+    profile: Profile
     placement: dict[str, Placement] = field(default_factory=dict)
     """Per flavor.  For an entry that waits: where it would go on an empty cluster."""
 
@@ -148,6 +149,9 @@ def plan(snapshot: Snapshot, heads: Sequence[Head]) -> Iterator[Decision]:
     for head in heads:
         if head.queue not in snapshot.queues:
             yield _refusal(head, snapshot)
+            continue
+        if head.problem:
+            yield _mistaken(head)
             continue
         try:
             entries.append(_nominate(head, snapshot))
@@ -182,6 +186,11 @@ def _refusal(head: Head, snapshot: Snapshot) -> Wait:
         return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
     blocker = Blocker(kind=BlockerKind.QUEUE, detail=f"ClusterQueue {head.queue} is not active: {why}")
     return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.SUSPENDED, blockers=(blocker,))
+
+
+def _mistaken(head: Head) -> Wait:
+    blocker = Blocker(kind=BlockerKind.REQUESTS, detail=head.problem)
+    return Wait(head=head, outcome=Outcome.NO_FIT, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
 
 
 def _order(entry: _Entry) -> tuple[int, int, float, str]:
@@ -238,7 +247,8 @@ def _held_by_flavor(damaged: Damaged, snapshot: Snapshot) -> dict[str, list[tupl
 
 
 def _nominate(head: Head, snapshot: Snapshot) -> _Entry:
-    entry = _Entry(head, flavors.assign(head, snapshot))
+    profile = snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
+    entry = _Entry(head, flavors.assign(head, snapshot), profile)
     if entry.assignment.mode is Mode.FIT:
         misfits = _place(entry, snapshot, empty=False)
         if misfits:
@@ -269,8 +279,7 @@ def _place(entry: _Entry, snapshot: Snapshot, *, empty: bool) -> dict[str, Misfi
         entry.placement = {}
         return {}
     capacities = {name: snapshot.topologies[name].capacity for name in requests}
-    profile = snapshot.queues[entry.head.queue].profile
-    found = place_workload(capacities, requests, profile=profile, empty=empty, measure=not empty)
+    found = place_workload(capacities, requests, profile=entry.profile, empty=empty, measure=not empty)
     entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
     return {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
 
@@ -306,8 +315,7 @@ def _process(entry: _Entry, snapshot: Snapshot) -> Decision:
         if misfits:
             return _skipped(entry, [_topology_blocker(f, m) for f, m in misfits.items()])
     _charge(entry, snapshot)
-    profile = snapshot.queues[entry.head.queue].profile
-    return Admit(head=entry.head, admission=_admission(entry), quality=tuple(_quality(entry, profile)))
+    return Admit(head=entry.head, admission=_admission(entry), quality=tuple(_quality(entry)))
 
 
 def _wait(entry: _Entry, outcome: Outcome) -> Wait:
@@ -389,7 +397,7 @@ def _admission(entry: _Entry) -> Admission:
     return Admission(queue=entry.head.queue, pod_sets=tuple(pod_sets))
 
 
-def _quality(entry: _Entry, profile: Profile) -> Iterator[PlacementQuality]:
+def _quality(entry: _Entry) -> Iterator[PlacementQuality]:
     requests = {p.name: p.request for p in entry.head.pod_sets}
     for found in entry.placement.values():
         seen: set[str] = set()
@@ -399,4 +407,4 @@ def _quality(entry: _Entry, profile: Profile) -> Iterator[PlacementQuality]:
                 continue
             if request.group is not None:
                 seen.add(request.group)
-            yield PlacementQuality(algorithm_for(request.topology, profile), placed.proven, placed.quality)
+            yield PlacementQuality(algorithm_for(request.topology, entry.profile), placed.proven, placed.quality)

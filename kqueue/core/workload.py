@@ -11,7 +11,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import Taint, Toleration
-from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
+from kqueue.core.topology.request import DEFAULT_PROFILE, Algorithm, PodSetRequest, Profile
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.topology.tree import Tree
 
@@ -95,7 +95,11 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """One workload about to be tried."""
+    """One workload about to be tried.
+
+    `algorithm` serves its constrained requests; None: what its queue has.  `problem` is what its user wrote that
+    nothing can be done with: it is not tried while there is one.
+    """
 
     key: str
     uid: str
@@ -104,6 +108,8 @@ class Head:
     timestamp: datetime
     pod_sets: tuple[PodSet, ...]
     last_tried: LastTried = field(default_factory=dict)
+    algorithm: Algorithm | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ _MAX_TIME = f"metadata.labels[{names.MAX_EXEC_TIME_SECONDS_LABEL}]"
 _PREBUILT = f"metadata.annotations[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
 _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
 _GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY_ANNOTATION}]"
+_PROFILE = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
 GATE_MAX = 63
 """Longest admission gate."""
 
@@ -46,6 +47,11 @@ def maximum_execution_time(job: Mapping[str, Any]) -> int | None:
     """Seconds that the job may spend admitted; None when it does not say, or not as a positive 32-bit number."""
     seconds = int_of(labels_of(job).get(names.MAX_EXEC_TIME_SECONDS_LABEL, ""))
     return seconds if seconds is not None and seconds > 0 else None
+
+
+def placement_profile(job: Mapping[str, Any]) -> str:
+    """Placement profile that the job asks for, right or wrong; empty when it leaves that to its ClusterQueue."""
+    return annotations_of(job).get(names.PLACEMENT_PROFILE_ANNOTATION, "")
 
 
 def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
@@ -96,6 +102,7 @@ def create_problems(
         yield FieldError(_MAX_TIME, "must be a whole number of seconds, 1 or more", seconds)
     if is_elastic(job, switches) and not elastic:
         yield FieldError(_ELASTIC, "this kind cannot be elastic; remove the annotation", "true")
+    yield from _profile_problems(job)
     if switches.admission_gated_by:
         yield from gate_problems(job)
 
@@ -149,6 +156,12 @@ def gate_change_problems(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iter
     added = [gate for gate in admission_gates(new) if gate not in admission_gates(old)]
     if added:
         yield FieldError(_GATED_BY, "gates cannot be added after creation, only removed", ",".join(added))
+
+
+def _profile_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
+    name = placement_profile(job)
+    if name and name not in names.PLACEMENT_PROFILES:
+        yield FieldError(_PROFILE, f"there is no such profile; use one of {', '.join(names.PLACEMENT_PROFILES)}", name)
 
 
 def _queue_change(

@@ -164,6 +164,8 @@ def _labels(job: JSON, keys: Iterable[str]) -> dict[str, str]:
 def _annotations(kind: JobKind, job: JSON, switches: Switches) -> dict[str, str]:
     own = annotations_of(job)
     copied = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    if rules.placement_profile(job):
+        copied[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(job)
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")
     if gated_by and switches.admission_gated_by:
         copied[names.ADMISSION_GATED_BY_ANNOTATION] = gated_by

@@ -410,7 +410,7 @@ class SchedulingLoop:
             admission=admission,
             pod_sets=head.pod_sets,
             failed=frozenset(failed),
-            profile=spec.profile if spec is not None else DEFAULT_PROFILE,
+            profile=(spec.profile if spec is not None else DEFAULT_PROFILE).with_algorithm(head.algorithm),
         )
         return _Patient(obj, damaged)
 

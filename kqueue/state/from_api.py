@@ -332,12 +332,8 @@ def queue_spec(
     """
     spec = obj.spec
     columns, problem = quotas(spec.resource_groups)
-    chosen = obj.metadata.annotations.get(names.PLACEMENT_PROFILE_ANNOTATION)
-    if chosen is not None and chosen in set(Algorithm):
-        profile = replace(profile, constrained=Algorithm(chosen))
-    elif chosen is not None:
-        path = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
-        unknown = f"{path}: {chosen!r} is no profile; use one of {', '.join(Algorithm)}"
+    algorithm, unknown = _chosen(obj.metadata)
+    if unknown:
         problem = f"{problem}; {unknown}" if problem else unknown
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     return (
@@ -354,7 +350,7 @@ def queue_spec(
             reclaims=Preempts(preemption.reclaim_within_cohort),
             borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
             borrow_preempts_up_to=preemption.borrow_within_cohort.max_priority_threshold,
-            profile=profile,
+            profile=profile.with_algorithm(algorithm),
         ),
         columns,
         problem,
@@ -363,8 +359,21 @@ def queue_spec(
 
 def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
     """Whether planning sees no difference: only status or other metadata changed."""
-    key = names.PLACEMENT_PROFILE_ANNOTATION
-    return one.spec == other.spec and one.metadata.annotations.get(key) == other.metadata.annotations.get(key)
+    return one.spec == other.spec and profile_name(one.metadata) == profile_name(other.metadata)
+
+
+def profile_name(meta: ObjectMeta) -> str | None:
+    """The placement profile that a ClusterQueue or Workload names, right or wrong; None: it names none."""
+    return meta.annotations.get(names.PLACEMENT_PROFILE_ANNOTATION)
+
+
+def _chosen(meta: ObjectMeta) -> tuple[Algorithm | None, str]:
+    """The algorithm of the profile that it names (None: none, or there is no such profile), and what is wrong."""
+    name = profile_name(meta)
+    if name is None or name in set(Algorithm):
+        return None if name is None else Algorithm(name), ""
+    path = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
+    return None, f"{path}: {name!r} is no profile; use one of {', '.join(Algorithm)}"
 
 
 def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -473,12 +482,15 @@ def pending(obj: wire.Workload) -> Pending:
     state = obj.status.requeue_state
     ended = sorted((r.name, r.count) for r in obj.status.reclaimable_pods)  # they are not asked for again
     pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
-    shape = _digest([obj.spec.priority or 0, pods, ended])  # labels are left out: those of a Job's pods name the Job
+    profile = profile_name(obj.metadata)
+    # labels are left out: those of a Job's pods name the Job
+    shape = _digest([obj.spec.priority or 0, pods, ended, profile])
     version = _digest(
         [
             obj.metadata.generation,
             [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
             obj.status.reclaimable_pods,
+            profile,
         ]
     )
     return Pending(
@@ -504,6 +516,7 @@ def head(obj: wire.Workload, *, queue: str, topology_only: bool, last_tried: Map
     `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
     Raises InvalidObjectError when its requests cannot be read.
     """
+    algorithm, problem = _chosen(obj.metadata)
     return Head(
         key=workload_key(obj),
         uid=obj.metadata.uid,
@@ -512,6 +525,8 @@ def head(obj: wire.Workload, *, queue: str, topology_only: bool, last_tried: Map
         timestamp=queue_time(obj),
         pod_sets=tuple(_pod_set(p, obj, i, implied=topology_only) for i, p in enumerate(obj.spec.pod_sets)),
         last_tried=last_tried,
+        algorithm=algorithm,
+        problem=problem,
     )
 
 

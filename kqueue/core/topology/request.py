@@ -45,6 +45,10 @@ class Profile:
     preferred_affinity: bool = False
     search_limit: int = 1_000_000
 
+    def with_algorithm(self, algorithm: Algorithm | None) -> Profile:
+        """The same with this algorithm for constrained requests; as it is for None."""
+        return self if algorithm is None else replace(self, constrained=algorithm)
+
 
 DEFAULT_PROFILE = Profile()
 

@@ -316,6 +316,20 @@ async def test_a_job_that_moves_to_another_queue_takes_its_workload_along(make: 
     assert world.found["spec"]["queueName"] == "other"
 
 
+async def test_a_job_that_chooses_another_profile_tells_its_workload(make: Callable[..., Jobs]) -> None:
+    """One patch; a choice that is taken back stays, because it may be the Workload's own."""
+    world = make()
+    await world.queued()
+    world.client.change(JOBS, KEY, {"metadata": {"annotations": {"kqueue.dev/placement-profile": "optimal"}}})
+
+    assert await world.step() == [f"patch workloads team/{NAME}"]
+    assert world.found["metadata"]["annotations"]["kqueue.dev/placement-profile"] == "optimal"
+
+    world.client.change(JOBS, KEY, {"metadata": {"annotations": {"kqueue.dev/placement-profile": None}}})
+
+    assert await world.step() == []
+
+
 async def test_what_is_owned_too_much_is_deleted(make: Callable[..., Jobs]) -> None:
     """Of two Workloads that match one stays; the other's finalizer is taken off and it goes."""
     world = make()

@@ -263,6 +263,37 @@ def test_an_admission_says_who_placed_it_and_whether_it_is_the_best(
     assert [(found.algorithm, found.proven) for found in decision.quality] == [(algorithm, proven)]
 
 
+@pytest.mark.parametrize(
+    ("own", "served"),
+    [
+        pytest.param(None, Algorithm.BALANCED, id="its queue chooses"),
+        pytest.param(Algorithm.OPTIMAL, Algorithm.OPTIMAL, id="it chooses itself"),
+        pytest.param(Algorithm.BEST_FIT, Algorithm.BEST_FIT, id="it goes back to what queues do as they come"),
+    ],
+)
+def test_a_workloads_own_profile_beats_that_of_its_queue(own: Algorithm | None, served: Algorithm) -> None:
+    """For its requests that name a level; a choice of none leaves it to the queue."""
+    spec = make_queue("team", profile=Profile(constrained=Algorithm.BALANCED))
+    head = dataclasses.replace(make_head("gang", required=None, preferred="rack"), algorithm=own)
+    (decision,) = plan(make_snapshot({"team": {"gpu": 64}}, specs=[spec]), [head])
+
+    assert isinstance(decision, Admit)
+    assert [found.algorithm for found in decision.quality] == [served]
+
+
+def test_a_workload_with_a_mistake_is_not_tried_and_says_which() -> None:
+    """The others of the cycle are."""
+    mistaken = dataclasses.replace(make_head("mistaken", queue="a"), problem="'tight' is no profile")
+    snapshot = make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}})
+    decisions = {d.head.uid: d for d in plan(snapshot, [mistaken, make_head("sound", queue="b")])}
+    refused = decisions["mistaken"]
+
+    assert isinstance(refused, Wait)
+    assert (refused.outcome, refused.reason) == (Outcome.NO_FIT, WaitReason.MISCONFIGURED)
+    assert refused.message == "'tight' is no profile"
+    assert isinstance(decisions["sound"], Admit)
+
+
 def make_pair(name: str) -> Head:
     """A leader and four workers that share a rack, and three pods that stand alone."""
     head = make_head(name)

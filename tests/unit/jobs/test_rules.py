@@ -33,6 +33,13 @@ def queued(annotations: dict[str, str] | None = None, labels: dict[str, str] | N
     )
 
 
+PROFILE = "metadata.annotations[kqueue.dev/placement-profile]"
+
+
+def placed_by(profile: str) -> Any:
+    return make_job(labels=prefixed(queue_name="main"), annotations={"kqueue.dev/placement-profile": profile})
+
+
 @pytest.mark.parametrize(
     ("job", "around", "expected"),
     [
@@ -78,6 +85,8 @@ def queued(annotations: dict[str, str] | None = None, labels: dict[str, str] | N
             [],
             id="sync-is-fine",
         ),
+        pytest.param(placed_by("balanced"), HERE, [], id="a-profile"),
+        pytest.param(placed_by("tight"), HERE, [PROFILE], id="a-profile-that-does-not-exist"),
         pytest.param(queued({"admission_gated_by": "example.com/a, example.com/b"}), HERE, [], id="gates"),
         *(
             pytest.param(
@@ -182,6 +191,7 @@ RUN: dict[str, Any] = {"suspend": False}
             [annotation("admission-gated-by")],
             id="gate-added",
         ),
+        pytest.param(placed_by("balanced"), placed_by("tight"), [PROFILE], id="to-a-profile-that-does-not-exist"),
         pytest.param(
             queued({"job_min_parallelism": "2"}, **RUN),
             queued({"job_min_parallelism": "2"}, parallelism=3, **RUN),

@@ -76,7 +76,12 @@ def test_a_workload_is_complete() -> None:
             "team": "a",
             "x": "y",
         },
-        annotations={"provreq.kueue.x-k8s.io/p": "1", "other": "2", **prefixed(admission_gated_by="example.com/a")},
+        annotations={
+            "provreq.kueue.x-k8s.io/p": "1",
+            "other": "2",
+            "kqueue.dev/placement-profile": "optimal",
+            **prefixed(admission_gated_by="example.com/a"),
+        },
     )
     workload = workload_for(
         KIND,
@@ -98,6 +103,7 @@ def test_a_workload_is_complete() -> None:
             "labels": {"team": "a", "kueue.x-k8s.io/job-uid": UID},
             "annotations": {
                 "provreq.kueue.x-k8s.io/p": "1",
+                "kqueue.dev/placement-profile": "optimal",
                 "kueue.x-k8s.io/admission-gated-by": "example.com/a",
             },
             "ownerReferences": [

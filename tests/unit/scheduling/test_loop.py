@@ -367,6 +367,23 @@ async def test_why_a_workload_waits_is_written_once(make: Callable[..., Schedule
     assert status_of(world.workload(), "QuotaReserved") == ("False", "WaitingForQuota")
 
 
+async def test_a_profile_that_does_not_exist_keeps_nobody_for_ever(make: Callable[..., Scheduled]) -> None:
+    """It is told, and a correction of the annotation alone brings the workload back."""
+    world = make()
+    workload = make_workload()
+    workload["metadata"]["annotations"] = {"kqueue.dev/placement-profile": "tight"}
+    world.add(workload)
+
+    assert not await world.cycle()
+    assert status_of(world.workload(), "QuotaReserved") == ("False", "Misconfigured")
+    await world.settle()
+
+    world.client.change(WORKLOADS, "ns/a", {"metadata": {"annotations": {"kqueue.dev/placement-profile": "optimal"}}})
+    await world.settle()
+    assert await world.cycle()
+    assert status_of(world.workload(), "QuotaReserved") == ("True", "QuotaReserved")
+
+
 async def test_an_old_reason_does_not_go_over_an_admission(make: Callable[..., Scheduled]) -> None:
     """A slow write of why it waited finds the workload admitted, and is not made."""
     world = make()

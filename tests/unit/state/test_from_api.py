@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import LabelSelector
@@ -91,6 +92,11 @@ def make_workload(
         spec={"queueName": "main", "podSets": default if pod_sets is None else pod_sets, **spec},
         status={"conditions": made, **(status or {})},
     )
+
+
+def wants(profile: str) -> JSON:
+    """The metadata of a workload that chooses how it is placed."""
+    return {"annotations": {"kqueue.dev/placement-profile": profile}}
 
 
 def labelled(label: str) -> JSON:
@@ -630,6 +636,7 @@ def test_a_pending_workload_knows_its_place() -> None:
         pytest.param(make_workload(pod_sets=[]), False, True, id="other-pods"),
         pytest.param(make_workload(pod_sets=[labelled("job-name")]), True, True, id="pods-with-the-name-of-their-job"),
         pytest.param(make_workload(metadata={"generation": 2}), True, False, id="edited-by-its-user"),
+        pytest.param(make_workload(metadata=wants("optimal")), False, False, id="wants-another-profile"),
         pytest.param(make_workload(conditions={"Evicted": ("True", "Preempted")}), True, False, id="evicted"),
         pytest.param(
             make_workload(status={"reclaimablePods": [{"name": "main", "count": 1}]}), False, False, id="needs-less"
@@ -813,6 +820,34 @@ def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:
 
     assert "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile" in problem
     assert "use one of BestFit, LeastFreeCapacity, optimal, balanced" in problem
+
+
+@pytest.mark.parametrize(
+    ("metadata", "algorithm", "problem"),
+    [
+        pytest.param({}, None, "", id="leaves-it-to-its-queue"),
+        pytest.param(wants("balanced"), Algorithm.BALANCED, "", id="chooses-for-itself"),
+        pytest.param(
+            wants("tight"),
+            None,
+            "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile; "
+            "use one of BestFit, LeastFreeCapacity, optimal, balanced",
+            id="names-none-that-exists",
+        ),
+    ],
+)
+def test_a_workload_may_choose_how_its_pods_are_placed(
+    metadata: JSON, algorithm: Algorithm | None, problem: str
+) -> None:
+    """What cannot be read is told, and does not look like no choice."""
+    head = head_of(make_workload(metadata=metadata))
+
+    assert (head.algorithm, head.problem) == (algorithm, problem)
+
+
+def test_the_profiles_that_may_be_named_are_those_that_there_are() -> None:
+    """Whoever checks a job's annotation knows the same names as whoever places its pods."""
+    assert set(names.PLACEMENT_PROFILES) == set(Algorithm)
 
 
 def test_pods_of_one_form_share_their_requests_and_others_do_not() -> None:

@@ -103,15 +103,13 @@ def place(
         only = _place_group(space, groups[0], profile, previous, explain=explain, measure=measure, within=within)
         if not isinstance(only, Misfit):
             return Placement(only if len(only) == 1 else _in_order(pod_sets, {found.name: found for found in only}))
-        return replace(only, pod_set=groups[0].members[0].name, group=groups[0].name)
+        return _of_group(only, groups[0])
     placed: dict[str, PodSetPlacement] = {}
     with space.trial():
         for i, group in enumerate(groups):
             found = _place_group(space, group, profile, previous, explain=explain, measure=measure)
             if isinstance(found, Misfit):
-                return replace(
-                    found, pod_set=group.members[0].name, group=group.name, placed=_in_order(pod_sets, placed)
-                )
+                return replace(_of_group(found, group), placed=_in_order(pod_sets, placed))
             placed.update((pod_set.name, pod_set) for pod_set in found)
             if i + 1 < len(groups):
                 space.charge(usage_of(Placement(found)))
@@ -161,6 +159,12 @@ def _groups(pod_sets: Sequence[PodSetRequest]) -> list[_Group]:
         if pod_set.count > 0:
             members.setdefault((pod_set.group, -1 if pod_set.group is not None else i), []).append(pod_set)
     return [_Group(name=name, members=tuple(group)) for (name, _), group in members.items()]
+
+
+def _of_group(misfit: Misfit, group: _Group) -> Misfit:
+    """All members fail together, and the first is named, unless the template of a certain one is at fault."""
+    at_fault = misfit.code in (MisfitCode.INVALID_NODE_SELECTOR, MisfitCode.INVALID_NODE_AFFINITY)
+    return replace(misfit, pod_set=misfit.pod_set if at_fault else group.members[0].name, group=group.name)
 
 
 def _group_problem(group: Sequence[PodSetRequest]) -> str | None:

@@ -297,6 +297,37 @@ def test_a_misfit_of_a_group_names_who_found_no_place_and_what_was_short(
     assert found.shortage == short
 
 
+BAD_SELECTOR = NodeRules(selector=(("bad key", "x"),))
+
+
+@pytest.mark.parametrize(
+    ("leader_rules", "worker_rules", "named"),
+    [
+        pytest.param(NodeRules(), BAD_SELECTOR, "workers", id="the-workers"),
+        pytest.param(BAD_SELECTOR, NodeRules(), "leader", id="the-leader"),
+        pytest.param(BAD_SELECTOR, BAD_SELECTOR, "workers", id="the-workers-are-looked-at-first"),
+    ],
+)
+def test_an_unusable_template_of_a_group_is_named(leader_rules: NodeRules, worker_rules: NodeRules, named: str) -> None:
+    """The template of either member is checked, and the misfit is about the one at fault."""
+    wish: dict[str, Any] = {"group": "ring", "required": RACK}
+    group = [
+        make_pod_set(1, name="leader", rules=leader_rules, **wish),
+        make_pod_set(4, name="workers", rules=worker_rules, **wish),
+    ]
+    for pod_sets in (group, [make_pod_set(1, name="before", required=RACK), *group]):
+        found = place(racks({"a": 9}), pod_sets)
+        assert isinstance(found, Misfit)
+        assert (found.code, found.pod_set, found.group) == (MisfitCode.INVALID_NODE_SELECTOR, named, "ring")
+
+
+def test_a_later_group_without_room_is_named_by_its_first_member() -> None:
+    """Also when that is the leader, and when pod sets before it found their place."""
+    found = place(racks({"a": 4}), [make_pod_set(1, name="before", required=RACK), *leader_and_workers(required=RACK)])
+    assert isinstance(found, Misfit)
+    assert (found.code, found.pod_set, found.group) == (MisfitCode.NO_FIT, "leader", "ring")
+
+
 def test_the_shortage_of_a_leader_is_judged_by_the_leaders_own_rules() -> None:
     """Where rules, not resources, keep the leader off every host, no resource is blamed."""
     picky = NodeRules(selector=(("disk", "ssd"),))

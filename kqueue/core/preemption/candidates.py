@@ -1,0 +1,99 @@
+"""Whom a queue's policy lets a workload preempt, and in which order they would go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+
+from kqueue.core.preemption.target import Lowest, Preemptor, Rules
+from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.workload import Admitted, Preempts, Snapshot
+
+Order = tuple[bool, bool, int, float, str]
+
+
+def within_quota(node: QuotaNode, columns: Iterable[FlavorResource]) -> bool:
+    """Whether the node, with all below it, uses no more than its subtree quota in each of these columns."""
+    usage, subtree = node.usage, node.subtree
+    return all(usage.get(column, 0) <= subtree.get(column, 0) for column in columns)
+
+
+def candidates(snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules) -> list[Admitted]:
+    """Workloads of one queue that were assigned a column in need and that the policy gives away; in no order."""
+    admitted = snapshot.admitted.get(queue)
+    if not admitted or policy is Preempts.NEVER or _all_are_above(admitted, queue, policy, preemptor, rules):
+        return []
+    return [
+        workload
+        for workload in admitted.values()
+        if _yields(workload, policy, preemptor)
+        and not preemptor.needs.isdisjoint(workload.usage)
+        and (workload.evicted or not rules.protected(workload))
+    ]
+
+
+def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:
+    if policy is Preempts.ANY or workload.priority < preemptor.priority:
+        return True
+    is_newer_equal = workload.priority == preemptor.priority and preemptor.timestamp < workload.timestamp
+    return policy is Preempts.LOWER_OR_NEWER_EQUAL and is_newer_equal
+
+
+def _all_are_above(
+    admitted: Mapping[str, Admitted], queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules
+) -> bool:
+    """Whether nobody in the queue yields, told without a look at each of them."""
+    if policy is Preempts.ANY:
+        return False
+    lowest = rules.lowest.get(queue)
+    if lowest is None or lowest.of is not admitted:
+        lowest = rules.lowest[queue] = _lowest(admitted)
+    if lowest.priority != preemptor.priority:
+        return lowest.priority > preemptor.priority
+    return policy is Preempts.LOWER_PRIORITY or lowest.newest <= preemptor.timestamp
+
+
+def _lowest(admitted: Mapping[str, Admitted]) -> Lowest:
+    priority = min(workload.priority for workload in admitted.values())
+    return Lowest(admitted, priority, max(w.timestamp for w in admitted.values() if w.priority == priority))
+
+
+def order(preemptor: Preemptor, rules: Rules) -> Callable[[Admitted], Order]:
+    """The key that sorts candidates of different queues, first to go first.
+
+    Already evicted, of other queues, of low priority, admitted last; the uid decides between equals.
+    """
+
+    def key(workload: Admitted) -> Order:
+        reserved_at = workload.reserved_at or rules.now
+        is_own = workload.queue == preemptor.queue
+        return (not workload.evicted, is_own, workload.priority, -reserved_at.timestamp(), workload.uid)
+
+    return key
+
+
+def in_order(workloads: Iterable[Admitted], preemptor: Preemptor, rules: Rules) -> list[Admitted]:
+    """Candidates, first to go first.
+
+    Where LocalQueues' usage counts it does so only between workloads of one ClusterQueue: each queue is put in its
+    own order, and what stands first in its queue is compared with what stands first in the others.
+    """
+    key = order(preemptor, rules)
+    if rules.local_queue_usage is None:
+        return sorted(workloads, key=key)
+    queues: dict[str, list[Admitted]] = {}
+    for workload in workloads:
+        queues.setdefault(workload.queue, []).append(workload)
+    return list(merge(*_by_local_queue(queues.values(), key, rules.local_queue_usage), key=key))
+
+
+def _by_local_queue(
+    queues: Iterable[list[Admitted]],
+    key: Callable[[Admitted], Order],
+    usage: Callable[[Admitted], float | None],
+) -> Iterator[list[Admitted]]:
+    def within(workload: Admitted) -> tuple[bool, float, Order]:
+        return (not workload.evicted, -(usage(workload) or 0), key(workload))
+
+    for queue in queues:
+        yield sorted(queue, key=within)

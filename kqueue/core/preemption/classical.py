@@ -1,0 +1,186 @@
+"""Targets by quota and priority: what others borrowed is taken back, and lesser workloads of the own queue go.
+
+    hierarchical    candidates of queues that borrow what the preemptor's queue, or a cohort around it, has a right to
+    priority        candidates of other borrowing queues
+    own             candidates of the preemptor's queue
+
+Candidates go in this order, those already evicted before all others, until the preemptor fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from kqueue.core import quota
+from kqueue.core.preemption.candidates import candidates, in_order, within_quota
+from kqueue.core.preemption.fit import Fit, fill_back
+from kqueue.core.preemption.simulation import Simulation, simulate
+from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Target
+from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """`ancestor` is the lowest cohort around its queue and the preemptor's; None: the queues are the same."""
+
+    admitted: Admitted
+    reason: PreemptionReason
+    ancestor: QuotaNode | None
+    only_without_borrowing: bool = False
+    """It may be taken only by a workload that then stays within the nominal quota of its queue."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """All candidates, by what gives a right to them; each list in order once they are collected."""
+
+    hierarchical: list[_Candidate] = field(default_factory=list)
+    priority: list[_Candidate] = field(default_factory=list)
+    own: list[_Candidate] = field(default_factory=list)
+
+    def sequence(self) -> list[_Candidate]:
+        """The order in which they go."""
+        groups = (self.hierarchical, self.priority, self.own)
+        evicted = [c for group in groups for c in group if c.admitted.evicted]
+        return evicted + [c for group in groups for c in group if not c.admitted.evicted]
+
+
+def classical_targets(
+    snapshot: Snapshot, preemptor: Preemptor, rules: Rules, places: Callable[[], bool] | None
+) -> tuple[Target, ...]:
+    """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible."""
+    found = _collect(snapshot, preemptor, rules)
+    sequence = found.sequence()
+    if not sequence:
+        return ()
+    for borrowing in _attempts(snapshot, preemptor, found):
+        with simulate(snapshot, with_domains=places is not None) as simulation:
+            targets = _attempt(sequence, simulation, preemptor, places, borrowing=borrowing)
+        if targets:
+            return targets
+    return ()
+
+
+# --- collect ---------------------------------------------------------------------------------------------------------
+
+
+def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
+    spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
+    found = _Found()
+    own = candidates(snapshot, node.name, spec.preempts_own, preemptor, rules)
+    own_reason = PreemptionReason.IN_CLUSTER_QUEUE
+    found.own = [_Candidate(admitted, own_reason, None) for admitted in in_order(own, preemptor, rules)]
+    if spec.reclaims is Preempts.NEVER:
+        return found
+    for ancestor, done, has_right in _ancestors(node, preemptor):
+        queues = list(_borrowing_queues(ancestor, done, preemptor.needs))
+        if not queues:
+            continue
+        others = [c for q in queues for c in candidates(snapshot, q.name, spec.reclaims, preemptor, rules)]
+        if has_right:
+            reclaim = PreemptionReason.IN_COHORT_RECLAMATION
+            found.hierarchical += [_Candidate(admitted, reclaim, ancestor) for admitted in others]
+        else:
+            found.priority += [_lesser(admitted, ancestor, spec, preemptor) for admitted in others]
+    found.hierarchical = _sorted(found.hierarchical, preemptor, rules)
+    found.priority = _sorted(found.priority, preemptor, rules)
+    return found
+
+
+def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNode, QuotaNode, bool]]:
+    """Every cohort around a queue from the nearest to the root, its child on the way, and whether that child has a
+    right to what it asks of this cohort: the request stays within the subtree quota of the child or of one below it.
+    """
+    remaining = dict(preemptor.usage)
+    has_right = False
+    while node.parent is not None:
+        fits = all(
+            quota.plus(node.usage.get(column, 0), amount) <= node.subtree.get(column, 0)
+            for column, amount in remaining.items()
+        )
+        has_right = has_right or fits
+        for column, amount in remaining.items():
+            remaining[column] = max(0, quota.minus(amount, quota.local_available(node, column)))
+        yield node.parent, node, has_right
+        node = node.parent
+
+
+def _borrowing_queues(
+    cohort: QuotaNode, done: QuotaNode | None, columns: Iterable[FlavorResource]
+) -> Iterator[QuotaNode]:
+    """Queues below the cohort that use more than their quota, on whose way down every cohort does so as well."""
+    for child in cohort.children:
+        if child is done or within_quota(child, columns):
+            continue
+        if child.is_cohort:
+            yield from _borrowing_queues(child, None, columns)
+        else:
+            yield child
+
+
+def _lesser(admitted: Admitted, ancestor: QuotaNode, spec: QueueSpec, preemptor: Preemptor) -> _Candidate:
+    """A candidate that there is no right to: whether it may also go for a workload that borrows."""
+    up_to = spec.borrow_preempts_up_to
+    is_above = admitted.priority >= preemptor.priority or (up_to is not None and admitted.priority > up_to)
+    if not spec.borrow_preempts or is_above:
+        return _Candidate(admitted, PreemptionReason.IN_COHORT_RECLAMATION, ancestor, only_without_borrowing=True)
+    return _Candidate(admitted, PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING, ancestor)
+
+
+def _sorted(found: list[_Candidate], preemptor: Preemptor, rules: Rules) -> list[_Candidate]:
+    of = {candidate.admitted: candidate for candidate in found}
+    return [of[admitted] for admitted in in_order(of, preemptor, rules)]
+
+
+# --- attempt ---------------------------------------------------------------------------------------------------------
+
+
+def _attempts(snapshot: Snapshot, preemptor: Preemptor, found: _Found) -> tuple[bool, ...]:
+    """Whether the preemptor may borrow, for each attempt."""
+    spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
+    if not found.hierarchical and not found.priority:
+        return (True,)
+    if spec.borrow_preempts:
+        return (True, False)
+    is_under_nominal = all(node.usage.get(c, 0) < node.quota(c).nominal for c in preemptor.needs)
+    if not is_under_nominal:
+        return (True,)
+    return (True, False) if found.hierarchical else (False, True)
+
+
+def _attempt(
+    sequence: Iterable[_Candidate],
+    simulation: Simulation,
+    preemptor: Preemptor,
+    places: Callable[[], bool] | None,
+    *,
+    borrowing: bool,
+) -> tuple[Target, ...]:
+    fits = partial(Fit(simulation, preemptor, places), borrowing=borrowing)
+    targets: list[Target] = []
+    for candidate in sequence:
+        if not _may_go(candidate, simulation.snapshot, preemptor.needs, borrowing=borrowing):
+            continue
+        simulation.remove(candidate.admitted)
+        targets.append(Target(candidate.admitted, candidate.reason))
+        if fits():
+            fill_back(targets, simulation, fits)
+            return tuple(targets)
+    return ()
+
+
+def _may_go(candidate: _Candidate, snapshot: Snapshot, columns: Iterable[FlavorResource], *, borrowing: bool) -> bool:
+    """Whether its queue, and every cohort around it that the preemptor is not in, still uses more than its quota."""
+    if candidate.ancestor is None:
+        return True
+    if borrowing and candidate.only_without_borrowing:
+        return False
+    for node in snapshot.nodes[candidate.admitted.queue].path_to_root():
+        if node is candidate.ancestor:
+            return True
+        if within_quota(node, columns):
+            return False
+    return True

@@ -1,0 +1,91 @@
+"""A snapshot from which workloads can be taken away and put back, and which is as before at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from kqueue.core import quota
+from kqueue.core.charging import charge_domains, release_domains, same_hosts
+from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Admitted, Snapshot
+
+
+class Simulation:
+    """Changes to a snapshot that are taken back when the block of `simulate`, which makes it, ends."""
+
+    def __init__(self, snapshot: Snapshot, undo: ExitStack, *, with_domains: bool) -> None:
+        self.snapshot = snapshot
+        self.moves = 0
+        """Grows whenever what is free on hosts changes.  While it stays, the same question has the same answer."""
+        self._with_domains = with_domains
+        self._undo = undo
+        self._kept: set[int] = set()
+        self._in_trial: set[str] = set()
+
+    def remove(self, admitted: Admitted) -> None:
+        """Give back the quota and the hosts that the workload holds."""
+        node = self.snapshot.nodes[admitted.queue]
+        self._keep(node)
+        for column, amount in admitted.usage.items():
+            quota.remove_usage(node, column, amount)
+        if self._with_domains:
+            for flavor, domains in admitted.domains.items():
+                self._try_on(flavor)
+                release_domains(flavor, domains, self.snapshot.topologies)
+                self.moves += 1
+
+    def put_back(self, admitted: Admitted) -> None:
+        """Undo `remove`."""
+        self.charge(admitted.queue, admitted.usage, admitted.domains)
+
+    def charge(
+        self,
+        queue: str,
+        usage: Mapping[FlavorResource, int],
+        domains: Mapping[str, tuple[DomainUsage, ...]] | None = None,
+    ) -> None:
+        """Take quota, and hosts per flavor, for a workload of this queue."""
+        node = self.snapshot.nodes[queue]
+        self._keep(node)
+        for column, amount in usage.items():
+            quota.add_usage(node, column, amount)
+        if self._with_domains and domains:
+            for flavor, taken in domains.items():
+                self._try_on(flavor)
+                charge_domains(flavor, taken, self.snapshot.topologies)
+                self.moves += 1
+
+    def uncharge(self, queue: str, usage: Mapping[FlavorResource, int]) -> None:
+        """Give back the quota that `charge` took."""
+        node = self.snapshot.nodes[queue]
+        self._keep(node)
+        for column, amount in usage.items():
+            quota.remove_usage(node, column, amount)
+
+    def _keep(self, node: QuotaNode) -> None:
+        """Remember what the nodes up to the root hold, before the first change."""
+        for ancestor in node.path_to_root():
+            if id(ancestor) in self._kept:
+                return
+            self._kept.add(id(ancestor))
+            self._undo.callback(setattr, ancestor, "usage", dict(ancestor.usage))
+
+    def _try_on(self, flavor: str) -> None:
+        if flavor in self._in_trial:
+            return
+        for name in same_hosts(flavor, self.snapshot.topologies):
+            if name not in self._in_trial:
+                self._in_trial.add(name)
+                self._undo.enter_context(self.snapshot.topologies[name].capacity.trial())
+
+
+@contextmanager
+def simulate(snapshot: Snapshot, *, with_domains: bool = True) -> Iterator[Simulation]:
+    """Change the snapshot inside the block, through what is handed in; at its end everything is as it was before.
+
+    `with_domains` off leaves hosts alone, for questions of quota.  Blocks may be nested.
+    """
+    with ExitStack() as undo:
+        yield Simulation(snapshot, undo, with_domains=with_domains)

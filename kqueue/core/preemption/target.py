@@ -1,0 +1,98 @@
+"""The words of preemption: who preempts, by which rules, whom, and for what reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.workload import Admitted
+
+
+class PreemptionReason(StrEnum):
+    """Why a workload has to go.  Written into conditions, events and metrics."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    """Another workload of its own queue comes first."""
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    """Its queue borrowed what the preemptor's queue, or a cohort around that, has a right to."""
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    """Its branch of the cohort has more than its fair share."""
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    """It borrows, and a workload of higher priority is to borrow in its place."""
+
+
+class Strategy(StrEnum):
+    """When fair sharing lets a branch of the tree take from another."""
+
+    LTE = "LessThanOrEqualToFinalShare"
+    """Afterwards the preemptor's branch has at most the share of the other one."""
+    LTI = "LessThanInitialShare"
+    """Afterwards the preemptor's branch has a smaller share than the other one had before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A workload that has to go, and why."""
+
+    admitted: Admitted
+    reason: PreemptionReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemptor:
+    """The workload that room is sought for.
+
+    `usage` is all it asks for, without zeros; `needs` are the columns that somebody must give quota back in, or that
+    hold the hosts that somebody must leave.
+    """
+
+    uid: str
+    key: str
+    queue: str
+    priority: int
+    timestamp: datetime
+    usage: Usage
+    needs: frozenset[FlavorResource]
+
+    def alone(self, column: FlavorResource, amount: int) -> Preemptor:
+        """The same workload, were this column all it asks for: what choosing a flavor wants to know."""
+        return replace(self, usage={column: amount}, needs=frozenset((column,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Lowest:
+    """The lowest priority among the workloads of a queue, and the newest timestamp among those that have it."""
+
+    of: Mapping[str, Admitted]
+    priority: int
+    newest: datetime
+
+
+def _nobody(_: Admitted) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How targets are chosen, the same for all workloads of a cycle.
+
+    Args:
+        now: the time of the cycle; stands for reservations that are not written yet.
+        fair: strategies of fair sharing, one or two; None: by quota and priority alone.
+        within_nominal: with fair sharing, a queue that stays within its nominal quota takes it back whatever the share.
+        local_queue_usage: what counts as used by a workload's LocalQueue; within a ClusterQueue, workloads of the one
+            that used most go first.  None as answer where the ClusterQueue does not go by it: the same for all its
+            workloads.
+        protected: workloads that must not be chosen (yet).  Those already evicted are not asked about, they go anyway.
+    """
+
+    now: datetime
+    fair: tuple[Strategy, ...] | None = None
+    within_nominal: bool = True
+    local_queue_usage: Callable[[Admitted], float | None] | None = None
+    protected: Callable[[Admitted], bool] = _nobody
+    lowest: dict[str, Lowest] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What was found out about queues; belongs to `candidates.py`."""

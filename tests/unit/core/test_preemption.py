@@ -1,0 +1,308 @@
+"""Preemption by quota and priority: whom the policies give away, in which order, and how few of them go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kqueue.core.preemption import Rules, find_targets
+from kqueue.core.workload import Admitted, Preempts, QueueSpec
+from tests.unit.core.preemption_cases import (
+    ANY,
+    CPU,
+    GPUS,
+    LOWER,
+    LOWER_OR_NEWER,
+    NEVER,
+    NOW,
+    RULES,
+    cohort,
+    leaf,
+    named,
+    policy,
+    runs,
+    state,
+    victims,
+    wants,
+    world,
+)
+
+
+def test_those_that_need_not_go_are_given_back_and_the_last_takes_their_place() -> None:
+    """Three are removed before the preemptor fits; the first of them may stay after all."""
+    running = [
+        runs("a1", "a", 2, priority=9),
+        runs("b1", "b", 2, reserved=20),
+        runs("b2", "b", 3, reserved=10),
+        runs("b3", "b", 5, priority=1),
+    ]
+    tree = cohort("team", leaf("a", nominal=10), leaf("b", nominal=2))
+    snapshot = world([tree], running, [policy("a", reclaims=ANY)])
+    targets = find_targets(snapshot, wants("a", 8, priority=5), RULES)
+    assert named(targets) == [("b3", "InCohortReclamation"), ("b2", "InCohortReclamation")]
+
+
+def test_a_queue_within_its_nominal_quota_reclaims_from_one_that_borrows() -> None:
+    """The most recently admitted of the lesser workloads goes, and one is enough."""
+    running = [
+        runs("a1", "a", 1, priority=9),
+        runs("b-old", "b", 3, reserved=1),
+        runs("b-new", "b", 3, reserved=2),
+        runs("b-high", "b", 3, priority=5, reserved=3),
+    ]
+    tree = cohort("team", leaf("a", nominal=6), leaf("b", nominal=6))
+    snapshot = world([tree], running, [policy("a", reclaims=LOWER)])
+    assert named(find_targets(snapshot, wants("a", 4, priority=3), RULES)) == [("b-new", "InCohortReclamation")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "other", "yields"),
+    [
+        pytest.param(NEVER, {"priority": 0}, False, id="never preempts nobody"),
+        pytest.param(LOWER, {"priority": 4}, True, id="lower priority yields"),
+        pytest.param(
+            LOWER, {"priority": 5, "created": 999}, False, id="equal priority does not yield to lower priority"
+        ),
+        pytest.param(LOWER, {"priority": 6}, False, id="higher priority does not yield"),
+        pytest.param(LOWER_OR_NEWER, {"priority": 4, "created": 1}, True, id="lower priority yields however old"),
+        pytest.param(LOWER_OR_NEWER, {"priority": 5, "created": 101}, True, id="newer of equal priority yields"),
+        pytest.param(LOWER_OR_NEWER, {"priority": 5, "created": 100}, False, id="as old and of equal priority stays"),
+        pytest.param(LOWER_OR_NEWER, {"priority": 5, "created": 99}, False, id="older of equal priority stays"),
+        pytest.param(LOWER_OR_NEWER, {"priority": 6, "created": 101}, False, id="newer of higher priority stays"),
+        pytest.param(ANY, {"priority": 9, "created": 0}, True, id="any yields"),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["own queue", "other queue"])
+def test_the_policy_says_whom_a_queue_may_preempt(
+    rule: Preempts, other: dict[str, Any], yields: bool, own: bool
+) -> None:
+    """The policy for the own queue and the one for the rest of the cohort read the same."""
+    borrower = runs("other", "a" if own else "b", 4, **other)
+    high = runs("high", borrower.queue, 4, priority=99, created=0)  # so that the queue is not all above or below
+    spec = policy("a", preempts_own=rule) if own else policy("a", reclaims=rule)
+    if own:
+        snapshot = world([leaf("a", nominal=8)], [borrower, high], [spec])
+    else:
+        running = [borrower, high] if rule is not ANY else [borrower]
+        snapshot = world([cohort("team", leaf("a", nominal=4 * len(running)), leaf("b"))], running, [spec])
+    targets = find_targets(snapshot, wants("a", 4, priority=5), RULES)
+    reason = "InClusterQueue" if own else "InCohortReclamation"
+    assert named(targets) == ([("other", reason)] if yields else [])
+
+
+def test_no_cohort_no_reclaim() -> None:
+    """A queue that stands alone finds nobody in other trees."""
+    snapshot = world(
+        [leaf("a", nominal=4), leaf("b", nominal=4)],
+        [runs("a1", "a", 4, priority=9), runs("b1", "b", 8)],
+        [policy("a", reclaims=ANY, preempts_own=LOWER)],
+    )
+    assert find_targets(snapshot, wants("a", 4, priority=5), RULES) == ()
+
+
+ORDER = [
+    pytest.param(
+        [runs("evicted", "a", 2, priority=4, evicted=True), runs("low", "a", 2, priority=0)],
+        ["evicted", "low"],
+        id="already evicted before lower priority",
+    ),
+    pytest.param(
+        [runs("low", "a", 2, priority=0, reserved=1), runs("lower", "a", 2, priority=-1, reserved=0)],
+        ["lower", "low"],
+        id="lower priority before more recently admitted",
+    ),
+    pytest.param(
+        [runs("old", "a", 2, reserved=1), runs("new", "a", 2, reserved=2)],
+        ["new", "old"],
+        id="most recently admitted first",
+    ),
+    pytest.param(
+        [runs("written", "a", 2, reserved=86_399), runs("unwritten", "a", 2, reserved=None)],
+        ["unwritten", "written"],
+        id="a reservation that is not written yet counts as now",
+    ),
+    pytest.param(
+        [runs("future", "a", 2, reserved=86_401), runs("unwritten", "a", 2, reserved=None)],
+        ["future", "unwritten"],
+        id="one that a fast clock wrote in the future comes before one of now",
+    ),
+    pytest.param([runs("y", "a", 2), runs("x", "a", 2)], ["x", "y"], id="the uid decides between equals"),
+    pytest.param(
+        [runs("a1", "a", 2, priority=0), runs("b1", "b", 2, priority=3)],
+        ["b1", "a1"],
+        id="other queues before the own one",
+    ),
+    pytest.param(
+        [runs("a1", "a", 2, priority=0, evicted=True), runs("b1", "b", 2, priority=3)],
+        ["a1", "b1"],
+        id="evicted ones of the own queue before other queues",
+    ),
+]
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["as listed", "backwards"])
+@pytest.mark.parametrize(("running", "expected"), ORDER)
+def test_candidates_go_in_order(running: list[Admitted], expected: list[str], backwards: bool) -> None:
+    """Of two candidates, each of which is enough, the first goes."""
+    tree = cohort("team", leaf("a", nominal=4), leaf("b"))
+    listed = list(reversed(running)) if backwards else running
+    snapshot = world([tree], listed, [policy("a", reclaims=ANY, preempts_own=LOWER)])
+    assert victims(find_targets(snapshot, wants("a", 2, priority=5), RULES)) == expected[:1]
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        pytest.param({"eager": 5.0, "modest": 1.0}, "eager-high", id="the LocalQueue that used most goes first"),
+        pytest.param({"eager": 1.0, "modest": 1.0}, "modest-low", id="equal usage leaves it to priority"),
+        pytest.param(None, "modest-low", id="unknown usage leaves it to priority"),
+    ],
+)
+def test_usage_of_local_queues_counts_before_priority(usage: dict[str, float] | None, expected: str) -> None:
+    """Within one ClusterQueue, where it is known."""
+    running = [
+        runs("eager-high", "a", 2, priority=3, local_queue="eager"),
+        runs("modest-low", "a", 2, priority=0, local_queue="modest"),
+    ]
+    snapshot = world([leaf("a", nominal=4)], running, [policy("a", preempts_own=LOWER)])
+
+    def used(workload: Admitted) -> float | None:
+        return None if usage is None else usage[workload.local_queue.removeprefix("default/")]
+
+    rules = Rules(now=NOW, local_queue_usage=used)
+    assert victims(find_targets(snapshot, wants("a", 2, priority=5), rules)) == [expected]
+
+
+def test_usage_of_local_queues_does_not_count_between_cluster_queues() -> None:
+    """The queues of others are compared by the priority of who would go first in each."""
+    running = [
+        runs("b-eager", "b", 2, priority=3, local_queue="eager"),
+        runs("b-modest", "b", 2, priority=0, local_queue="modest"),
+        runs("c", "c", 2, priority=2, local_queue="idle"),
+    ]
+    tree = cohort("team", leaf("a", nominal=6), leaf("b"), leaf("c"))
+    snapshot = world([tree], running, [policy("a", reclaims=LOWER)])
+    used = {"default/eager": 9.0, "default/modest": 5.0, "default/idle": 0.0}
+    rules = Rules(now=NOW, local_queue_usage=lambda workload: used[workload.local_queue])
+    assert [victims(find_targets(snapshot, wants("a", n, priority=5), rules)) for n in (2, 4)] == [
+        ["c"],
+        ["c", "b-eager"],
+    ]
+
+
+def test_only_those_with_a_column_in_need_go() -> None:
+    """Who holds other flavors or resources does not help; the amount held does not matter."""
+    running = [
+        runs("cpu-only", "a", {CPU: 4}),
+        runs("gpu", "a", {GPUS: 4}, priority=1),
+    ]
+    snapshot = world([leaf("a", nominal={CPU: 8, GPUS: 4})], running, [policy("a", preempts_own=LOWER)])
+    preemptor = wants("a", {CPU: 1, GPUS: 2}, priority=5, needs=[GPUS])
+    assert victims(find_targets(snapshot, preemptor, RULES)) == ["gpu"]
+
+
+def test_all_columns_must_fit_not_only_those_in_need() -> None:
+    """A column that fits by itself may stand in the way later."""
+    snapshot = world(
+        [leaf("a", nominal={CPU: 4, GPUS: 4})],
+        [runs("gpu", "a", {GPUS: 4}), runs("cpu", "a", {CPU: 2})],
+        [policy("a", preempts_own=LOWER)],
+    )
+    assert find_targets(snapshot, wants("a", {CPU: 3, GPUS: 2}, priority=5, needs=[GPUS]), RULES) == ()
+
+
+def test_one_column_alone_is_asked_about_by_itself() -> None:
+    """Choosing a flavor asks what one column could get, whatever the others look like."""
+    snapshot = world(
+        [leaf("a", nominal={CPU: 4, GPUS: 4})],
+        [runs("gpu", "a", {GPUS: 4}), runs("cpu", "a", {CPU: 2}, priority=9)],
+        [policy("a", preempts_own=LOWER)],
+    )
+    preemptor = wants("a", {CPU: 3, GPUS: 2}, priority=5)
+    answers = [victims(find_targets(snapshot, preemptor.alone(c, preemptor.usage[c]), RULES)) for c in (GPUS, CPU)]
+    assert answers == [["gpu"], []]
+
+
+def test_protected_workloads_are_not_chosen_unless_they_are_leaving() -> None:
+    """Protection keeps a workload from being evicted, not from being counted as gone when it is."""
+    running = [
+        runs("young", "a", 2),
+        runs("leaving", "a", 2, priority=1, evicted=True),
+        runs("old", "a", 2, priority=2),
+    ]
+    snapshot = world([leaf("a", nominal=6)], running, [policy("a", preempts_own=LOWER)])
+    rules = Rules(now=NOW, protected=lambda workload: workload.uid != "old")
+    found = [victims(find_targets(snapshot, wants("a", n, priority=5), rules)) for n in (2, 4, 6)]
+    assert found == [["leaving"], ["leaving", "old"], []]
+
+
+@pytest.mark.parametrize(
+    ("spec", "running", "size", "expected"),
+    [
+        pytest.param(
+            policy("a", reclaims=ANY),
+            [runs("a1", "a", 4), runs("b1", "b", 6)],
+            2,
+            [],
+            id="a queue at its nominal quota does not take from others without borrowWithinCohort",
+        ),
+        pytest.param(
+            policy("a", reclaims=LOWER, borrow_preempts=True),
+            [runs("a1", "a", 4), runs("b1", "b", 6)],
+            2,
+            [("b1", "InCohortReclaimWhileBorrowing")],
+            id="with borrowWithinCohort it takes from lesser ones while it borrows itself",
+        ),
+        pytest.param(
+            policy("a", reclaims=ANY, borrow_preempts=True),
+            [runs("a1", "a", 4), runs("b1", "b", 6, priority=5)],
+            2,
+            [],
+            id="while borrowing, equal priority stays whatever the policy",
+        ),
+        pytest.param(
+            policy("a", reclaims=LOWER, borrow_preempts=True, borrow_preempts_up_to=1),
+            [runs("a1", "a", 4), runs("b1", "b", 2, priority=2), runs("b2", "b", 4, priority=1)],
+            2,
+            [("b2", "InCohortReclaimWhileBorrowing")],
+            id="while borrowing, those above the threshold stay",
+        ),
+        pytest.param(
+            policy("a", reclaims=LOWER, borrow_preempts=True, borrow_preempts_up_to=1),
+            [runs("a1", "a", 2), runs("b1", "b", 8, priority=2)],
+            2,
+            [("b1", "InCohortReclamation")],
+            id="within nominal quota those above the threshold go",
+        ),
+        pytest.param(
+            policy("a", reclaims=LOWER, preempts_own=LOWER),
+            [runs("a1", "a", 3), runs("b1", "b", 7, priority=9)],
+            3,
+            [("a1", "InClusterQueue")],
+            id="the own queue helps where the cohort does not",
+        ),
+        pytest.param(
+            policy("a", reclaims=LOWER, preempts_own=LOWER),
+            [
+                runs("a1", "a", 1, priority=1),
+                runs("a2", "a", 2),
+                runs("b1", "b", 1),
+                runs("b2", "b", 6, priority=1),
+            ],
+            3,
+            [("b1", "InCohortReclamation"), ("a2", "InClusterQueue")],
+            id="under nominal quota, without a right, it first tries to do without borrowing",
+        ),
+    ],
+)
+def test_borrowing_is_tried_as_the_queue_allows(
+    spec: QueueSpec, running: Sequence[Admitted], size: int, expected: list[tuple[str, str]]
+) -> None:
+    """Queue a has 4 of its own, b has 4, and 2 more belong to the cohort."""
+    tree = cohort("team", leaf("a", nominal=4), leaf("b", nominal=4), nominal=2)
+    snapshot = world([tree], running, [spec])
+    before = state(snapshot)
+    assert named(find_targets(snapshot, wants("a", size, priority=5), RULES)) == expected
+    assert state(snapshot) == before

@@ -16,7 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
-from kqueue.cli.upkeep import Auditor, NodeGauges
+from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
@@ -624,12 +624,14 @@ class Operator:
         """Gauges of queues, and the audit, in the background."""
         gauges = QueueGauges(self.metrics, self.cache, self.queues)
         nodes = NodeGauges(self.metrics, self.cache.ledger, self._events)
+        foreign = ForeignGauges(self.metrics, self.cache.ledger, self.clock)
         auditor = self._make_auditor()
         last_audit = self.clock.monotonic()
         while True:
             await self.clock.sleep(self.timings.metrics_cache)
             gauges.refresh(self.watches.local_queues.store.values(), self.watches.workloads.store.values())
             nodes.refresh()
+            await foreign.refresh()
             if self.clock.monotonic() - last_audit >= self.timings.audit_interval:
                 last_audit = self.clock.monotonic()
                 await auditor.audit()

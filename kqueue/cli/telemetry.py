@@ -233,8 +233,8 @@ class QueueGauges:
         metrics.resources(
             {
                 (column.flavor, column.resource): (
-                    _as_written(column.resource, amount),
-                    _as_written(column.resource, used.get(column, 0)),
+                    as_written(column.resource, amount),
+                    as_written(column.resource, used.get(column, 0)),
                 )
                 for column, amount in reserved.items()
             }
@@ -275,7 +275,7 @@ def _figures(node: QuotaNode, held: _Held) -> dict[tuple[str, str], ResourceFigu
     for column, quota in node.quotas.items():
 
         def shown(amount: int, resource: str = column.resource) -> float:
-            return _as_written(resource, amount)
+            return as_written(resource, amount)
 
         figures[column.flavor, column.resource] = ResourceFigures(
             nominal=shown(quota.nominal),
@@ -287,7 +287,7 @@ def _figures(node: QuotaNode, held: _Held) -> dict[tuple[str, str], ResourceFigu
     return figures
 
 
-def _as_written(resource: str, amount: int) -> float:
+def as_written(resource: str, amount: int) -> float:
     """In the unit that users write: CPUs, bytes, devices."""
     return amount / 1000 if resource == "cpu" else float(amount)
 

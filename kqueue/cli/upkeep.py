@@ -6,12 +6,13 @@ from collections import Counter
 
 import structlog
 
+from kqueue.cli.telemetry import as_written
 from kqueue.clock import Clock
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference, Recorder
-from kqueue.core.topology import HOSTNAME
+from kqueue.core.topology import HOSTNAME, PODS
 from kqueue.observe import Metrics
-from kqueue.state.audit import Drift, short
+from kqueue.state.audit import Drift, chunks, short
 from kqueue.state.cache import Cache, Told
 from kqueue.state.ledger import NodeLedger
 
@@ -56,6 +57,32 @@ class NodeGauges:
             message=f"No pods are placed here: node {other} has the same label {HOSTNAME}={host}; give each its own",
             warning=True,
         )
+
+
+class ForeignGauges:
+    """Shows what foreign pods take on the nodes of each flavor."""
+
+    def __init__(self, metrics: Metrics, ledger: NodeLedger, clock: Clock) -> None:
+        self._metrics, self._ledger, self._clock = metrics, ledger, clock
+        self._flavors: set[str] = set()
+
+    async def refresh(self) -> None:
+        """Set every gauge, with turns of the event loop in between; what comes and goes meanwhile may count or not."""
+        flavors = self._ledger.flavors()
+        for gone in self._flavors.difference(flavors):
+            self._metrics.forget_flavor(gone)
+        self._flavors = set(flavors)
+        for flavor in flavors:
+            taken: Counter[str] = Counter()
+            for names in chunks(self._ledger.members(flavor)):
+                for name in names:
+                    for resource, amount in self._ledger.foreign_on(name).items():
+                        taken[resource] += amount
+                await self._clock.sleep(0)
+            pods = taken.pop(PODS, 0)
+            if self._ledger.tree(flavor) is not None:  # it may be gone since
+                shown = {resource: as_written(resource, amount) for resource, amount in taken.items()}
+                self._metrics.foreign(flavor, pods=pods, requests=shown)
 
 
 class Auditor:

@@ -184,6 +184,10 @@ class ProcessFamilies(_Group):
         self.ignored_nodes = self._gauge(
             "kqueue_ignored_nodes", "Nodes with a flavor's labels that are no part of its topology", "flavor", "reason"
         )
+        self.foreign_pods = self._gauge(
+            "kqueue_foreign_pods", "Pods on a flavor's nodes that are not placed by topology", "flavor"
+        )
+        self.foreign_requests = self._gauge("kqueue_foreign_requests", "What they request", "flavor", "resource")
         self.webhooks = self._counter(
             "kqueue_webhook_requests_total", "Admission reviews", "path", "operation", "result"
         )

@@ -57,6 +57,8 @@ class Metrics:
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
         self._sources: dict[tuple[Gauge, str], Callable[[], float]] = {}
+        self._foreign: dict[str, set[str]] = {}
+        """Resources with a series of foreign requests, by flavor."""
         self._rendered: tuple[float, bytes] | None = None
         self._rendering = asyncio.Lock()
         ProcessCollector(registry=self._registry)
@@ -113,9 +115,20 @@ class Metrics:
         for reason, nodes in counts.items():
             self._process.ignored_nodes.labels(flavor, reason).set(nodes)
 
+    def foreign(self, flavor: str, *, pods: int, requests: Mapping[str, float]) -> None:
+        """What pods that we do not place take on a flavor's nodes; resources that are not named have no series."""
+        self._process.foreign_pods.labels(flavor).set(pods)
+        for resource in self._foreign.get(flavor, set()) - requests.keys():
+            self._process.foreign_requests.remove(flavor, resource)
+        self._foreign[flavor] = set(requests)
+        for resource, amount in requests.items():
+            self._process.foreign_requests.labels(flavor, resource).set(amount)
+
     def forget_flavor(self, name: str) -> None:
         """Remove the series of nodes of a deleted flavor."""
-        self._process.ignored_nodes.remove_by_labels({"flavor": name})
+        self._foreign.pop(name, None)
+        for family in (self._process.ignored_nodes, self._process.foreign_pods, self._process.foreign_requests):
+            family.remove_by_labels({"flavor": name})
 
     # --- the process
 

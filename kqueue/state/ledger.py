@@ -188,6 +188,15 @@ class NodeLedger:
         """Flavors that this node is part of, by name."""
         return sorted(flavor for flavor, room in self._rooms.items() if node in room.members)
 
+    def members(self, flavor: str) -> list[str]:
+        """Nodes that are part of the flavor's tree, by name; empty when the flavor or its Topology is not known."""
+        room = self._rooms.get(flavor)
+        return [] if room is None else list(room.members)
+
+    def foreign_on(self, node: str) -> Mapping[str, int]:
+        """What foreign pods take on a node, `pods` included; empty where there are none."""
+        return self._foreign.get(node, {})
+
     def left_out(self, flavor: str) -> dict[str, LeftOut]:
         """Nodes with the flavor's labels that are no part of its tree, by name.  Costs what is left out."""
         room = self._rooms.get(flavor)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kqueue.cli.upkeep import Auditor, NodeGauges
+from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
 from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference
@@ -82,6 +82,31 @@ def test_nodes_that_are_left_out_are_counted_by_flavor_and_reason() -> None:
     cache.ledger.on_flavor("f", None)
     gauges.refresh()
     assert series(metrics, "kqueue_ignored_nodes") == {}
+
+
+async def test_what_foreign_pods_take_is_shown_by_flavor() -> None:
+    """In the unit that users write; what is gone has no series, and pods on nodes of others do not count."""
+    cache, metrics = make_cache(), Metrics()
+    gauges = ForeignGauges(metrics, cache.ledger, FakeClock())
+    cache.on_node("one", make_node("one"))
+    cache.on_node("two", make_node("two"))
+    cache.on_node("other", make_node("other", pool="b"))
+    cache.on_pod("ns/a", PodFacts(node="one", requests=(("cpu", 1500), ("memory", 64))))
+    cache.on_pod("ns/b", PodFacts(node="two", requests=(("cpu", 500),)))
+    cache.on_pod("ns/c", PodFacts(node="other", requests=(("cpu", 9000),)))
+
+    await gauges.refresh()
+    assert series(metrics, "kqueue_foreign_pods") == {("f",): 2}
+    assert series(metrics, "kqueue_foreign_requests") == {("f", "cpu"): 2, ("f", "memory"): 64}
+
+    cache.on_pod("ns/a", None)
+    await gauges.refresh()
+    assert series(metrics, "kqueue_foreign_pods") == {("f",): 1}
+    assert series(metrics, "kqueue_foreign_requests") == {("f", "cpu"): 0.5}
+
+    cache.ledger.on_flavor("f", None)
+    await gauges.refresh()
+    assert (series(metrics, "kqueue_foreign_pods"), series(metrics, "kqueue_foreign_requests")) == ({}, {})
 
 
 def test_a_host_name_that_is_taken_is_told_once() -> None:

@@ -9,7 +9,6 @@ from kqueue.cli.placing.fields import Fields, Problems
 from kqueue.cli.placing.parts import assignment, node_affinity, quantities, tolerations
 from kqueue.cli.placing.values import AskedPodSet, OutputOptions, Switches
 from kqueue.core.topology import (
-    DEFAULT_PROFILE,
     HOSTNAME,
     Algorithm,
     NodeRules,
@@ -30,6 +29,8 @@ _PROFILES = {
 }
 _UNCONSTRAINED_PROFILES = ("LeastFreeCapacity", "BestFit")
 _MOST_LAYERS = 3
+_SEARCH_LIMIT = 1_000_000
+"""Steps of a search for which nobody else waits."""
 _POD_SET = (
     "name",
     "count",
@@ -82,7 +83,7 @@ def switches(problems: Problems, document: Fields) -> Switches:
             constrained=_PROFILES[profile],
             unconstrained=_PROFILES[unconstrained],
             preferred_affinity=fields.flag("preferredNodeAffinity"),
-            search_limit=fields.integer("searchLimit", DEFAULT_PROFILE.search_limit, least=0),
+            search_limit=fields.integer("searchLimit", _SEARCH_LIMIT, least=0),
         ),
         overlapping_flavors=fields.flag("overlappingFlavors", True),
         skip_pod_owned=fields.flag("skipPodOwned", True),

@@ -12,7 +12,7 @@ Surplus, names and leader are one integer, so that costs can be added and compar
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -30,13 +30,21 @@ _FIELD = 24
 """Bits of one number of domains in a packed list of them; a tree has fewer leaves than that holds."""
 _LOSSES_MAX = 4096
 """Up to so many possible losses are kept as bits of an integer."""
+_STEP_BITS = 512
+"""A partial arrangement whose cost is an integer of more bits counts as several: time and memory grow with it."""
+_STEP_CHILD = 4
+"""Steps for a domain with whatever it offers."""
+_STEP_ARRAY = 20
+"""Steps for a round of calls on arrays, as long as these are short."""
+_STEP_ITEMS = 64
+"""Items of an array that are worth another step."""
 
 _Options = dict[int, tuple[int, dict[int, int]]]
 """By packed numbers of domains: what these cost at the prices, and the smallest cost by pods that fit."""
 
 
 class LimitReached(Exception):
-    """As many partial arrangements as allowed have been looked at."""
+    """As many steps as allowed have been made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +57,10 @@ class Room:
 
 
 class Problem:
-    """What is to be placed where, and how many partial arrangements may still be looked at.
+    """What is to be placed where, and how many steps the search may still make.
 
+    A step is a partial arrangement that is looked at, or other work of about as long.  Steps are counted before they
+    are made, and all work that grows with the tree or the request is counted: the limit bounds time and memory.
     Level -1 is one domain with everything in it.
     """
 
@@ -64,11 +74,15 @@ class Problem:
         self._left = limit
         self._starts: list[list[int]] = [starts.tolist() for starts in tree.first_child]
 
-    def look(self, partial: int) -> None:
-        """Count partial arrangements before they are looked at."""
-        if partial > self._left:
+    def look(self, steps: int) -> None:
+        """Count steps before they are made."""
+        if steps > self._left:
             raise LimitReached
-        self._left -= partial
+        self._left -= steps
+
+    def scan(self, items: int) -> None:
+        """Count the steps of a round of calls on arrays of so many items."""
+        self.look(_STEP_ARRAY + items // _STEP_ITEMS)
 
     def unit(self, level: int) -> int:
         """Pods of which a domain of this level holds whole groups only."""
@@ -91,18 +105,19 @@ class Problem:
         starts = self._starts[level]
         return slice(starts[domain], starts[domain + 1] if domain + 1 < len(starts) else self.tree.domains(level + 1))
 
-    def parent(self, level: int, child: int) -> int:
-        """The domain of `level` that a domain of the level below is in."""
-        return bisect_right(self._starts[level], child) - 1 if level >= 0 else 0
+    def parents(self, level: int, children: Ints) -> Ints:
+        """The domains of `level` that these domains of the level below are in."""
+        if level < 0:
+            return np.zeros(len(children), dtype=np.int64)
+        return self.tree.first_child[level].searchsorted(children, side="right") - 1
 
-    def able(self, level: int) -> list[int]:
+    def able(self, level: int) -> Ints:
         """Domains that hold everything."""
         room = self.room(level)
         able = (room.led if self.leader else room.plain) >= self.need
         if self.leader and room.leaders is not None:
             able &= room.leaders > 0
-        domains: list[int] = np.flatnonzero(able).tolist()
-        return domains
+        return np.flatnonzero(able)
 
     def raws(self, leaves: Sequence[int]) -> list[int]:
         """Pods that fit on each of these leaves, and on those that can carry the leader also beside it."""
@@ -114,7 +129,11 @@ class Problem:
 
     def raw(self, leaf: int, *, leads: bool = False) -> int:
         """Pods that fit on a leaf, in groups or not."""
-        return int((self._counts.pods_led if leads else self._counts.pods)[-1][leaf])
+        return int(self.raw_rooms(leads=leads)[leaf])
+
+    def raw_rooms(self, *, leads: bool = False) -> Ints:
+        """Pods that fit per leaf, in groups or not."""
+        return (self._counts.pods_led if leads else self._counts.pods)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +164,18 @@ class Costs:
     def names_from(self, leaf: int) -> int:
         """What the names of all leaves from this one on could take off a cost."""
         return ((1 << (len(self.leaves) - bisect_left(self.leaves, leaf))) - 1) << self.leader_bits
+
+    @property
+    def steps(self) -> int:
+        """How many steps one cost is worth."""
+        return 1 + self.shift // _STEP_BITS
+
+    def of_all(self, leaves: Sequence[int], pods: int, leader: int) -> int:
+        """The cost of these leaves (some of all), on which so many raw pods fit, with the leader on one or none."""
+        used = set(leaves)
+        names = int("".join("1" if leaf in used else "0" for leaf in self.leaves), 2)
+        place = bisect_left(self.leaves, leader) if leader in used else 0
+        return (pods << self.shift) - (names << self.leader_bits) + place
 
     def used(self, cost: int) -> tuple[list[int], int]:
         """The leaves, ascending, and the leader's leaf."""
@@ -198,6 +229,7 @@ class Knapsack:
 
     def expect(self, level: int) -> None:
         """Numbers of domains of `level` come next: start as if these need not lie together."""
+        self._problem.scan(_size(self._span(level)))
         room = np.sort(self._problem.room(level).plain[self._span(level)])[::-1]
         self.at_least = int(room.cumsum().searchsorted(self._problem.need)) + 1
 
@@ -212,12 +244,14 @@ class Knapsack:
         """
         if known is not None and known.pods - int(known.root < self._root) < self._problem.need:
             return None
+        self._problem.scan(_STEP_ITEMS // 8 * _size(self._span(self._problem.tree.lowest)))
         leaves = self._useful()
         if known is not None and known.pods - int(known.root < self._root) < self._fewest_pods(leaves):
             return None
         if len(numbers) == 1 and not self._problem.leader and self._problem.request.slice_size == 1:
             losses = sum(sorted(self._problem.raws(leaves))[-numbers[0] :]) - self._problem.need
             if losses <= _LOSSES_MAX:
+                self._problem.look(len(leaves) * numbers[0] * (1 + max(0, losses) // _STEP_BITS))
                 return self._best_sum(leaves, numbers[0], known)
         costs = Costs(leaves, len(leaves).bit_length() if self._problem.leader else 0)
         below = self._to_beat(costs, known)
@@ -246,7 +280,6 @@ class Knapsack:
     def _best_sum(self, leaves: Sequence[int], number: int, known: Choice | None) -> Choice | None:
         """`best` where pods are what counts, and leaves the only domains."""
         rooms = self._problem.raws(leaves)
-        self._problem.look(len(leaves) * number)
         places = _smallest_sum(rooms, number, self._problem.need)
         if places is None:
             return None
@@ -263,9 +296,7 @@ class Knapsack:
             return None
         if known.root != self._root:
             return known.pods - int(known.root < self._root) << costs.shift
-        places = {leaf: place for place, leaf in enumerate(costs.leaves)}
-        raw, leader = self._problem.raw, known.leader
-        return sum(costs.of(places[x], raw(x, leads=x == leader), leads=x == leader) for x in known.leaves)
+        return costs.of_all(known.leaves, known.pods, known.leader)
 
     def _span(self, level: int) -> slice:
         """The domains of `level` in here."""
@@ -277,6 +308,7 @@ class Knapsack:
         if any(number > _size(self._span(self._level + 1 + i)) for i, number in enumerate(numbers)):
             self.at_least = NEVER
             return None
+        self._problem.scan(sum(_size(span) for span in self._spans))
         prices = self._prices(numbers)
         missing, price = self._problem.need - prices.bound, prices.prices[-1]
         if missing > 0:  # the bound is one for other numbers, too: it grows by the price
@@ -295,6 +327,7 @@ class Knapsack:
     def _priced(self, numbers: Sequence[int], offers: Ints, below: tuple[tuple[int, Ints], ...]) -> _Prices:
         """Prices of this level and those above it.  `offers` are those of its domains before its price."""
         depth = len(numbers) - len(below)
+        self._problem.scan(len(offers))
         if depth == 1:
             place = len(offers) - numbers[0]
             price = int(np.partition(offers, place)[place])
@@ -406,6 +439,7 @@ class _Sum:
         self._places = {leaf: place for place, leaf in enumerate(costs.leaves)} if costs is not None else {}
         self._below = below
         self._need, self._shift = problem.need, costs.shift if costs is not None else 0
+        self._steps = costs.steps if costs is not None else 1
 
     def solve(self, root: int) -> int | None:
         """The smallest cost of the wanted numbers of domains that hold everything; None when none do."""
@@ -479,7 +513,8 @@ class _Sum:
 
     def _with(self, found: _Options, more: _Options, floor: int) -> _Options:
         """Every combination with one of `more` or none of it that reaches the floor."""
-        self._problem.look(sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values())))
+        pairs = sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values()))
+        self._problem.look(_STEP_CHILD + pairs * self._steps)
         result: _Options = {}
         for numbers, (charge, costs) in found.items():
             enough = floor + charge

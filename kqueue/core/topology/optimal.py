@@ -26,6 +26,9 @@ from kqueue.core.topology.request import Resolved
 from kqueue.core.topology.tree import Ints, Tree
 
 _NO_ROOM = -NEVER
+_STEPS_LED = 10
+_ROOTS_TRIED = 64
+"""In so many domains the roomiest children are tried before the search; more would cost more than they find."""
 
 
 class Arrangement(NamedTuple):
@@ -46,7 +49,7 @@ class Optimum(NamedTuple):
 def optimal(
     tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int, incumbent: Arrangement
 ) -> Optimum:
-    """The best arrangement, or the best that was found before `limit` partial arrangements had been looked at.
+    """The best arrangement, or the best that was found in `limit` steps.
 
     Args:
         counts: what fits, as best fit used it.  Its affinity plays no part.
@@ -60,7 +63,7 @@ def optimal(
         proven = True
     except LimitReached:
         proven = False
-    return Optimum(search.best or search.incumbent, proven)
+    return Optimum(search.answer(), proven)
 
 
 class _Search:
@@ -69,41 +72,52 @@ class _Search:
     def __init__(self, problem: Problem, incumbent: Arrangement) -> None:
         self.problem = problem
         self.incumbent = incumbent
-        self.best: Arrangement | None = None
         self.tree = problem.tree
+        self._best: tuple[Sequence[int], int] | None = None
+        """Leaves, and the leader's leaf."""
+
+    def answer(self) -> Arrangement:
+        """The best arrangement that is known."""
+        return self.incumbent if self._best is None else self._filled(*self._best)
 
     def run(self) -> None:
-        """Leave the best arrangement in `best`; when the limit ends the run, one better than the incumbent, or None."""
-        level, roots = -1, [0]
+        """Search to the end, or until the limit ends it."""
+        level, roots = -1, np.zeros(1, dtype=np.int64)
         if self.problem.request.required:
             level = self.problem.request.level
             roots = self.problem.able(level)
         while level < self.tree.lowest:
             fewest, roots = self._fewest(level, roots)
             if fewest > 1:
-                self._fill_several(level, roots, fewest)
+                self._fill_several(level, roots.tolist(), fewest)
                 return
-            inside = set(roots)
-            roots = [child for child in self.problem.able(level + 1) if self.problem.parent(level, child) in inside]
+            able = self.problem.able(level + 1)
+            roots = able[np.isin(self.problem.parents(level, able), roots)]
             level += 1
         self._fill_one(roots)
 
-    def _fill_one(self, leaves: Sequence[int]) -> None:
+    def _fill_one(self, leaves: Ints) -> None:
         """Everything on the tightest leaf."""
         leads = self.problem.leader
-        leaf = min(leaves, key=lambda leaf: (self.problem.raw(leaf, leads=leads), leaf))
-        self.best = Arrangement([leaf], [self.problem.need], leaf if leads else NO_LEADER)
+        leaf = int(leaves[self.problem.raw_rooms(leads=leads)[leaves].argmin()])
+        self._best = [leaf], leaf if leads else NO_LEADER
 
-    def _fewest(self, level: int, roots: Sequence[int]) -> tuple[int, list[int]]:
+    def _fewest(self, level: int, roots: Ints) -> tuple[int, Ints]:
         """The smallest number of children that hold everything, and the roots that have such children."""
-        plain = self._fewest_plain(level)
-        found: dict[int, list[int]] = {}
-        for root in sorted(roots, key=lambda root: int(plain[root])):
-            if found and int(plain[root]) > min(found):
+        plain = self._fewest_plain(level)[roots]
+        if not self.problem.leader:
+            return int(plain.min()), roots[plain == plain.min()]
+        order = plain.argsort(kind="stable")
+        fewest, found = NEVER, list[int]()
+        for root, number_plain in zip(roots[order].tolist(), plain[order].tolist(), strict=True):
+            if number_plain > fewest:
                 break
-            number = self._fewest_led(level, root) if self.problem.leader else int(plain[root])
-            found.setdefault(number, []).append(root)
-        return min(found), sorted(found[min(found)])
+            number = self._fewest_led(level, root)
+            if number < fewest:
+                fewest, found = number, []
+            if number == fewest:
+                found.append(root)
+        return fewest, np.sort(np.array(found, dtype=np.int64))
 
     def _fewest_plain(self, level: int) -> Ints:
         """Per domain, how many of its roomiest children hold the need; too many when all together do not."""
@@ -115,6 +129,7 @@ class _Search:
     def _fewest_led(self, level: int, root: int) -> int:
         """The same for one domain with the leader in one of the children."""
         children, room = self.problem.children(level, root), self.problem.room(level + 1)
+        self.problem.look(_STEPS_LED + (children.stop - children.start) // 2)
         assert room.leaders is not None
         order = (-room.plain[children]).argsort(kind="stable") + children.start
         plain, led, leads = (array[order].tolist() for array in (room.plain, room.led, room.leaders))
@@ -143,7 +158,7 @@ class _Search:
             return
         for knapsack in knapsacks:
             knapsack.expect(self.tree.lowest)
-        while not self._choose(*_most_promising(knapsacks, numbers), level):
+        while not self._choose(*self._most_promising(knapsacks, numbers), level):
             pass
 
     def _start_with_the_roomiest(self, level: int, roots: Sequence[int]) -> None:
@@ -151,13 +166,16 @@ class _Search:
         room, leader = self.problem.room(self.tree.lowest), NO_LEADER
         tolls, carries = room.plain - room.led, room.leaders
         toll = 0 if carries is None else int(tolls[carries > 0].min())
-        _, leaves = min(self._roomiest(level, root, self.problem.need + toll) for root in roots)
+        wide = np.array(roots, dtype=np.int64)
+        if level >= 0 and len(roots) > _ROOTS_TRIED:
+            wide = wide[(-self.problem.room(level).plain[wide]).argsort(kind="stable")[:_ROOTS_TRIED]]
+        _, leaves = min(self._roomiest(level, root, self.problem.need + toll) for root in wide.tolist())
         if carries is not None:
             able = [leaf for leaf in leaves if carries[leaf]]
             if not able:
                 return
             leader = min(able, key=lambda leaf: int(tolls[leaf]))
-        if self._fitting(leaves, leader)[-1][0] >= self.problem.need:
+        if self._fitting(leaves, leader)[-1][1][0] >= self.problem.need:
             self.incumbent = min(self._filled(leaves, leader), self.incumbent, key=self.rank)
 
     def _roomiest(self, level: int, root: int, need: int) -> tuple[list[int], list[int]]:
@@ -177,7 +195,7 @@ class _Search:
         for knapsack in knapsacks:
             knapsack.expect(level)
         while True:
-            able, wanted = _most_promising(knapsacks, numbers)
+            able, wanted = self._most_promising(knapsacks, numbers)
             able = [knapsack for knapsack in able if knapsack.suffices(wanted)]
             if able:
                 numbers[:] = wanted
@@ -190,11 +208,20 @@ class _Search:
             found = knapsack.best(numbers, best)
             if found is not None:
                 best = found
-                self.best = self._filled(best.leaves, best.leader)
+                self._best = best.leaves, best.leader
         if best is None:
             return False
-        self.best = self._filled(best.leaves, best.leader)
+        self._best = best.leaves, best.leader
         return True
+
+    def _most_promising(
+        self, knapsacks: Sequence[Knapsack], numbers: Sequence[int]
+    ) -> tuple[list[Knapsack], list[int]]:
+        """The knapsacks for which the smallest number of domains may suffice, and all numbers with it."""
+        self.problem.scan(4 * len(knapsacks))
+        number = min(knapsack.at_least for knapsack in knapsacks)
+        assert number < NEVER, "best fit found room, so some number of domains has it"
+        return [knapsack for knapsack in knapsacks if knapsack.at_least == number], [*numbers, number]
 
     def _known(self, level: int, numbers: Sequence[int]) -> Choice | None:
         """What best fit found, if it uses these numbers of domains below one of `level`."""
@@ -206,43 +233,48 @@ class _Search:
 
     def _filled(self, leaves: Sequence[int], leader: int) -> Arrangement:
         """Amounts: level by level the roomiest used domains are filled, and the last takes what is left."""
-        amounts = {0: self.problem.need}
-        for level, fits in zip(range(-1, self.tree.lowest), reversed(self._fitting(leaves, leader)[:-1]), strict=True):
-            amounts = self._poured(level, amounts, fits)
-        used = sorted(leaf for leaf, pods in amounts.items() if pods)
-        return Arrangement(used, [amounts[leaf] for leaf in used], leader)
+        *fitting, _ = self._fitting(leaves, leader)
+        amounts = np.array([self.problem.need], dtype=np.int64)
+        parents = np.zeros(1, dtype=np.int64)
+        for level, (domains, fits) in zip(range(-1, self.tree.lowest), reversed(fitting), strict=True):
+            amounts = _poured(amounts, parents.searchsorted(self.problem.parents(level, domains)), fits)
+            parents = domains
+        used = amounts > 0
+        return Arrangement(parents[used].tolist(), amounts[used].tolist(), leader)
 
-    def _fitting(self, leaves: Sequence[int], leader: int) -> list[dict[int, int]]:
-        """Pods that fit on these leaves alone, by used domain; the lowest level first, and all there is at the end."""
-        room = self.problem.room(self.tree.lowest)
-        result = [{leaf: int((room.led if leaf == leader else room.plain)[leaf]) for leaf in leaves}]
+    def _fitting(self, leaves: Sequence[int], leader: int) -> list[tuple[Ints, Ints]]:
+        """Used domains and the pods that fit on these leaves alone; the lowest level first, at the end all there is."""
+        room, domains = self.problem.room(self.tree.lowest), np.sort(np.array(leaves, dtype=np.int64))
+        fits = np.where(domains == leader, room.led[domains], room.plain[domains])
+        result = [(domains, fits)]
         for level in range(self.tree.lowest - 1, -2, -1):
-            unit, sums = self.problem.unit(level) if level >= 0 else 1, dict[int, int]()
-            for child, pods in result[-1].items():
-                parent = self.problem.parent(level, child)
-                sums[parent] = sums.get(parent, 0) + pods
-            result.append({domain: pods // unit * unit for domain, pods in sums.items()})
-        return result
-
-    def _poured(self, level: int, amounts: dict[int, int], fits: dict[int, int]) -> dict[int, int]:
-        """The amounts of domains of `level` handed to their children."""
-        left, result = dict(amounts), {}
-        for child in sorted(fits, key=lambda child: (-fits[child], child)):
-            parent = self.problem.parent(level, child)
-            result[child] = min(fits[child], left[parent])
-            left[parent] -= result[child]
+            unit = self.problem.unit(level) if level >= 0 else 1
+            domains, starts = np.unique(self.problem.parents(level, domains), return_index=True)
+            fits = np.add.reduceat(fits, starts) // unit * unit
+            result.append((domains, fits))
         return result
 
     def rank(self, arrangement: Arrangement) -> tuple[list[int], int, list[int], int]:
         """Smaller is better."""
         leaves = sorted({*arrangement.leaves, *([arrangement.leader] if self.problem.leader else [])})
-        used = [len(set(self.tree.domain_of(level)[leaves].tolist())) for level in range(len(self.tree.levels))]
-        pods = sum(self.problem.raw(leaf, leads=leaf == arrangement.leader) for leaf in leaves)
+        used = [len(np.unique(self.tree.domain_of(level)[leaves])) for level in range(len(self.tree.levels))]
+        pods = int(self.problem.raw_rooms()[leaves].sum())
+        if self.problem.leader:
+            leader = arrangement.leader
+            pods += self.problem.raw(leader, leads=True) - self.problem.raw(leader)
         return used, pods, leaves, arrangement.leader
 
 
-def _most_promising(knapsacks: Sequence[Knapsack], numbers: Sequence[int]) -> tuple[list[Knapsack], list[int]]:
-    """The knapsacks for which the smallest number of domains may suffice, and all numbers with it."""
-    number = min(knapsack.at_least for knapsack in knapsacks)
-    assert number < NEVER, "best fit found room, so some number of domains has it"
-    return [knapsack for knapsack in knapsacks if knapsack.at_least == number], [*numbers, number]
+def _poured(amounts: Ints, owners: Ints, fits: Ints) -> Ints:
+    """What each child gets when the roomiest children of every domain are filled first.
+
+    `owners`: per child, the place of its domain in `amounts`, ascending.
+    """
+    order = np.lexsort((-fits, owners))
+    ordered, owners = fits[order], owners[order]
+    before = ordered.cumsum() - ordered
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    before -= np.repeat(before[starts], np.diff(starts, append=len(owners)))
+    result = np.zeros_like(fits)
+    result[order] = np.clip(amounts[owners] - before, 0, ordered)
+    return result

@@ -200,23 +200,23 @@ def test_a_search_that_may_look_at_nothing_knows_roomy_domains() -> None:
     assert found["main"].proven is False
 
 
-def test_a_search_that_may_look_at_nothing_knows_roomy_domains_for_a_leader() -> None:
+def test_a_search_of_few_steps_knows_roomy_domains_for_a_leader() -> None:
     """The same with a leader, which takes a core of the first host."""
     capacity = racks({f"a{i}": 2 for i in range(4)}, {"b": 5}, {f"c{i}": 1 for i in range(4)})
     group = [
         make_pod_set(11, name="workers", group="ring", preferred=RACK),
         make_pod_set(1, name="leader", group="ring", preferred=RACK),
     ]
-    found = place(capacity, group, profile=replace(OPTIMAL, search_limit=0))
+    found = place(capacity, group, profile=replace(OPTIMAL, search_limit=100))
     assert hosts(found, "workers") == {"a0": 1, "a1": 2, "a2": 2, "a3": 2, "b": 4}
     assert hosts(found, "leader") == {"a0": 1}
     assert len(hosts(place(capacity, group), "workers")) > 5
 
 
 def test_first_hosts_without_surplus_need_no_search() -> None:
-    """In an empty cluster best fit is optimal, and that takes no look at other hosts."""
+    """In an empty cluster best fit is optimal, and that is known from its sums, without combining hosts."""
     capacity = racks(*({f"h{rack}{i}": 8 for i in range(4)} for rack in range(3)))
-    found = place_one(capacity, make_pod_set(37, preferred=RACK), profile=replace(OPTIMAL, search_limit=0))
+    found = place_one(capacity, make_pod_set(37, preferred=RACK), profile=replace(OPTIMAL, search_limit=100))
     assert hosts(found) == {"h00": 8, "h01": 8, "h02": 8, "h03": 8, "h10": 5}
     assert isinstance(found, Placement)
     assert found["main"].proven is True

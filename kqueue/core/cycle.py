@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kqueue.core import flavors, quota
+from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.flavors import Assignment, Mode
 from kqueue.core.topology.assignment import TopologyAssignment
@@ -32,7 +33,6 @@ from kqueue.core.workload import (
     PodSetAssignment,
     Preempts,
     Snapshot,
-    TopologyView,
 )
 
 
@@ -225,7 +225,7 @@ def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
         return Unmended(damaged, tuple(blockers))
     for flavor, replacements in found.items():
         added = Placement(tuple(replacement.added for replacement in replacements))
-        _charge_domains(flavor, usage_of(added), snapshot)
+        charge_domains(flavor, usage_of(added), snapshot.topologies)
     whole = {r.whole.name: r.whole.assignment for replacements in found.values() for r in replacements}
     return Mended(damaged, whole)
 
@@ -354,19 +354,7 @@ def _charge(entry: _Entry, snapshot: Snapshot) -> None:
     for column, amount in entry.assignment.usage.items():
         quota.add_usage(node, column, amount)
     for flavor, found in entry.placement.items():
-        _charge_domains(flavor, usage_of(found), snapshot)
-
-
-def _charge_domains(flavor: str, usage: Sequence[DomainUsage], snapshot: Snapshot) -> None:
-    """Charge the flavor, and every other flavor whose leaves are the same hosts."""
-    for name in _same_hosts(flavor, snapshot.topologies):
-        snapshot.topologies[name].capacity.charge(usage)
-
-
-def _same_hosts(flavor: str, topologies: Mapping[str, TopologyView]) -> list[str]:
-    if not topologies[flavor].tree.is_hostname:
-        return [flavor]
-    return [name for name, view in topologies.items() if view.tree.is_hostname]
+        charge_domains(flavor, usage_of(found), snapshot.topologies)
 
 
 def _reserve(entry: _Entry, snapshot: Snapshot) -> None:
@@ -386,7 +374,7 @@ def _reserve(entry: _Entry, snapshot: Snapshot) -> None:
             amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
         quota.add_usage(node, column, amount)
     for flavor, found in entry.placement.items():
-        _charge_domains(flavor, usage_of(found), snapshot)
+        charge_domains(flavor, usage_of(found), snapshot.topologies)
 
 
 def _admission(entry: _Entry) -> Admission:

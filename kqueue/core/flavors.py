@@ -216,8 +216,8 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
     value = quota.plus(search.out.usage.get(column, 0), amount)
     most = quota.potential_available(search.node, column)
     free = max(0, quota.available(search.node, column))
-    level = quota.borrowing_level(search.node, column, value)
-    attempt.level = max(attempt.level, level)
+    reach = quota.lowest_subtree(search.node, column, value)
+    attempt.level = max(attempt.level, reach.height)
 
     def blocker(kind: BlockerKind, limit: int) -> Blocker:
         return Blocker(
@@ -235,7 +235,7 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
         attempt.worsen(Mode.NO_FIT, WaitReason.EXCEEDS_MAX_QUOTA, blocker(BlockerKind.EXCEEDS_MAX_QUOTA, most))
     elif value > free:
         # quota of its own, or of a cohort below the root, is only lent to others and may be taken back
-        is_own = search.node.quota(column).nominal >= value or level < quota.height(search.node.root)
+        is_own = search.node.quota(column).nominal >= value or reach.may_reclaim
         may_take_back = is_own or search.spec.borrow_preempts
         mode = Mode.NO_CANDIDATES if may_take_back else Mode.NO_FIT
         attempt.worsen(mode, WaitReason.WAITING_FOR_QUOTA, blocker(BlockerKind.QUOTA, free))

@@ -48,8 +48,14 @@ class Quota:
 NO_QUOTA = Quota(0)
 
 
+_FAR = 1 << 61
+"""Between -_FAR and _FAR sums and differences of two amounts are plain: nothing is UNLIMITED, nothing saturates."""
+
+
 def plus(a: int, b: int) -> int:
     """a + b, where UNLIMITED swallows and everything else saturates at 64 bits."""
+    if -_FAR < a < _FAR and -_FAR < b < _FAR:
+        return a + b
     if UNLIMITED in (a, b):
         return UNLIMITED
     return max(NOTHING, min(UNLIMITED, a + b))
@@ -57,6 +63,8 @@ def plus(a: int, b: int) -> int:
 
 def minus(a: int, b: int) -> int:
     """a - b; UNLIMITED - n = UNLIMITED, n - UNLIMITED = NOTHING, UNLIMITED - UNLIMITED = 0."""
+    if -_FAR < a < _FAR and -_FAR < b < _FAR:
+        return a - b
     if a == UNLIMITED:
         return 0 if b == UNLIMITED else UNLIMITED
     if b == UNLIMITED:
@@ -64,9 +72,29 @@ def minus(a: int, b: int) -> int:
     return max(NOTHING, min(UNLIMITED, a - b))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """What the quotas alone say about one column at one node.  All copies of a tree share it."""
+
+    up: Cell | None
+    """The same column at the parent; None at the root."""
+    nominal: int
+    subtree: int
+    local: int
+    ceiling: int | None
+    """The most that may be used beyond the local quota; None: no borrowing limit."""
+    potential: int
+    """What could be taken if nobody used anything."""
+    is_open: bool
+    """Neither here nor above, short of the root, does a limit hide or withhold anything."""
+
+
 @dataclass(slots=True, eq=False)
 class QuotaNode:
-    """A ClusterQueue or a Cohort (which may share a name).  Mutable; changed only by this module's functions."""
+    """A ClusterQueue or a Cohort (which may share a name).  Mutable; changed only by this module's functions.
+
+    A tree whose shape, quotas or ClusterQueues' usage was changed by hand needs `rebuild` before anything is asked.
+    """
 
     name: str
     is_cohort: bool = False
@@ -77,6 +105,12 @@ class QuotaNode:
     """Of the fair share against its siblings, in billionths."""
     subtree: Usage = field(default_factory=dict)
     usage: Usage = field(default_factory=dict)
+    height: int = 0
+    """Longest way down to a leaf: 0 for a ClusterQueue or an empty Cohort."""
+    cells: dict[FlavorResource, Cell] = field(default_factory=dict)
+    """Columns that were asked for since the last rebuild."""
+    lendable: dict[str, int] = field(default_factory=dict)
+    """Per resource, what children could get in all flavors; empty until somebody asks (`fair_share.lendable`)."""
 
     def quota(self, column: FlavorResource) -> Quota:
         """The node's own quota; zero without limits where it mentions none."""
@@ -104,75 +138,100 @@ class QuotaNode:
             yield from child.walk()
 
 
+# --- what quotas alone decide ----------------------------------------------------------------------------------------
+
+
 def rebuild(root: QuotaNode) -> None:
-    """Compute `subtree` of every node, and every Cohort's `usage`, from quotas and the ClusterQueues' usage."""
+    """Compute what every node of the tree derives from quotas, and every Cohort's `usage` from the ClusterQueues'.
+
+    What copies of the tree share with it stays as it was: they are not affected.
+    """
     for child in root.children:
         rebuild(child)
     root.subtree = {column: quota.nominal for column, quota in root.quotas.items()}
+    root.cells, root.lendable = {}, {}
     if not root.children:
+        root.height = 0
         return
+    root.height = 1 + max(child.height for child in root.children)
     root.usage = {}
     for child in root.children:
         for column, amount in child.subtree.items():
-            lent = minus(amount, local_quota(child, column))
+            lent = minus(amount, _local(child, column))
             root.subtree[column] = plus(root.subtree.get(column, 0), lent)
         for column, amount in child.usage.items():
-            taken = max(0, minus(amount, local_quota(child, column)))
+            taken = max(0, minus(amount, _local(child, column)))
             root.usage[column] = plus(root.usage.get(column, 0), taken)
+
+
+def _local(node: QuotaNode, column: FlavorResource) -> int:
+    quota = node.quotas.get(column)
+    if quota is None or quota.lending_limit is None:
+        return 0
+    return max(0, minus(node.subtree.get(column, 0), quota.lending_limit))
+
+
+def _cell(node: QuotaNode, column: FlavorResource) -> Cell:
+    """The node's cell of a column, which is worked out at the first question."""
+    known = node.cells.get(column)
+    if known is not None:
+        return known
+    quota, subtree, local = node.quota(column), node.subtree.get(column, 0), _local(node, column)
+    up, ceiling, potential, is_open = None, None, subtree, True
+    if node.parent is not None:
+        up = _cell(node.parent, column)
+        potential = plus(local, up.potential)
+        is_open = local == 0 and up.is_open
+        if quota.borrowing_limit is not None:
+            ceiling = plus(minus(subtree, local), quota.borrowing_limit)
+            potential = min(potential, plus(subtree, quota.borrowing_limit))
+            is_open = False
+    cell = node.cells[column] = Cell(up, quota.nominal, subtree, local, ceiling, potential, is_open)
+    return cell
 
 
 def local_quota(node: QuotaNode, column: FlavorResource) -> int:
     """The part of the node's subtree quota that nobody else can borrow."""
-    lending_limit = node.quota(column).lending_limit
-    if lending_limit is None:
-        return 0
-    return max(0, minus(node.subtree.get(column, 0), lending_limit))
-
-
-def local_available(node: QuotaNode, column: FlavorResource) -> int:
-    """What is left of the local quota, never negative."""
-    return max(0, minus(local_quota(node, column), node.usage.get(column, 0)))
-
-
-def available(node: QuotaNode, column: FlavorResource) -> int:
-    """What the node can still take, borrowing included.  Negative when the tree is over-admitted."""
-    used = node.usage.get(column, 0)
-    subtree = node.subtree.get(column, 0)
-    if node.parent is None:
-        return minus(subtree, used)
-    from_parent = available(node.parent, column)
-    limit = node.quota(column).borrowing_limit
-    if limit is not None:
-        local = local_quota(node, column)
-        lent_and_borrowable = plus(minus(subtree, local), limit)
-        from_parent = min(from_parent, minus(lent_and_borrowable, max(0, minus(used, local))))
-    return plus(local_available(node, column), from_parent)
+    return _cell(node, column).local
 
 
 def potential_available(node: QuotaNode, column: FlavorResource) -> int:
     """What the node could take if nobody used anything."""
-    subtree = node.subtree.get(column, 0)
-    if node.parent is None:
-        return subtree
-    most = plus(local_quota(node, column), potential_available(node.parent, column))
-    limit = node.quota(column).borrowing_limit
-    return most if limit is None else min(most, plus(subtree, limit))
+    return _cell(node, column).potential
 
 
-def add_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
-    """Charge `amount` (>= 0) to the node; what its local quota cannot hold goes up the tree."""
-    room = local_available(node, column)
-    node.usage[column] = plus(node.usage.get(column, 0), amount)
-    if node.parent is not None and amount > room:
-        add_usage(node.parent, column, minus(amount, room))
+def height(node: QuotaNode) -> int:
+    """Longest way down to a leaf: 0 for a ClusterQueue or an empty Cohort."""
+    return node.height
 
 
-def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
-    """Give `amount` back; what had gone up the tree is given back there first."""
-    stored_above = minus(node.usage.get(column, 0), local_quota(node, column))
-    node.usage[column] = minus(node.usage.get(column, 0), amount)
-    if node.parent is not None and stored_above > 0:
-        remove_usage(node.parent, column, min(amount, stored_above))
+# --- what is left ----------------------------------------------------------------------------------------------------
+
+
+def local_available(node: QuotaNode, column: FlavorResource) -> int:
+    """What is left of the local quota, never negative."""
+    return max(0, minus(_cell(node, column).local, node.usage.get(column, 0)))
+
+
+def available(node: QuotaNode, column: FlavorResource) -> int:
+    """What the node can still take, borrowing included.  Negative when the tree is over-admitted."""
+    cell = node.cells.get(column) or _cell(node, column)
+    limited: list[tuple[int, Cell]] = []
+    while node.parent is not None:
+        if not cell.is_open and cell.up is not None:
+            limited.append((node.usage.get(column, 0), cell))
+            cell = cell.up
+        node = node.parent
+    free = minus(node.subtree.get(column, 0), node.usage.get(column, 0))
+    while limited:
+        used, cell = limited.pop()
+        if cell.ceiling is not None:
+            borrowable = minus(cell.ceiling, minus(used, cell.local)) if used > cell.local else cell.ceiling
+            if borrowable < free:
+                free = borrowable
+        if used < cell.local:
+            free = plus(minus(cell.local, used), free)
+    return free
 
 
 def borrowed(node: QuotaNode, column: FlavorResource) -> int:
@@ -180,51 +239,120 @@ def borrowed(node: QuotaNode, column: FlavorResource) -> int:
     return max(0, minus(node.usage.get(column, 0), node.quota(column).nominal))
 
 
-def height(node: QuotaNode) -> int:
-    """Longest way down to a leaf: 0 for a ClusterQueue or an empty Cohort."""
-    return 1 + max(height(child) for child in node.children) if node.children else 0
+class Reach(NamedTuple):
+    """How far up the tree an amount would reach.
 
-
-def borrowing_level(node: QuotaNode, column: FlavorResource, amount: int) -> int:
-    """How far up the tree `amount` more would reach: 0 without borrowing, else the height of the lowest Cohort
-    whose subtree quota holds it, else the root's height.
+    `height` is that of the lowest Cohort that holds it: 0 without borrowing, the root's when none does.
+    `may_reclaim`: what is missing is quota of its own, or of a Cohort below the root, that others have borrowed.
     """
-    if node.parent is None or plus(node.usage.get(column, 0), amount) <= node.quota(column).nominal:
-        return 0
-    remaining = minus(amount, local_available(node, column))
-    ancestor = node.parent
-    while plus(ancestor.usage.get(column, 0), remaining) > ancestor.subtree.get(column, 0):
-        if ancestor.parent is None:
-            break
-        remaining = minus(remaining, local_available(ancestor, column))
-        ancestor = ancestor.parent
-    return height(ancestor)
+
+    height: int
+    may_reclaim: bool
+
+
+def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> Reach:
+    """The smallest part of the tree whose quota would hold `amount` more."""
+    cell, used = node.cells.get(column) or _cell(node, column), node.usage.get(column, 0)
+    above = node.parent
+    if above is None or plus(used, amount) <= cell.nominal:
+        return Reach(0, above is not None)
+    while above is not None:
+        if used < cell.local:
+            amount = minus(amount, minus(cell.local, used))
+        node, cell, used, above = above, cell.up or cell, above.usage.get(column, 0), above.parent
+        if plus(used, amount) <= cell.subtree:
+            return Reach(node.height, above is not None)
+    return Reach(node.height, False)
+
+
+# --- charging --------------------------------------------------------------------------------------------------------
+
+
+def add_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
+    """Charge `amount` to the node; what its local quota cannot hold goes up the tree.
+
+    A negative amount, as a reservation above the quota can be, changes the node alone.
+    """
+    cell = node.cells.get(column) or _cell(node, column)
+    while True:
+        used = node.usage.get(column, 0)
+        charged = used + amount
+        is_plain = -_FAR < charged < _FAR and -_FAR < amount < _FAR
+        node.usage[column] = charged if is_plain else plus(used, amount)
+        above = node.parent
+        if above is None:
+            return
+        if used < cell.local:
+            amount = minus(amount, minus(cell.local, used))
+        if amount <= 0:
+            return
+        node, cell = above, cell.up or cell
+
+
+def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
+    """Give `amount` back; what had gone up the tree is given back there first."""
+    cell = node.cells.get(column) or _cell(node, column)
+    while True:
+        used = node.usage.get(column, 0)
+        rest = used - amount
+        is_plain = -_FAR < rest < _FAR and -_FAR < amount < _FAR
+        node.usage[column] = rest if is_plain else minus(used, amount)
+        above = node.parent
+        if above is None or used <= cell.local:
+            return
+        stored_above = minus(used, cell.local) if cell.local else used
+        if stored_above < amount:
+            amount = stored_above
+        node, cell = above, cell.up or cell
+
+
+def rising(
+    node: QuotaNode, usage: Mapping[FlavorResource, int]
+) -> Iterator[tuple[QuotaNode, Mapping[FlavorResource, int]]]:
+    """What charging `usage` would add to the node, then to each ancestor up to the root; nothing is charged.
+
+    Every column goes all the way up, with 0 where nothing more is added.
+    """
+    yield node, usage
+    while node.parent is not None:
+        if any(amount < 0 or _cell(node, column).local for column, amount in usage.items()):
+            below = node
+            usage = {c: max(0, minus(amount, local_available(below, c))) for c, amount in usage.items()}
+        node = node.parent
+        yield node, usage
 
 
 def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
     """A tree of the same shape whose usage can be changed freely: its ClusterQueues by name.
 
-    Quotas and subtree rows are shared with the original.
+    Everything that follows from quotas alone is shared with the original.
     """
-    copies: dict[str, QuotaNode] = {}
-
-    def copy(node: QuotaNode, parent: QuotaNode | None) -> QuotaNode:
-        twin = QuotaNode(
-            name=node.name,
-            is_cohort=node.is_cohort,
-            parent=parent,
-            quotas=node.quotas,
-            weight=node.weight,
-            subtree=node.subtree,
-            usage=dict(node.usage),
-        )
+    queues: dict[str, QuotaNode] = {}
+    copied = [(root, _twin(root, None))]
+    for node, twin in copied:
         if not node.is_cohort:
-            copies[node.name] = twin
-        twin.children = [copy(child, twin) for child in node.children]
-        return twin
+            queues[node.name] = twin
+        for child in node.children:
+            below = _twin(child, twin)
+            twin.children.append(below)
+            copied.append((child, below))
+    return queues
 
-    copy(root, None)
-    return copies
+
+def _twin(node: QuotaNode, parent: QuotaNode | None) -> QuotaNode:
+    return QuotaNode(
+        node.name,
+        node.is_cohort,
+        parent,
+        [],
+        node.quotas,
+        node.weight,
+        node.subtree,
+        node.usage.copy(),
+        node.height,
+        node.cells,
+        node.lendable,
+    )
 
 
 def total(usages: Iterable[Mapping[FlavorResource, int]]) -> Usage:

@@ -199,21 +199,21 @@ class Cache:
         if admission is not None:
             if held is not None and (held.uid, held.replaces) == (obj.metadata.uid, admission):
                 return False  # from before the write that moves it
-            self._hold(
-                Holding(
-                    key=key,
-                    uid=obj.metadata.uid,
-                    local_queue=from_api.local_queue_key(obj),
-                    admission=admission,
-                    requests=from_api.requests_per_pod(obj),
-                    admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
-                    assumed=False,
-                )
-            )
+            self._hold(_reserved(key, obj, admission, assumed=False))
             return False
         if held is not None and (not held.assumed or held.uid != obj.metadata.uid):
             return self._drop(key)
         return False
+
+    def on_answer(self, key: str, obj: wire.Workload) -> None:
+        """Follow a Workload that was read ahead of its watch.
+
+        A reservation in it is held as what is assumed is: events from before change nothing, the watch's own confirms
+        it.  A block of `assumed` that fails does not take it back.
+        """
+        admission = None if from_api.is_over(obj) else from_api.admission(obj)
+        if admission is not None:
+            self._hold(_reserved(key, obj, admission, assumed=True))
 
     @contextmanager
     def assumed(self, holding: Holding) -> Iterator[None]:
@@ -228,8 +228,7 @@ class Cache:
         try:
             yield
         except BaseException:
-            now = self._holdings.get(holding.key)
-            if now is not None and now.assumed:
+            if self._holdings.get(holding.key) is holding:
                 self._drop(holding.key)
             raise
 
@@ -571,8 +570,22 @@ class Cache:
             if believed != actual:
                 kind = "Cohort" if mine.is_cohort else "ClusterQueue"
                 drifts.append(Drift("quota", f"below {kind} {mine.name}", believed, actual))
-                mine.usage, mine.subtree = anew.usage, anew.subtree
+        if drifts:
+            quota.rebuild(node.root)
         return drifts
+
+
+def _reserved(key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
+    """What a Workload holds by this admission in its status."""
+    return Holding(
+        key=key,
+        uid=obj.metadata.uid,
+        local_queue=from_api.local_queue_key(obj),
+        admission=admission,
+        requests=from_api.requests_per_pod(obj),
+        admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
+        assumed=assumed,
+    )
 
 
 def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,18 +66,30 @@ def test_quantities_of_the_worked_example(
 
 
 @pytest.mark.parametrize(
-    ("name", "amount", "level"),
+    ("name", "amount", "reach"),
     [
-        pytest.param("a", 6, 1, id="fits-in-the-near-cohort"),
-        pytest.param("a", 8, 2, id="reaches-the-root"),
-        pytest.param("b", 6, 0, id="does-not-borrow"),
-        pytest.param("b", 8, 2, id="fits-nowhere-counts-as-root"),
-        pytest.param("c", 12, 1 + 1, id="child-of-the-root"),
+        pytest.param("a", 6, (1, True), id="fits-in-the-near-cohort"),
+        pytest.param("a", 8, (2, False), id="reaches-the-root"),
+        pytest.param("b", 6, (0, True), id="does-not-borrow"),
+        pytest.param("b", 8, (2, False), id="the-near-cohort-is-full"),
+        pytest.param("c", 12, (2, False), id="child-of-the-root"),
+        pytest.param("a", 99, (2, False), id="fits-nowhere-counts-as-root"),
     ],
 )
-def test_borrowing_level_is_the_height_of_the_lowest_subtree_that_fits(name: str, amount: int, level: int) -> None:
-    """How far up a request borrows."""
-    assert quota.borrowing_level(make_tree()[name], CPU, amount) == level
+def test_the_lowest_subtree_is_the_nearest_cohort_that_holds_the_amount(
+    name: str, amount: int, reach: tuple[int, bool]
+) -> None:
+    """How far up a request borrows, and whether quota below the root suffices."""
+    assert quota.lowest_subtree(make_tree()[name], CPU, amount) == reach
+
+
+@pytest.mark.parametrize("amount", [pytest.param(3, id="within-nominal"), pytest.param(30, id="more-than-there-is")])
+def test_without_a_cohort_there_is_nothing_to_reclaim(amount: int) -> None:
+    """A ClusterQueue that stands alone never borrows."""
+    alone = make_node("alone", nominal=10)
+    quota.rebuild(alone)
+    assert quota.lowest_subtree(alone, CPU, amount) == (0, False)
+    assert quota.available(alone, CPU) == quota.potential_available(alone, CPU) == 10
 
 
 def test_usage_bubbles_up_and_down_the_path() -> None:
@@ -111,32 +121,183 @@ def test_arithmetic_saturates(result: int, expected: int) -> None:
     assert result == expected
 
 
-@given(st.integers(0, 2**32), st.integers(1, 60))
-def test_no_sequence_of_admissions_and_finishes_creates_or_loses_quota(seed: int, steps: int) -> None:
-    """Charging and giving back in any order leaves usage equal to a rebuild, and all free at the end."""
-    chance = random.Random(seed)
-    tree = make_tree()
-    root = tree["root"]
-    leaves = [tree[n] for n in "abc"]
-    for leaf in leaves:
-        leaf.usage = {CPU: 0}
+# --- laws over random trees ------------------------------------------------------------------------------------------
+
+AMOUNTS = st.one_of(st.integers(0, 9), st.integers(0, UNLIMITED), st.just(UNLIMITED))
+SMALL = st.integers(0, 9)
+COLUMNS = (CPU, FlavorResource("spot", "cpu"), FlavorResource("default", "memory"))
+
+
+@st.composite
+def trees(draw: st.DrawFn, amounts: st.SearchStrategy[int] = SMALL) -> list[QuotaNode]:
+    """Nodes, parents first: up to three cohorts below a root, ClusterQueues anywhere; not every node has each column."""
+    limits = st.none() | amounts
+    quotas = st.dictionaries(st.sampled_from(COLUMNS), st.builds(Quota, amounts, limits, limits))
+    nodes = [QuotaNode("root", is_cohort=True, quotas=draw(quotas))]
+    for index in range(draw(st.integers(0, 3))):
+        _hang(QuotaNode(f"cohort-{index}", is_cohort=True, quotas=draw(quotas)), draw(st.sampled_from(nodes)), nodes)
+    cohorts = list(nodes)
+    for index in range(draw(st.integers(1, 5))):
+        queue = QuotaNode(f"queue-{index}", quotas=draw(quotas))
+        queue.usage = draw(st.dictionaries(st.sampled_from(COLUMNS), amounts))
+        _hang(queue, draw(st.sampled_from(cohorts)), nodes)
+    quota.rebuild(nodes[0])
+    return nodes
+
+
+def _hang(node: QuotaNode, parent: QuotaNode, nodes: list[QuotaNode]) -> None:
+    node.parent = parent
+    parent.children.append(node)
+    nodes.append(node)
+
+
+class Plain:
+    """The definitions, word for word, for one column: nothing is remembered."""
+
+    def __init__(self, column: FlavorResource) -> None:
+        self.column = column
+
+    def subtree(self, node: QuotaNode) -> int:
+        amount = node.quota(self.column).nominal
+        for child in node.children:
+            amount = quota.plus(amount, quota.minus(self.subtree(child), self.local(child)))
+        return amount
+
+    def local(self, node: QuotaNode) -> int:
+        limit = node.quota(self.column).lending_limit
+        return 0 if limit is None else max(0, quota.minus(self.subtree(node), limit))
+
+    def usage(self, node: QuotaNode) -> int:
+        if not node.is_cohort:
+            return node.usage.get(self.column, 0)
+        amount = 0
+        for child in node.children:
+            amount = quota.plus(amount, max(0, quota.minus(self.usage(child), self.local(child))))
+        return amount
+
+    def local_free(self, node: QuotaNode) -> int:
+        return max(0, quota.minus(self.local(node), self.usage(node)))
+
+    def available(self, node: QuotaNode) -> int:
+        if node.parent is None:
+            return quota.minus(self.subtree(node), self.usage(node))
+        above, limit = self.available(node.parent), node.quota(self.column).borrowing_limit
+        if limit is not None:
+            lent = quota.minus(self.subtree(node), self.local(node))
+            taken = max(0, quota.minus(self.usage(node), self.local(node)))
+            above = min(above, quota.minus(quota.plus(lent, limit), taken))
+        return quota.plus(self.local_free(node), above)
+
+    def potential(self, node: QuotaNode) -> int:
+        if node.parent is None:
+            return self.subtree(node)
+        most, limit = quota.plus(self.local(node), self.potential(node.parent)), node.quota(self.column).borrowing_limit
+        return most if limit is None else min(most, quota.plus(self.subtree(node), limit))
+
+    def height(self, node: QuotaNode) -> int:
+        return 1 + max(map(self.height, node.children)) if node.children else 0
+
+    def lowest_subtree(self, node: QuotaNode, amount: int) -> tuple[int, bool]:
+        within = quota.plus(self.usage(node), amount) <= node.quota(self.column).nominal
+        if within or node.parent is None:
+            return 0, node.parent is not None
+        remaining = quota.minus(amount, self.local_free(node))
+        *_, root = ancestors = list(node.path_to_root())[1:]
+        for ancestor in ancestors:
+            if quota.plus(self.usage(ancestor), remaining) <= self.subtree(ancestor):
+                return self.height(ancestor), ancestor.parent is not None
+            remaining = quota.minus(remaining, self.local_free(ancestor))
+        return self.height(root), False
+
+
+@given(st.data(), st.booleans())
+def test_what_is_derived_equals_the_definitions(data: st.DataObject, huge: bool) -> None:
+    """In any tree, with amounts of any size, every quantity is the one that the definitions give."""
+    nodes = data.draw(trees(AMOUNTS if huge else SMALL))
+    amount = data.draw(AMOUNTS if huge else SMALL)
+    for node in nodes:
+        for column in COLUMNS:
+            plain = Plain(column)
+            assert node.subtree.get(column, 0) == plain.subtree(node)
+            assert node.usage.get(column, 0) == plain.usage(node)
+            assert quota.local_quota(node, column) == plain.local(node)
+            assert quota.local_available(node, column) == plain.local_free(node)
+            assert quota.available(node, column) == plain.available(node)
+            assert quota.potential_available(node, column) == plain.potential(node)
+            assert quota.height(node) == plain.height(node)
+            if not node.is_cohort:
+                assert quota.lowest_subtree(node, column, amount) == plain.lowest_subtree(node, amount)
+
+
+def _state(nodes: list[QuotaNode]) -> list[tuple[int, ...]]:
+    """What is used and what is left, everywhere."""
+    return [
+        (node.usage.get(column, 0), quota.available(node, column), quota.local_available(node, column))
+        for node in nodes
+        for column in COLUMNS
+    ]
+
+
+@given(trees(), st.data())
+def test_no_sequence_of_charges_creates_or_loses_quota(nodes: list[QuotaNode], data: st.DataObject) -> None:
+    """After each step the sums are those of the ClusterQueues; when all is given back, all is as it was."""
+    queues, held = [node for node in nodes if not node.is_cohort], list[tuple[QuotaNode, FlavorResource, int]]()
+    before = _state(nodes)
+    for _ in range(data.draw(st.integers(1, 12))):
+        if data.draw(st.booleans()) and held:
+            quota.remove_usage(*held.pop(data.draw(st.integers(0, len(held) - 1))))
+        else:
+            held.append((data.draw(st.sampled_from(queues)), data.draw(st.sampled_from(COLUMNS)), data.draw(SMALL)))
+            quota.add_usage(*held[-1])
+        charged = _state(nodes)
+        quota.rebuild(nodes[0])
+        assert _state(nodes) == charged
+    for holding in held:
+        quota.remove_usage(*holding)
+    assert _state(nodes) == before
+
+
+@given(trees(), st.data())
+def test_what_would_rise_is_what_charging_adds(nodes: list[QuotaNode], data: st.DataObject) -> None:
+    """A preview changes nothing, and names what each node on the path to the root would get."""
+    queue = data.draw(st.sampled_from([node for node in nodes if not node.is_cohort]))
+    usage = data.draw(st.dictionaries(st.sampled_from(COLUMNS), SMALL, min_size=1))
+    before = _state(nodes)
+    preview = [(node, dict(amounts)) for node, amounts in quota.rising(queue, usage)]
+    assert _state(nodes) == before
+
+    was = {id(node): dict(node.usage) for node in nodes}
+    for column, amount in usage.items():
+        quota.add_usage(queue, column, amount)
+
+    assert [node for node, _ in preview] == list(queue.path_to_root())
+    for node, amounts in preview:
+        assert amounts == {c: node.usage.get(c, 0) - was[id(node)].get(c, 0) for c in usage}
+
+
+@given(trees(), st.data())
+def test_a_copy_and_its_original_do_not_touch_each_other(nodes: list[QuotaNode], data: st.DataObject) -> None:
+    """A copy says the same as the original until one of them is charged; then only that one changes."""
+    root = nodes[0]
+    queues = quota.copy_tree(root)
+    copies = list(next(iter(queues.values())).root.walk())
+    assert [(n.name, n.is_cohort) for n in copies] == [(n.name, n.is_cohort) for n in root.walk()]
+    originals = list(root.walk())
+    before = _state(originals)
+    assert _state(copies) == before
+
+    quota.add_usage(queues[data.draw(st.sampled_from(sorted(queues)))], CPU, 5)
+    assert _state(originals) == before
+    root.quotas = {CPU: Quota(1_000)}
+    charged = _state(copies)
     quota.rebuild(root)
-    held: list[tuple[QuotaNode, int]] = []
-    for _ in range(steps):
-        leaf, amount = chance.choice(leaves), chance.randrange(1, 9)
-        if amount <= quota.available(leaf, CPU):
-            quota.add_usage(leaf, CPU, amount)
-            held.append((leaf, amount))
-        elif held:
-            quota.remove_usage(*_with_column(held.pop(chance.randrange(len(held)))))
-        before = {n: dict(node.usage) for n, node in tree.items()}
-        quota.rebuild(root)
-        assert {n: dict(node.usage) for n, node in tree.items()} == before
-        assert sum(leaf.usage[CPU] for leaf in leaves) == sum(a for _, a in held)
-    for leaf, amount in held:
-        quota.remove_usage(leaf, CPU, amount)
-    assert all(node.usage.get(CPU, 0) == 0 for node in tree.values())
+
+    assert quota.available(root, CPU) >= 1_000 - quota.plus(0, root.usage.get(CPU, 0))
+    assert _state(copies) == charged
 
 
-def _with_column(holding: tuple[QuotaNode, int]) -> tuple[QuotaNode, FlavorResource, int]:
-    return (holding[0], CPU, holding[1])
+def test_a_negative_charge_stays_where_it_is() -> None:
+    """A reservation above the quota lowers what its own node counts, and nobody gains by it."""
+    tree = make_tree()
+    quota.add_usage(tree["a"], CPU, -3)
+    assert [tree[n].usage[CPU] for n in ("a", "left", "root")] == [10, 13, 12]

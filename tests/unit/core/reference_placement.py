@@ -1,6 +1,7 @@
 """Placement written down a second time: plain Python, objects and dictionaries, slow, step by step as the rules read.
 
-It shares no code with the engine, so that a mistake would have to be made twice to pass.  No replacement.
+It shares no code with the engine, so that a mistake would have to be made twice to pass.  Of replacement, the repair of
+one pod set that lost one host.
 """
 
 from __future__ import annotations
@@ -213,6 +214,61 @@ class RefEngine:
         result[workers.name] = kept
         self.assume(workers, kept)
         return result
+
+    # replacement
+
+    def repair(self, pod_set: RefRequest, held: Domains, failed: str) -> Domains:
+        """All places of the pod set after those on the failed host were replaced.  Raises RefFailure."""
+        missing = sum(n for values, n in held if values[-1] == failed)
+        kept = self.paths_of([(values, n) for values, n in held if values[-1] != failed])
+        if kept is None:
+            raise RefFailure("StaleAssignment")
+        whole = copy.copy(pod_set)
+        whole.count = max(sum(n for _, n in held), *(size for _, size in pod_set.slices[:1]), 1)
+        self.resolve(whole)
+        broken = [layer for layer in pod_set.slices if missing % layer[1]]
+        able = tuple(layer for layer in pod_set.slices if missing % layer[1] == 0)
+        slices = pod_set.slices
+        if broken:
+            self.within = self.incomplete(kept, missing, *broken[-1])
+            slices = able[-1:]
+        elif kept and pod_set.required is not None:
+            self.within = min(kept)[0][: self.levels.index(pod_set.required) + 1]
+        added = self.find_again(pod_set, missing, slices)
+        if len(able) > 1 and not self.whole_groups(pod_set.slices, [*kept, *added]):
+            added = self.find_again(pod_set, missing, able)
+        if sum(n for _, n in added) != missing:
+            raise RefFailure("NoReplacement")
+        total = dict(kept)
+        for path, n in added:
+            total[path] = total.get(path, 0) + n
+        return sorted(total.items())
+
+    def incomplete(self, kept: Domains, missing: int, level: str, size: int) -> tuple[str, ...]:
+        """The first domain whose rest becomes whole groups with the missing pods."""
+        fits = [path for path, n in self.per_domain(kept, level).items() if (n + missing) % size == 0]
+        if not fits:
+            raise RefFailure("NoReplacement")
+        return min(fits)
+
+    def per_domain(self, places: Domains, level: str) -> dict[tuple[str, ...], int]:
+        result: dict[tuple[str, ...], int] = {}
+        for path, n in places:
+            key = path[: self.levels.index(level) + 1]
+            result[key] = result.get(key, 0) + n
+        return result
+
+    def whole_groups(self, slices: Sequence[tuple[str, int]], places: Domains) -> bool:
+        return all(n % size == 0 for level, size in slices for n in self.per_domain(places, level).values())
+
+    def find_again(self, pod_set: RefRequest, missing: int, slices: tuple[tuple[str, int], ...]) -> Domains:
+        part = copy.copy(pod_set)
+        part.count, part.slices = missing, slices
+        if pod_set.slices and not slices and pod_set.required is None and pod_set.preferred is None:
+            part.unconstrained = True
+        return self.find(part, None)[0]
+
+    # written values
 
     def paths_of(self, written: Domains) -> Domains | None:
         """Full paths; None when a domain is not there any more."""

@@ -34,6 +34,7 @@ from kqueue.core.topology import (
     TopologyRequest,
     Tree,
     WeightedTerm,
+    find_replacement,
     membership,
     place,
     place_workload,
@@ -253,7 +254,7 @@ def to_reference(question: Question) -> RefEngine:
     for values, requests, count in question.usage:
         for leaf in leaves:
             if written(question.levels, leaf.path) == values:
-                for resource, amount in {**requests, "pods": 1}.items():
+                for resource, amount in {**requests, "pods": requests.get("pods", 0) + 1}.items():
                     leaf.used[resource] = leaf.used.get(resource, 0) + amount * count
     return RefEngine(
         question.levels,
@@ -462,10 +463,48 @@ def ask_flavors(chance: Chooser) -> None:
     compare_flavors(some_flavors(chance))
 
 
+def ask_repair(chance: Chooser) -> None:
+    """A pod set is placed, one of its hosts fails or takes no pods any more, and its pods are placed again."""
+    levels = ALL_LEVELS[chance.number(0, 3) :]
+    nodes = some_nodes(chance, levels)
+    lone = replace(some_pod_sets(chance, levels)[-1], group=None)
+    pod_set = replace(lone, count=max(lone.count, *(size for _, size in lone.slices), 1))
+    profile = some_profile(chance)
+    question = Question(levels, nodes, [pod_set], profile, merge=chance.one_of([True, False]))
+    placed = to_reference(question).outcome([pod_set])
+    if isinstance(placed, RefFailure):
+        return
+    held = [(path[-1:], n) for path, n in placed[pod_set.name]]
+    failed = chance.one_of(held)[0][0]
+    lost = {failed: chance.one_of([True, False])}
+    if chance.number(0, 7) == 0:
+        lost[chance.one_of(held)[0][0]] = True
+    question.nodes = [
+        replace(node, taints=(*node.taints, ("broken", "", "NoSchedule"))) if node.path[-1] in lost else node
+        for node in nodes
+        if not lost.get(node.path[-1], False)
+    ]
+    question.usage = [(values, pod_set.requests, n) for values, n in held]
+    found = find_replacement(
+        to_capacity(question),
+        to_request(pod_set),
+        TopologyAssignment(levels[-1:], tuple(Domain(values, n) for values, n in held)),
+        {failed},
+        profile=profile,
+    )
+    expected: dict[str, Domains] | RefFailure
+    try:
+        expected = {pod_set.name: to_reference(question).repair(pod_set, held, failed)}
+    except RefFailure as failure:
+        expected = failure
+    assert_equal(found if isinstance(found, Misfit) else Placement((found.whole,)), expected)
+
+
 COMPARISONS = [
     pytest.param(partial(ask, some_question), id="anything"),
     pytest.param(partial(ask, some_balance), id="balance"),
     pytest.param(ask_flavors, id="flavors"),
+    pytest.param(ask_repair, id="repair"),
 ]
 
 

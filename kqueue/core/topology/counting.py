@@ -124,8 +124,10 @@ def _fit(capacity: Capacity, shape: Shape, leaves: Ints | None = None) -> Ints:
     fit = first // amount if amount != 1 else first.copy()
     for row, amount in rows[1:]:
         np.minimum(fit, row // amount if amount != 1 else row, out=fit)
-    np.maximum(fit, 0, out=fit)
-    np.minimum(fit, COUNT_MAX, out=fit)
+    if size and fit.min() < 0:  # to look costs less than to write
+        np.maximum(fit, 0, out=fit)
+    if size and fit.max() > COUNT_MAX:
+        np.minimum(fit, COUNT_MAX, out=fit)
     mask = capacity.tree.eligible(shape.rules).mask
     if mask is not None:
         fit *= mask if leaves is None else mask[leaves]

@@ -43,6 +43,8 @@ _RADIX_MAX = np.iinfo(np.int16).max
 _NO_LEADER = -1
 _FEW = 64
 """Up to so many domains are filled without numpy, whose calls cost more than their work then."""
+_MANY = 256
+"""More domains than these are not put in order as long as there is another way."""
 _room_of = itemgetter(0)
 _domain_of = itemgetter(1)
 
@@ -385,8 +387,9 @@ class _Search:
             chosen = self._descend(found)
         if chosen is None:
             return self._misfit(MisfitCode.INTERNAL_INCONSISTENCY, detail="the chosen domains ran out on the way down")
-        pairs = sorted((d, n) for d, n in zip(chosen.domains.tolist(), chosen.pods.tolist(), strict=True) if n > 0)
-        return [d for d, _ in pairs], [n for _, n in pairs], chosen.leader
+        used = np.flatnonzero(chosen.pods)
+        used = used[chosen.domains[used].argsort()]
+        return chosen.domains[used].tolist(), chosen.pods[used].tolist(), chosen.leader
 
     def _balanced(self) -> _Chosen | None:
         """The leaves of a balanced placement; None when there is none, or they ran out on the way down."""
@@ -443,6 +446,8 @@ class _Search:
     def _tightest_domain(self, level: int) -> int | None:
         """Without leader and affinity: the smallest that fits, then the one with fewest pods, then the first."""
         slices, need = self._counts.slices[level], self._request.need
+        if len(slices) > _MANY and slices.max() < need:
+            return None
         room = np.where(slices >= need, slices, _NEVER)
         best = int(room.argmin())
         smallest = int(room[best])
@@ -624,6 +629,10 @@ class _Search:
             if few is None:
                 return None
             return _Chosen(np.array([d for _, d in few]), np.array([units for units, _ in few]))
+        if sort and len(domains) > _MANY and self._plain and self._counts.uniform:
+            equal = self._fill_equal(domains, room, need)
+            if equal is not None:
+                return equal
         able = domains if self._leaders else domains[room[domains] > 0]
         order = self._order(level, able) if sort else able
         rooms = room[order]
@@ -638,6 +647,32 @@ class _Search:
             final = last + int(np.where(tail >= left, tail, _NEVER).argmin())
         taken, units = order[: last + 1].copy(), rooms[: last + 1].copy()
         taken[last], units[last] = order[final], left
+        return _Chosen(taken, units)
+
+    def _fill_equal(self, domains: Ints, room: Ints, need: int) -> _Chosen | None:
+        """`_fill` with `sort` where those that come first, all of the same room, are enough; None: they are not."""
+        rooms = room if len(domains) == len(room) else room[domains]
+        value = int(rooms.min() if self._request.least else rooms.max())
+        if not value and self._request.least:
+            value = int(np.where(rooms > 0, rooms, _NEVER).min())
+        if not value or value == _NEVER:
+            return None
+        whole, left = divmod(need - 1, value)
+        left += 1
+        alike = rooms == value
+        first = np.flatnonzero(alike[: _MANY * (whole + 1)])  # most often they are among these
+        if len(first) <= whole:
+            first = np.flatnonzero(alike)
+        if len(first) <= whole:
+            return None
+        taken = domains[first[: whole + 1]]
+        units = np.full(whole + 1, value, dtype=np.int64)
+        units[-1] = left
+        if left < value and not self._request.least:
+            tight = np.where((rooms >= left) & (rooms < value), rooms, _NEVER)
+            best = int(tight.argmin())
+            if tight[best] != _NEVER:
+                taken[-1] = domains[best]
         return _Chosen(taken, units)
 
     def _take_few(self, pairs: list[tuple[int, int]], need: int, *, sort: bool) -> list[tuple[int, int]] | None:

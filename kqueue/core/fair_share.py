@@ -1,0 +1,114 @@
+"""Dominant resource share: how much of what its siblings lend a node has borrowed, in the resource it is worst in.
+
+    borrowed    per resource: what the node uses beyond its subtree quota, over all flavors
+    lendable    per resource: what the node's parent could ever get, over all flavors
+    ratio       1000 x borrowed / lendable, of the resource where that is highest
+    share       ratio / weight; with weight 0, endless as soon as the ratio is above 0
+
+Shares are exact: two that are equal as fractions are equal, and no others.
+
+Source: the compatible system's fair sharing (KEP-1714).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kqueue.core.quantity import INT64_MAX
+from kqueue.core.quota import FlavorResource, QuotaNode, minus, plus, potential_available
+
+_ONE = 1_000_000_000
+"""A weight of 1, in billionths."""
+_FRACTION_BITS = 252
+"""Denominators are below 2^126 (lendable times weight), so two unequal shares are at least 2^-252 apart."""
+
+Added = Mapping[FlavorResource, int]
+"""Amounts that are counted as if the node used them, too."""
+_NOTHING: Added = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Share:
+    """What nodes of one parent are compared by: the smaller one has the better claim.
+
+    A node of weight 0 that borrows has an endless share: it comes after all others, and such nodes among themselves by
+    ratio.
+    """
+
+    is_endless: bool = False
+    scaled: int = 0
+    """The share, or the ratio of an endless one, in units of 2^-252, rounded down: ordered as the fractions are."""
+    resource: str | None = field(default=None, compare=False)
+    """The dominant resource; None: nothing is borrowed of what anybody lends."""
+    is_borrowing: bool = field(default=False, compare=False)
+    """Something is borrowed, be it of a resource that nobody lends."""
+
+    def weighted_share(self) -> int:
+        """The share as a status tells it: rounded up; 2^63 - 1 for an endless one."""
+        return INT64_MAX if self.is_endless else min(INT64_MAX, -(-self.scaled >> _FRACTION_BITS))
+
+
+NO_SHARE = Share()
+
+
+def dominant_share(node: QuotaNode, added: Added = _NOTHING) -> Share:
+    """The node's share, as if it used `added` on top (`quota.rising` tells what that is above a ClusterQueue).
+
+    A root, and a ClusterQueue without cohort, has none.
+    """
+    if node.parent is None:
+        return NO_SHARE
+    borrowed = _borrowed(node, added)
+    if not borrowed:
+        return NO_SHARE
+    most, of, dominant = 0, 1, None
+    for resource, amount in borrowed.items():
+        there = lendable(node.parent, resource)
+        if there <= 0:
+            continue
+        ahead = amount * of - most * there
+        if ahead > 0 or (ahead == 0 and dominant is not None and resource < dominant):
+            most, of, dominant = amount, there, resource
+    if dominant is None:
+        return Share(is_borrowing=True)
+    if node.weight == 0:
+        return Share(True, (1000 * most << _FRACTION_BITS) // of, dominant, True)
+    return Share(False, (1000 * _ONE * most << _FRACTION_BITS) // (of * node.weight), dominant, True)
+
+
+def _borrowed(node: QuotaNode, added: Added) -> dict[str, int]:
+    """Per resource, what is used beyond the subtree quota, in the columns that the node or anything below it lists."""
+    usage, borrowed = node.usage, dict[str, int]()
+    for column, quota in node.subtree.items():
+        used = usage.get(column, 0)
+        if column in added:
+            used = plus(used, added[column])
+        if used > quota:
+            resource = column.resource
+            borrowed[resource] = plus(borrowed.get(resource, 0), minus(used, quota))
+    return borrowed
+
+
+def borrows(node: QuotaNode, columns: Iterable[FlavorResource], added: Added = _NOTHING) -> bool:
+    """Whether the node, `added` included, uses more than its subtree quota of one of the columns.
+
+    A root borrows from nobody.
+    """
+    if node.parent is None:
+        return False
+    for column in columns:
+        quota = node.subtree.get(column)
+        if quota is not None and plus(node.usage.get(column, 0), added.get(column, 0)) > quota:
+            return True
+    return False
+
+
+def lendable(parent: QuotaNode, resource: str) -> int:
+    """What one child of the node could ever get of a resource, over all flavors that its tree knows."""
+    known = parent.lendable
+    if not known:
+        for column in parent.root.subtree:
+            known[column.resource] = plus(known.get(column.resource, 0), potential_available(parent, column))
+    return known.get(resource, 0)

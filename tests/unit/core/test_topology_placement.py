@@ -266,6 +266,14 @@ def test_a_misfit_names_level_best_domain_asked_and_free() -> None:
             id="a-host-that-cannot-carry-the-leader-still-counts-its-workers",
         ),
         pytest.param(
+            {"a": 4, "b": 9},
+            {"required": HOSTNAME},
+            {"cpu": 20_000},
+            {"best_domain": ("b1", "r2", "b"), "fit": 9, "total": 12, "leader": True},
+            Shortage("cpu", 32_000, 9_000),
+            id="a-leader-that-is-too-large-takes-nothing-from-any-host",
+        ),
+        pytest.param(
             {"a": 9, "b": 9},
             {"preferred": RACK},
             {"gpu": 1},
@@ -295,6 +303,23 @@ def test_a_misfit_of_a_group_names_who_found_no_place_and_what_was_short(
     assert isinstance(found, Misfit)
     assert {fact: getattr(found, fact) for fact in facts} == facts
     assert found.shortage == short
+
+
+def test_a_host_that_workers_avoid_is_not_the_best_for_them() -> None:
+    """No host carries the leader; the roomiest one is tainted for both."""
+    wish: dict[str, Any] = {"group": "ring", "required": HOSTNAME}
+    nodes = [make_node("a", 2), make_node("b", 9, taints=(Taint("burning"),))]
+    leader = make_pod_set(1, name="leader", requests={"gpu": 1}, **wish)
+    found = place(Capacity.of(make_tree(nodes)), [leader, make_pod_set(4, name="workers", **wish)])
+    assert isinstance(found, Misfit)
+    assert (found.best_domain, found.fit, found.leader) == (("b1", "r1", "a"), 2, True)
+
+
+def test_a_misfit_within_a_domain_counts_what_is_free_in_it() -> None:
+    """The block that was asked for has a roomy rack, outside of the one that may be used."""
+    found = place_one(racks({"a": 1}, {"b": 9}), make_pod_set(3, required=BLOCK), within=("b1", "r1"))
+    assert isinstance(found, Misfit)
+    assert (found.best_domain, found.fit, found.shortage) == (("b1",), 1, Shortage("cpu", 3_000, 1_000))
 
 
 BAD_SELECTOR = NodeRules(selector=(("bad key", "x"),))
@@ -505,6 +530,35 @@ def test_preferred_affinity_comes_before_capacity_where_it_is_asked_for() -> Non
     capacity, pod_set = Capacity.of(make_tree(nodes)), make_pod_set(2, required=RACK, rules=likes)
     assert hosts(place_one(capacity, pod_set)) == {"b": 2}
     assert hosts(place_one(capacity, pod_set, profile=Profile(preferred_affinity=True))) == {"a": 2}
+
+
+def test_where_no_preferred_domain_is_large_enough_the_tightest_of_the_next_best_is_taken() -> None:
+    """A required host: the preferred one is too small, two of the others would do."""
+    likes = NodeRules(preferred=(WeightedTerm(5, NodeTerm(expressions=(Requirement("disk", "In", ("ssd",)),))),))
+    nodes = [make_node("a", 2, labels={"disk": "ssd"}), make_node("b", 8), make_node("c", 5)]
+    found = place_one(
+        Capacity.of(make_tree(nodes)),
+        make_pod_set(4, required=HOSTNAME, rules=likes),
+        profile=Profile(preferred_affinity=True),
+    )
+    assert hosts(found) == {"c": 4}
+
+
+def test_racks_are_compared_by_whole_parts_of_slices_beside_the_leader() -> None:
+    """The leader costs either rack one whole pair of pods, so they are equal, and the first name wins.
+
+    In rack r1 cores are scarce and a leader leaves three pods on its host, in rack r2 memory and it leaves two.
+    """
+    nodes = [make_node(host, 4, rack="r1", allocatable={"memory": 9}) for host in ("a", "b")]
+    nodes += [make_node(host, 9, rack="r2", allocatable={"memory": 4}) for host in ("c", "d")]
+    wish: dict[str, Any] = {"group": "ring", "required": RACK, "slices": [(RACK, 4), (HOSTNAME, 2)]}
+    group = [
+        make_pod_set(1, name="leader", requests={"cpu": 1000, "memory": 2}, **wish),
+        make_pod_set(4, name="workers", requests={"cpu": 1000, "memory": 1}, **wish),
+    ]
+    found = place(Capacity.of(make_tree(nodes)), group)
+    assert isinstance(found, Placement)
+    assert {path[1] for pod_set in found.pod_sets for path in pod_set.paths} == {"r1"}
 
 
 def test_flavors_on_the_same_hosts_see_each_other_within_a_workload() -> None:

@@ -5,8 +5,9 @@ Amounts are brought up to date leaf by leaf as they change; the tree is edited, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from kqueue.core.quantity import clamp
 from kqueue.core.topology.capacity import Capacity
@@ -14,7 +15,7 @@ from kqueue.core.topology.node import HOSTNAME, NodeFacts
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf, Tree, leaf_key, make_leaf, outsider
 from kqueue.core.workload import Flavor
-from kqueue.state.audit import Drift, chunks
+from kqueue.state.audit import STEP, Drift, chunks
 
 Amounts = dict[str, int]
 _Columns = tuple[Mapping[str, int], Mapping[str, int]]
@@ -85,8 +86,9 @@ class Room:
         self._capacity: Capacity | None = None
         self._stale: set[Path] = set()  # leaves that the tree of `_capacity` does not have right
         self._late: set[Path] | None = None  # leaves that changed since a build in steps began; None: there is none
-        for name, node in shared.nodes.items():
-            self.on_node(name, node)
+        for name, node in shared.nodes.items():  # `on_node` for many, none of which was here before
+            if self._member(name, node) is not None:
+                self._enter(leaf_key(node, levels), node)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class Room:
         if self._capacity is None or self._is_outdated(self._capacity):
             self._capacity = self._built()
         elif self._stale:
-            self._capacity = self._edited(self._capacity)
+            self._capacity = self._edited(self._capacity, self._stale)
         self._stale.clear()
         return self._capacity
 
@@ -200,9 +202,21 @@ class Room:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def build_steps(self) -> Iterator[None]:
-        """Make the tables in short steps, if they are to be made; what changes meanwhile is edited in at the end."""
-        if self._late is not None or (self._capacity is not None and not self._is_outdated(self._capacity)):
+        """Bring the tables up to date in short steps; few leaves that changed are left to whoever asks next.
+
+        What changes while tables are made anew is edited in at the end.
+        """
+        if self._late is not None:
             return
+        if self._capacity is None or self._is_outdated(self._capacity):
+            yield from self._rebuild_steps()
+        while self._capacity is not None and len(self._stale) > STEP:
+            some = list(islice(self._stale, STEP))
+            self._capacity = self._edited(self._capacity, some)
+            self._stale.difference_update(some)
+            yield
+
+    def _rebuild_steps(self) -> Iterator[None]:
         self._late = set()
         try:
             leaves: list[Leaf] = []
@@ -227,9 +241,10 @@ class Room:
         assert self.facts.topology is not None
         return Tree(topology=self.facts.topology, levels=self.levels, leaves=leaves, tolerations=self.facts.tolerations)
 
-    def _edited(self, old: Capacity) -> Capacity:
-        removed = [leaf for leaf in map(old.tree.leaf_of, self._stale) if leaf is not None]
-        groups = [group for group in map(self._groups.get, self._stale) if group is not None]
+    def _edited(self, old: Capacity, stale: Collection[Path]) -> Capacity:
+        """The tables with these leaves as they are now."""
+        removed = [leaf for leaf in map(old.tree.leaf_of, stale) if leaf is not None]
+        groups = [group for group in map(self._groups.get, stale) if group is not None]
         added = sorted((self._leaf(group) for group in groups), key=lambda leaf: leaf.path)
         tree, edit = old.tree.edited(removed, added)
         columns = [self._columns(leaf.path[-1:] if tree.is_hostname else leaf.path, leaf) for leaf in added]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import Any
 
@@ -23,6 +23,7 @@ from kqueue.core.topology import (
     TopologyRequest,
     place,
 )
+from kqueue.core.topology.tree import Edit, Leaf, Tree
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift
 from kqueue.state.ledger import AssignedUsage, NodeLedger
@@ -332,6 +333,29 @@ def test_tables_can_be_made_before_they_are_asked_for() -> None:
         assert list(ledger.build_steps()) == []
 
 
+def test_many_leaves_that_changed_are_edited_a_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step edits more than its share, and what is left is few enough for whoever asks next."""
+    monkeypatch.setattr("kqueue.state.room.STEP", 4)
+    ledger = make_ledger(*(make_node(f"n{i:02}") for i in range(40)))
+    ledger.snapshot()
+    for i in range(0, 40, 2):
+        ledger.on_node(f"n{i:02}", make_node(f"n{i:02}", rack="r9") if i % 4 else None)
+    edited = Tree.edited
+    sizes = []
+
+    def watched(tree: Tree, removed: Iterable[int], added: Iterable[Leaf]) -> tuple[Tree, Edit]:
+        gone, new = list(removed), list(added)
+        sizes.append(max(len(gone), len(new)))
+        return edited(tree, gone, new)
+
+    monkeypatch.setattr(Tree, "edited", watched)
+    assert sum(1 for _ in ledger.build_steps()) == 4
+    tree = ledger.snapshot()["main"].tree
+    assert sizes == [4] * 5
+    assert (len(tree), sum(path[-2] == "r9" for path in tree.paths)) == (30, 10)
+    assert list(ledger.build_steps()) == []
+
+
 def test_a_snapshot_stands_still() -> None:
     """Events after it do not reach it, and what a cycle charges does not reach the ledger."""
     ledger = make_ledger(make_node("a"))
@@ -462,6 +486,7 @@ def test_several_events_between_two_questions_end_where_one_made_anew_does(
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step looks at one thing, so that events can come between any two."""
     monkeypatch.setattr("kqueue.state.audit.STEP", 1)
+    monkeypatch.setattr("kqueue.state.room.STEP", 1)
     monkeypatch.setattr("kqueue.state.room._SOUNDNESS_STEP", 1)
 
 

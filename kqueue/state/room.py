@@ -86,9 +86,16 @@ class Room:
         self._capacity: Capacity | None = None
         self._stale: set[Path] = set()  # leaves that the tree of `_capacity` does not have right
         self._late: set[Path] | None = None  # leaves that changed since a build in steps began; None: there is none
-        for name, node in shared.nodes.items():  # `on_node` for many, none of which was here before
-            if self._member(name, node) is not None:
-                self._enter(leaf_key(node, levels), node)
+        self._read(shared.nodes)
+
+    def _read(self, nodes: Mapping[str, NodeFacts]) -> None:
+        """`on_node` for many nodes, none of which was here before: most are members, and that is seen fast."""
+        wanted, needed = self.facts.node_labels.items(), frozenset(self.levels)
+        for name, node in nodes.items():
+            labels = node.labels
+            whole = node.usable and wanted <= labels.items() and needed <= labels.keys()
+            if whole or self._member(name, node) is not None:
+                self._enter(leaf_key(node, self.levels), node)
 
     # -- events --------------------------------------------------------------------------------------------------------
 

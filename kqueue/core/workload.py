@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -98,7 +98,8 @@ class Head:
     """One workload about to be tried.
 
     `algorithm` serves its constrained requests; None: what its queue has.  `problem` is what its user wrote that
-    nothing can be done with: it is not tried while there is one.
+    nothing can be done with: it is not tried while there is one.  `replaces` is the slice of its elastic job that it
+    takes over from, in the same ClusterQueue; None: it starts by itself.
     """
 
     key: str
@@ -110,6 +111,7 @@ class Head:
     last_tried: LastTried = field(default_factory=dict)
     algorithm: Algorithm | None = None
     problem: str = ""
+    replaces: Replaced | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +142,22 @@ class Admission:
         return out
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """The older slice of an elastic job: what it holds, and per pod set what one pod requests."""
+
+    key: str
+    admission: Admission
+    requests: Mapping[str, Mapping[str, int]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Admitted:
     """A workload that holds a reservation, as far as preempting it goes; it may be on its way out already.
 
     `timestamp` orders it among equals when it waits, `reserved_at` is when it got its reservation (None: not written
-    yet, which counts as now); `usage` is what it holds of quota, `domains` what it takes of hosts, per topology flavor.
+    yet, which counts as now), `admitted_at` since when it may run (None: it may not); `usage` is what it holds of
+    quota, `domains` what it takes of hosts, per topology flavor.
     """
 
     key: str
@@ -157,7 +169,23 @@ class Admitted:
     reserved_at: datetime | None
     evicted: bool
     usage: Usage
+    admitted_at: datetime | None = None
     domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Claim:
+    """What a preemptor is to get: quota in its queue, hosts per topology flavor; and who has to leave for it.
+
+    `victims` (uid -> its ClusterQueue and key) may have left already: only those that still hold something count.
+    """
+
+    key: str
+    uid: str
+    queue: str
+    usage: Usage
+    domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
+    victims: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,3 +226,5 @@ class Snapshot:
     inactive: Mapping[str, str] = field(default_factory=dict)
     admitted: Mapping[str, Mapping[str, Admitted]] = field(default_factory=dict)
     """Who holds reservations, by ClusterQueue and key, in all trees that `nodes` belong to."""
+    claims: Sequence[Claim] = ()
+    """What is kept for preemptors of earlier cycles."""

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode, Usage
-from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, PodFacts, Profile
-from kqueue.core.workload import Admission, Flavor, QueueSpec, Snapshot, TopologyView
+from kqueue.core.topology import DEFAULT_PROFILE, DomainUsage, NodeFacts, PodFacts, Profile
+from kqueue.core.workload import Admission, Admitted, Flavor, QueueSpec, Snapshot, TopologyView
 from kqueue.errors import KqueueError
 from kqueue.state import from_api
 from kqueue.state.audit import Drift, Recounts, Source, chunks
@@ -33,12 +35,13 @@ class AssumedTwiceError(KqueueError):
         super().__init__(f"{workload} is already held by ClusterQueue {held_by}")
 
 
+_NO_TIME = datetime.fromtimestamp(0, UTC)
 _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Holding:
-    """One workload's hold on quota and domains."""
+    """One workload's hold on quota and domains; `priority` and the times are what preempting it goes by."""
 
     key: str
     uid: str
@@ -50,11 +53,62 @@ class Holding:
     assumed: bool
     replaces: Admission | None = None
     """What it held before, while other domains are being written and no event has told of them yet."""
+    priority: int = 0
+    timestamp: datetime = _NO_TIME
+    reserved_at: datetime | None = None
+    admitted_at: datetime | None = None
+    evicted: bool = False
 
     @property
     def queue(self) -> str:
         """The ClusterQueue that holds it."""
         return self.admission.queue
+
+    @cached_property
+    def view(self) -> Admitted:
+        """The workload as preemption sees it."""
+        domains: dict[str, list[DomainUsage]] = {}
+        for pod_set in self.admission.pod_sets:
+            if pod_set.topology is None:
+                continue
+            requests = self.requests.get(pod_set.name, {})
+            placed = [DomainUsage(d.values, requests, d.count) for d in pod_set.topology.domains]
+            for flavor in set(pod_set.flavors.values()):
+                domains.setdefault(flavor, []).extend(placed)
+        return Admitted(
+            key=self.key,
+            uid=self.uid,
+            queue=self.queue,
+            local_queue=self.local_queue,
+            priority=self.priority,
+            timestamp=self.timestamp,
+            reserved_at=self.reserved_at,
+            admitted_at=self.admitted_at,
+            evicted=self.evicted,
+            usage=self.admission.usage(),
+            domains={flavor: tuple(usage) for flavor, usage in domains.items()},
+        )
+
+
+class _Views(Mapping[str, Mapping[str, Admitted]]):
+    """Holdings as preemption sees them, by ClusterQueue; worked out when first asked for, and then kept."""
+
+    def __init__(self, holdings: Mapping[str, Mapping[str, Holding]]) -> None:
+        self._holdings = holdings
+        self._views: dict[str, Mapping[str, Admitted]] = {}
+
+    def __getitem__(self, queue: str) -> Mapping[str, Admitted]:
+        views = self._views.get(queue)
+        if views is None:
+            holdings = self._holdings[queue]
+            views = self._views[queue] = {key: holding.view for key, holding in holdings.items()}
+        return views
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._holdings)
+
+    def __len__(self) -> int:
+        return len(self._holdings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +165,9 @@ class Cache:
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
+        self._by_queue: dict[str, dict[str, Holding]] = {}
+        self._captured: dict[str, Mapping[str, Holding]] = {}
+        """Of queues that did not change since: what snapshots have of them."""
         self._trees = _Trees()
         self._recounts = Recounts(_charged)
 
@@ -206,12 +263,16 @@ class Cache:
         return False
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
-        """Follow a Workload that was read ahead of its watch.
+        """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
 
         A reservation in it is held as what is assumed is: events from before change nothing, the watch's own confirms
-        it.  A block of `assumed` that fails does not take it back.
+        it.  A block of `assumed` that fails does not take it back.  Where the watch has already told what became of the
+        Workload, nothing changes.
         """
-        admission = None if from_api.is_over(obj) else from_api.admission(obj)
+        held = self._holdings.get(key)
+        if held is None or not held.assumed or held.uid != obj.metadata.uid or from_api.is_over(obj):
+            return
+        admission = from_api.admission(obj)
         if admission is not None:
             self._hold(_reserved(key, obj, admission, assumed=True))
 
@@ -273,12 +334,16 @@ class Cache:
             self._charge_domains(holding)
             self._recounts.follow(holding.key, None, holding)
         self._holdings[holding.key] = holding
+        self._by_queue.setdefault(holding.queue, {})[holding.key] = holding
+        self._captured.pop(holding.queue, None)
 
     def _drop(self, key: str) -> bool:
         holding = self._holdings.pop(key, None)
         if holding is None:
             return False
         self.generation += 1
+        del self._by_queue[holding.queue][key]
+        self._captured.pop(holding.queue, None)
         self._recounts.follow(key, holding, None)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
         self.ledger.remove_usage(key)
@@ -375,8 +440,19 @@ class Cache:
             for flavor, capacity in self.ledger.snapshot().items()
         }
         return Snapshot(
-            queues=specs, nodes=nodes, flavors=dict(self._flavors), topologies=topologies, inactive=inactive
+            queues=specs,
+            nodes=nodes,
+            flavors=dict(self._flavors),
+            topologies=topologies,
+            inactive=inactive,
+            admitted=_Views({name: self._capture(name) for name in nodes}),
         )
+
+    def _capture(self, queue: str) -> Mapping[str, Holding]:
+        captured = self._captured.get(queue)
+        if captured is None:
+            captured = self._captured[queue] = dict(self._by_queue.get(queue, {}))
+        return captured
 
     def inactive(self, name: str) -> Inactive | None:
         """Why the ClusterQueue may not admit; None when it may, or does not exist."""
@@ -585,6 +661,11 @@ def _reserved(key: str, obj: wire.Workload, admission: Admission, *, assumed: bo
         requests=from_api.requests_per_pod(obj),
         admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
         assumed=assumed,
+        priority=from_api.priority(obj),
+        timestamp=from_api.queue_time(obj),
+        reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
+        admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
+        evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
     )
 
 

@@ -45,6 +45,7 @@ from kqueue.core.workload import (
     PodSetAssignment,
     Preempts,
     QueueSpec,
+    Replaced,
     ResourceGroup,
 )
 from kqueue.errors import FieldError, InvalidObjectError
@@ -414,6 +415,17 @@ def condition_true(obj: wire.Workload, kind: str) -> bool:
     return found is not None and found.status == "True"
 
 
+def since(obj: wire.Workload, kind: str) -> datetime | None:
+    """Since when the condition has been True; None when it is not."""
+    found = condition(obj.status.conditions, kind)
+    return found.last_transition_time if found is not None and found.status == "True" else None
+
+
+def priority(obj: wire.Workload) -> int:
+    """What it weighs against others, when it waits and when somebody has to go."""
+    return obj.spec.priority or 0
+
+
 def is_active(conditions: Iterable[Condition]) -> bool:
     """Whether the condition Active is True."""
     found = condition(conditions, names.CONDITION_ACTIVE)
@@ -484,7 +496,7 @@ def pending(obj: wire.Workload) -> Pending:
     pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
     profile = profile_name(obj.metadata)
     # labels are left out: those of a Job's pods name the Job
-    shape = _digest([obj.spec.priority or 0, pods, ended, profile])
+    shape = _digest([priority(obj), pods, ended, profile, replaced_key(obj)])
     version = _digest(
         [
             obj.metadata.generation,
@@ -497,7 +509,7 @@ def pending(obj: wire.Workload) -> Pending:
         key=workload_key(obj),
         uid=obj.metadata.uid,
         local_queue=local_queue_key(obj),
-        priority=obj.spec.priority or 0,
+        priority=priority(obj),
         timestamp=queue_time(obj),
         shape=shape,
         version=version,
@@ -510,10 +522,26 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:16]
 
 
-def head(obj: wire.Workload, *, queue: str, topology_only: bool, last_tried: Mapping[tuple[str, str], int]) -> Head:
+def replaced_key(obj: wire.Workload) -> str | None:
+    """namespace/name of the older slice of its elastic job that it is to replace; None: of none in its namespace."""
+    key = obj.metadata.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION)
+    if key is None or key == workload_key(obj) or key.partition("/")[0] != obj.metadata.namespace:
+        return None
+    return key
+
+
+def head(
+    obj: wire.Workload,
+    *,
+    queue: str,
+    topology_only: bool,
+    last_tried: Mapping[tuple[str, str], int],
+    replaces: Replaced | None = None,
+) -> Head:
     """A pending workload as the planner tries it.
 
     `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
+    `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.
     Raises InvalidObjectError when its requests cannot be read.
     """
     algorithm, problem = _chosen(obj.metadata)
@@ -521,12 +549,13 @@ def head(obj: wire.Workload, *, queue: str, topology_only: bool, last_tried: Map
         key=workload_key(obj),
         uid=obj.metadata.uid,
         queue=queue,
-        priority=obj.spec.priority or 0,
+        priority=priority(obj),
         timestamp=queue_time(obj),
         pod_sets=tuple(_pod_set(p, obj, i, implied=topology_only) for i, p in enumerate(obj.spec.pod_sets)),
         last_tried=last_tried,
         algorithm=algorithm,
         problem=problem,
+        replaces=replaces,
     )
 
 

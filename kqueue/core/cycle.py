@@ -20,6 +20,7 @@ from kqueue.core import flavors, quota
 from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.flavors import Assignment, Mode
+from kqueue.core.slices import Removal, added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.replacement import Replacement, repair, stands_on
@@ -248,7 +249,15 @@ def _held_by_flavor(damaged: Damaged, snapshot: Snapshot) -> dict[str, list[tupl
 
 def _nominate(head: Head, snapshot: Snapshot) -> _Entry:
     profile = snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
-    entry = _Entry(head, flavors.assign(head, snapshot), profile)
+    with without_older(head, snapshot):
+        return _nominated(head, profile, snapshot)
+
+
+def _nominated(head: Head, profile: Profile, snapshot: Snapshot) -> _Entry:
+    entry = _Entry(head, flavors.assign(head, snapshot, pinned=flavors_to_keep(head)), profile)
+    if head.replaces is not None and entry.assignment.mode is Mode.NO_FIT and not entry.assignment.blockers:
+        gone = f"ClusterQueue {head.queue} has not all flavors of {head.replaces.key} any more, which it is to replace"
+        entry.assignment.blockers.append(Blocker(kind=BlockerKind.QUEUE, detail=gone))
     if entry.assignment.mode is Mode.FIT:
         misfits = _place(entry, snapshot, empty=False)
         if misfits:
@@ -279,7 +288,10 @@ def _place(entry: _Entry, snapshot: Snapshot, *, empty: bool) -> dict[str, Misfi
         entry.placement = {}
         return {}
     capacities = {name: snapshot.topologies[name].capacity for name in requests}
-    found = place_workload(capacities, requests, profile=entry.profile, empty=empty, measure=not empty)
+    previous = places_to_keep(entry.head)
+    found = place_workload(
+        capacities, requests, profile=entry.profile, empty=empty, measure=not empty, previous=previous
+    )
     entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
     return {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
 
@@ -308,6 +320,11 @@ def _process(entry: _Entry, snapshot: Snapshot) -> Decision:
     if entry.assignment.mode is Mode.NO_CANDIDATES:
         _reserve(entry, snapshot)
         return _wait(entry, Outcome.NO_CANDIDATES)
+    with without_older(entry.head, snapshot) as older:
+        return _start(entry, snapshot, older)
+
+
+def _start(entry: _Entry, snapshot: Snapshot, older: Removal) -> Decision:
     if not _quota_fits(entry, snapshot):
         return _skipped(entry)
     if not _topology_fits(entry, snapshot):
@@ -315,6 +332,7 @@ def _process(entry: _Entry, snapshot: Snapshot) -> Decision:
         if misfits:
             return _skipped(entry, [_topology_blocker(f, m) for f, m in misfits.items()])
     _charge(entry, snapshot)
+    older.for_good = True
     return Admit(head=entry.head, admission=_admission(entry), quality=tuple(_quality(entry)))
 
 
@@ -365,7 +383,7 @@ def _reserve(entry: _Entry, snapshot: Snapshot) -> None:
     spec, node = snapshot.queues[entry.head.queue], snapshot.nodes[entry.head.queue]
     if spec.reclaims is Preempts.ANY:
         return
-    for column, amount in entry.assignment.usage.items():
+    for column, amount in added_quota(entry.head, entry.assignment.usage).items():
         own = node.quota(column)
         used = node.usage.get(column, 0)
         if entry.assignment.level == 0:
@@ -374,7 +392,7 @@ def _reserve(entry: _Entry, snapshot: Snapshot) -> None:
             amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
         quota.add_usage(node, column, amount)
     for flavor, found in entry.placement.items():
-        charge_domains(flavor, usage_of(found), snapshot.topologies)
+        charge_domains(flavor, added_pods(entry.head, found), snapshot.topologies)
 
 
 def _admission(entry: _Entry) -> Admission:

@@ -99,6 +99,11 @@ def wants(profile: str) -> JSON:
     return {"annotations": {"kqueue.dev/placement-profile": profile}}
 
 
+def replacing(key: str) -> JSON:
+    """The metadata of a slice that takes over from an older one."""
+    return {"annotations": {PREFIX + "workload-slice-replacement-for": key}}
+
+
 def labelled(label: str) -> JSON:
     """The pods of `make_workload` with a label."""
     return {"name": "main", "count": 4, "template": {"metadata": {"labels": {label: "a"}}, "spec": asking(cpu="1500m")}}
@@ -637,6 +642,7 @@ def test_a_pending_workload_knows_its_place() -> None:
         pytest.param(make_workload(pod_sets=[labelled("job-name")]), True, True, id="pods-with-the-name-of-their-job"),
         pytest.param(make_workload(metadata={"generation": 2}), True, False, id="edited-by-its-user"),
         pytest.param(make_workload(metadata=wants("optimal")), False, False, id="wants-another-profile"),
+        pytest.param(make_workload(metadata=replacing("ns/older")), False, True, id="takes-over-from-another-one"),
         pytest.param(make_workload(conditions={"Evicted": ("True", "Preempted")}), True, False, id="evicted"),
         pytest.param(
             make_workload(status={"reclaimablePods": [{"name": "main", "count": 1}]}), False, False, id="needs-less"
@@ -843,6 +849,21 @@ def test_a_workload_may_choose_how_its_pods_are_placed(
     head = head_of(make_workload(metadata=metadata))
 
     assert (head.algorithm, head.problem) == (algorithm, problem)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param(replacing("ns/older"), "ns/older", id="the-older-one"),
+        pytest.param(replacing("other/older"), None, id="not-one-of-another-namespace"),
+        pytest.param(replacing("ns/w"), None, id="not-itself"),
+        pytest.param(replacing("older"), None, id="not-a-name-alone"),
+    ],
+)
+def test_a_slice_says_which_one_it_replaces(metadata: JSON, key: str | None) -> None:
+    """Only within its namespace: what others hold is not its to take."""
+    assert from_api.replaced_key(make_workload(metadata=metadata)) == key
 
 
 def test_the_profiles_that_may_be_named_are_those_that_there_are() -> None:

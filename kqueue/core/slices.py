@@ -1,0 +1,116 @@
+"""Workload slices: an elastic job that grows gets a new workload, which takes over what its older one holds.
+
+Both exist for a while, and only one of them counts.  The new one is measured as if the older one had left: it keeps its
+flavors, its running pods keep their places, and only what is new has to find room.  A try that comes to nothing
+changes nothing: the older slice goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kqueue.core import quota
+from kqueue.core.charging import charge_domains, release_domains
+from kqueue.core.quota import Usage
+from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.topology.node import HOSTNAME
+from kqueue.core.topology.result import DomainUsage, Placement, usage_of
+from kqueue.core.workload import Head, PodSetAssignment, Replaced, Snapshot, TopologyView
+
+
+@dataclass(slots=True)
+class Removal:
+    """What happens to an older slice that is out of a snapshot: back, unless somebody else has its place."""
+
+    for_good: bool = False
+
+
+@contextmanager
+def without_older(head: Head, snapshot: Snapshot) -> Iterator[Removal]:
+    """Inside the block the snapshot lacks the slice that the workload replaces; afterwards, too, if the caller says so.
+
+    Nothing happens for a workload that replaces none.
+    """
+    removal, older = Removal(), head.replaces
+    if older is None:
+        yield removal
+        return
+    _shift(older, snapshot, back=False)
+    try:
+        yield removal
+    finally:
+        if not removal.for_good:
+            _shift(older, snapshot, back=True)
+
+
+def flavors_to_keep(head: Head) -> dict[str, Mapping[str, str]] | None:
+    """Flavors per resource that each pod set must keep; None: any will do."""
+    if head.replaces is None:
+        return None
+    return {held.name: held.flavors for held in head.replaces.admission.pod_sets}
+
+
+def places_to_keep(head: Head) -> dict[str, TopologyAssignment] | None:
+    """Where the pods of each pod set run already; None where nothing is taken over.
+
+    Pod sets that name a level are placed as a whole, because what is new must be in one domain with what is there.
+    """
+    if head.replaces is None:
+        return None
+    wishes = {pod_set.name: pod_set.request.topology for pod_set in head.pod_sets}
+    return {
+        held.name: held.topology
+        for held in head.replaces.admission.pod_sets
+        if held.topology is not None
+        and (wish := wishes.get(held.name)) is not None
+        and wish.required is None
+        and wish.preferred is None
+    }
+
+
+def added_quota(head: Head, usage: Usage) -> Usage:
+    """What the workload needs beyond what the older slice holds: all of it where it replaces none."""
+    held = head.replaces.admission.usage() if head.replaces is not None else {}
+    return {column: max(0, amount - held.get(column, 0)) for column, amount in usage.items()}
+
+
+def added_pods(head: Head, found: Placement) -> list[DomainUsage]:
+    """The pods of a placement that the older slice has not in the same places: all where it replaces none."""
+    if head.replaces is None:
+        return usage_of(found)
+    there = {
+        (held.name, domain.values): domain.count
+        for held in head.replaces.admission.pod_sets
+        if held.topology is not None
+        for domain in held.topology.domains
+    }
+    return [
+        DomainUsage(domain.values, pod_set.requests, new)
+        for pod_set in found.pod_sets
+        for domain in pod_set.assignment.domains
+        if (new := domain.count - there.get((pod_set.name, domain.values), 0)) > 0
+    ]
+
+
+def _shift(older: Replaced, snapshot: Snapshot, *, back: bool) -> None:
+    node = snapshot.nodes[older.admission.queue]
+    change_quota, change_hosts = (quota.add_usage, charge_domains) if back else (quota.remove_usage, release_domains)
+    for column, amount in older.admission.usage().items():
+        change_quota(node, column, amount)
+    for held in older.admission.pod_sets:
+        flavor = _topology_flavor(held, snapshot.topologies)
+        if held.topology is not None and flavor is not None:
+            requests = older.requests.get(held.name, {})
+            usage = [DomainUsage(_written(held.topology, d.values), requests, d.count) for d in held.topology.domains]
+            change_hosts(flavor, usage, snapshot.topologies)
+
+
+def _topology_flavor(held: PodSetAssignment, topologies: Mapping[str, TopologyView]) -> str | None:
+    return min((flavor for flavor in held.flavors.values() if flavor in topologies), default=None)
+
+
+def _written(assignment: TopologyAssignment, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The name of a domain in usage: the host alone where the assignment names hosts."""
+    return values[-1:] if assignment.levels[-1] == HOSTNAME else values

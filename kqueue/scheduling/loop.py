@@ -144,6 +144,8 @@ class SchedulingLoop:
 
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
+        for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
+            await self._clock.sleep(0)
         popped = self._queues.pop_heads(self._may_admit)
         damaged = self._take_damaged()
         if not popped and not damaged:

@@ -731,6 +731,25 @@ def set_nodes(world: World, **cpus: int) -> None:
         world.intake.on_node(None, from_api.node_facts(read(wire_core.Node, node)))
 
 
+async def test_tables_of_a_new_flavor_are_made_in_steps_between_which_others_run(
+    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle that finds a large flavor unprepared does not hold the event loop until all is ready."""
+    monkeypatch.setattr("kqueue.state.audit.STEP", 1)
+    names = [f"host{i}" for i in range(20)]
+    world = make(*make_racks(*names[:1]))
+    world.sync()
+    set_nodes(world, **dict.fromkeys(names, 4))
+    world.client.put(RESOURCE_FLAVORS, make_flavor(names[0], topologyName="dc"))  # of all nodes
+    world.add(make_workload(cpus=3))
+    cycle, turns = asyncio.create_task(world.loop.cycle()), 0
+    while world.loop.cycles == 0 and not cycle.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 2 * len(names)
+    assert await cycle is True
+
+
 async def test_a_scan_that_stopped_early_goes_on_at_the_next_flavor(make: Callable[..., Scheduled]) -> None:
     """Quota without room in its domains ends a try; the next cycles look at the other flavors, on every state."""
     world = make(*make_racks("default", "second", "third"))

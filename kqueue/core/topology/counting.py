@@ -306,20 +306,37 @@ def exclusions(capacity: Capacity, shape: Shape, within: slice | None = None) ->
         others[within] = False
         outside = int(others.sum())
         unable &= ~others
-    leaves = np.flatnonzero(unable)
+    leaves = slice(0, len(unable)) if unable.all() else np.flatnonzero(unable)
     return replace(eligibility.excluded, topology_domain=outside, resources=_limits(capacity, shape, leaves))
 
 
-def _limits(capacity: Capacity, shape: Shape, leaves: Ints) -> dict[str, int]:
+def _limits(capacity: Capacity, shape: Shape, leaves: Ints | slice) -> dict[str, int]:
     """How often each resource is the one that limits a leaf; the alphabetically first on a tie."""
-    if not len(leaves):
-        return {}
-    fits = []
-    for resource, amount in shape.requests:
-        row = capacity.row(resource)
-        fits.append(np.zeros(len(leaves), dtype=np.int64) if row is None else np.maximum(row[leaves], 0) // amount)
-    scarcest = np.bincount(np.argmin(np.minimum(np.stack(fits), COUNT_MAX), axis=0), minlength=len(fits)).tolist()
-    return {resource: n for (resource, _), n in zip(shape.requests, scarcest, strict=True) if n}
+    fits = [_fit_of(capacity, resource, amount, leaves) for resource, amount in shape.requests]
+    fewest = fits[0]
+    for fit in fits[1:]:
+        fewest = np.minimum(fewest, fit)
+    undecided = np.ones(len(fewest), dtype=np.bool_)
+    limits: dict[str, int] = {}
+    for (resource, _), fit in zip(shape.requests, fits, strict=True):
+        limited = undecided & (fit == fewest)
+        hits = int(np.count_nonzero(limited))
+        if hits:
+            limits[resource] = hits
+            undecided &= ~limited
+    return limits
+
+
+def _fit_of(capacity: Capacity, resource: str, amount: int, leaves: Ints | slice) -> Ints:
+    """How many times the amount is free on each of these leaves."""
+    row = capacity.row(resource)
+    if row is None:
+        size = leaves.stop - leaves.start if isinstance(leaves, slice) else len(leaves)
+        return np.zeros(size, dtype=np.int64)
+    fit = np.maximum(row[leaves], 0)
+    if amount != 1:
+        fit //= amount
+    return np.minimum(fit, COUNT_MAX, out=fit)
 
 
 def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, int]], leaves: slice) -> Shortage | None:
@@ -328,14 +345,20 @@ def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, i
     `demand` are all the shapes, and pods of each, that are asked for there.  None when rules, not resources, keep
     `limited` off every one of the leaves.
     """
-    passing = np.arange(leaves.start, leaves.stop, dtype=np.int64)
+    passing: Ints | slice = leaves
     mask = capacity.tree.eligible(limited.rules).mask
     if mask is not None:
-        passing = passing[mask[leaves]]
+        passing = np.arange(leaves.start, leaves.stop, dtype=np.int64)[mask[leaves]]
     limits: Mapping[str, int] = _limits(capacity, limited, passing)
     if not limits:
         return None
     resource = max(sorted(limits), key=lambda name: limits[name])
     row = capacity.row(resource)
-    free = 0 if row is None else sum(np.maximum(row[passing], 0).tolist())
+    free = 0 if row is None else _total(np.maximum(row[passing], 0))
     return Shortage(resource, sum(dict(shape.requests).get(resource, 0) * pods for shape, pods in demand), free)
+
+
+def _total(amounts: Ints) -> int:
+    """The exact sum of amounts that are not negative, also where it has more than 64 bits."""
+    high, low = amounts >> 32, amounts & 0xFFFF_FFFF
+    return (int(high.sum()) << 32) + int(low.sum())

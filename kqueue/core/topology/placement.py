@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -307,17 +308,18 @@ def _explained(
     """The misfit with the facts that cost another look at the leaves."""
     tree = capacity.tree
     excluded = exclusions(capacity, workers.shape, inside)
-    facts = replace(misfit, topology=tree.topology, leaves=len(tree), excluded=excluded, layers=search.layers())
-    level, best = search.last_level, None
-    if not misfit.spread:
-        best = search.best_domain()
-        if best is None:
-            return facts
-        facts = replace(facts, best_domain=tree.path_of(level, best))
+    facts = partial(replace, misfit, topology=tree.topology, leaves=len(tree), excluded=excluded)
+    level, best = search.last_level, None if misfit.spread else search.best_domain()
+    if best is None and not misfit.spread:
+        return facts(layers=search.layers())
     leaves = _both(slice(0, len(tree)) if best is None else tree.leaves_of(level, best), inside)
     demand = [(workers.shape, workers.count), *([(leader.shape, 1)] if leader is not None else [])]
     limited = leader if misfit.leader and leader is not None else workers
-    return replace(facts, shortage=shortage(capacity, limited.shape, demand, leaves))
+    return facts(
+        layers=search.layers(),
+        best_domain=None if best is None else tree.path_of(level, best),
+        shortage=shortage(capacity, limited.shape, demand, leaves),
+    )
 
 
 def _both(leaves: slice, inside: slice | None) -> slice:

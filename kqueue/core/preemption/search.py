@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kqueue.core.preemption.classical import classical_targets
+from kqueue.core.preemption.fair import fair_targets
 from kqueue.core.preemption.target import Preemptor, Rules, Target
 from kqueue.core.workload import Snapshot
 
@@ -22,4 +23,5 @@ def find_targets(
         rules: the same for all questions of a cycle.
         places: whether the preemptor's pods find domains in the snapshot as it is when asked; None: none are asked for.
     """
-    return classical_targets(snapshot, preemptor, rules, places)
+    search = classical_targets if rules.fair is None else fair_targets
+    return search(snapshot, preemptor, rules, places)

@@ -353,7 +353,7 @@ class SchedulingLoop:
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
                 return None  # another workload, or another request than the one decided on
             if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) and self._writer.newest(key) is not None:
-                self._cache.on_workload(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
+                self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
             stamp = status.Stamp(self._clock.now())
             return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
 

@@ -132,6 +132,47 @@ def test_an_event_from_before_the_write_does_not_undo_it() -> None:
     assert free(cache) == (10000, 8000)
 
 
+def answered(cache: Cache, key: str, workload: wire.Workload, *, before: wire.Workload | None = None) -> None:
+    """The write of what is assumed fails, after this was read, and after `before` was told by the watch."""
+    if before is not None:
+        cache.on_workload(key, before)
+    cache.on_answer(key, workload)
+    raise KeyboardInterrupt
+
+
+def test_what_an_answer_tells_ahead_of_the_watch_outlives_late_news() -> None:
+    """A reservation that was read, because the answer to its write was lost, is kept when its block fails, through
+    events from before it and through an audit of what the watch holds; the watch's own news confirm it.
+    """
+    cache, pending, admitted = make_cache(), make_workload("a"), make_workload("a", host="h1")
+    with pytest.raises(KeyboardInterrupt), cache.assumed(holding(admitted)):
+        answered(cache, "ns/a", admitted)
+    told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": pending})
+    drifts = [drift for drifts in cache.audit_steps(told) for drift in drifts]
+    cache.on_workload("ns/a", pending)
+    assert (drifts, free(cache)) == ([], (6000, 4000))
+    cache.on_workload("ns/a", admitted)
+    assert cache.on_workload("ns/a", pending)
+    assert free(cache) == (10000, 8000)
+
+
+@pytest.mark.parametrize(
+    ("news", "left"),
+    [
+        pytest.param(make_workload("a", host="h1"), (6000, 4000), id="that it is reserved"),
+        pytest.param(make_workload("a", host="h1", finished=True), (10000, 8000), id="that it is finished"),
+    ],
+)
+def test_an_answer_that_comes_after_the_watch_changes_nothing(news: wire.Workload, left: tuple[int, int]) -> None:
+    """What the watch has told stays, and the audit agrees."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    with pytest.raises(KeyboardInterrupt), cache.assumed(holding(admitted)):
+        answered(cache, "ns/a", admitted, before=news)
+    told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": news})
+    assert [drift for drifts in cache.audit_steps(told) for drift in drifts] == []
+    assert free(cache) == left
+
+
 def moving(cache: Cache) -> Admission:
     """A workload holds host h1, and is about to move to h2."""
     cache.on_workload("ns/a", make_workload("a", host="h1"))

@@ -12,6 +12,7 @@ from kqueue.core.topology import (
     Misfit,
     NodeFacts,
     PodSetRequest,
+    Shortage,
     TopologyRequest,
     Tree,
     membership,
@@ -79,3 +80,14 @@ def request(pods: int, asked: str) -> PodSetRequest:
         "unconstrained": TopologyRequest(unconstrained=True),
     }[asked]
     return PodSetRequest(name="main", count=pods, requests={"cpu": 1}, topology=topology)
+
+
+def test_what_is_free_on_many_hosts_is_summed_past_64_bits() -> None:
+    """Three hosts with 2**62 + 1 of a resource and no pod that fits: all of it is said to be free."""
+    nodes = [RefNode(f"n{i}", ("b", f"n{i}"), {"cpu": 2**62 + 1, "pods": 100}) for i in range(3)]
+    pods = PodSetRequest(name="main", count=1, requests={"cpu": 2**63 - 1}, topology=TopologyRequest(required="block"))
+
+    found = place(capacity_of(nodes), [pods])
+
+    assert isinstance(found, Misfit)
+    assert found.shortage == Shortage("cpu", 2**63 - 1, 3 * 2**62 + 3)

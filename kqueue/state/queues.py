@@ -34,9 +34,17 @@ class RequeueReason(StrEnum):
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     NO_FIT = "NoFit"
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
+    PENDING_PREEMPTION = "PendingPreemption"
+    PREEMPTION_FAILED = "PreemptionFailed"
 
 
-IMMEDIATE_BEST_EFFORT = frozenset({RequeueReason.FAILED_AFTER_NOMINATION})
+IMMEDIATE_BEST_EFFORT = frozenset(
+    {
+        RequeueReason.FAILED_AFTER_NOMINATION,
+        RequeueReason.PENDING_PREEMPTION,
+        RequeueReason.PREEMPTION_FAILED,
+    }
+)
 SHAPE_WIDE = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
@@ -59,10 +67,6 @@ class Pending:
     not_before: datetime | None = None
     on_hold: bool = False
 
-    def rank(self) -> tuple[int, datetime, str]:
-        """Heap order: higher priority, older, smaller uid."""
-        return (-self.priority, self.timestamp, self.uid)
-
     def may_run(self, now: datetime) -> bool:
         """Whether its back-off is over."""
         return not self.on_hold and (self.not_before is None or self.not_before <= now)
@@ -79,46 +83,94 @@ NO_VERDICT = Verdict("", "")
 """The try has said nothing that others could be told."""
 
 
+_Rank = tuple[bool, int, datetime, str]
+
+
 @dataclass(slots=True)
 class _Queue:
     """The buckets of one ClusterQueue."""
 
     strategy: Strategy
-    heap: list[tuple[tuple[int, datetime, str], str]] = field(default_factory=list)
+    heap: list[tuple[_Rank, str]] = field(default_factory=list)
     active: dict[str, Pending] = field(default_factory=dict)
+    shapes: dict[str, dict[str, None]] = field(default_factory=dict)  # shape -> keys of the active ones
     inadmissible: dict[str, Pending] = field(default_factory=dict)
     in_flight: Pending | None = None
+    preemptor: str | None = None  # for whom others leave; goes first where others may be skipped
     moved_shapes: dict[str, Verdict] = field(default_factory=dict)  # shape -> what the try said that parked it
     pops: int = 0
     flushed_at_pop: int = -1
 
+    def rank(self, item: Pending) -> _Rank:
+        sticky = item.key == self.preemptor and self.strategy is Strategy.BEST_EFFORT_FIFO
+        return (not sticky, -item.priority, item.timestamp, item.uid)
+
     def activate(self, item: Pending) -> None:
         self.inadmissible.pop(item.key, None)
         old = self.active.get(item.key)
+        if old is not None and old.shape != item.shape:
+            self._forget_shape(old)
         self.active[item.key] = item
-        if old is None or old.rank() != item.rank():
-            heapq.heappush(self.heap, (item.rank(), item.key))
-            if len(self.heap) > 2 * len(self.active) + 64:  # entries left behind by parking: compact
-                self.heap = [(p.rank(), p.key) for p in self.active.values()]
-                heapq.heapify(self.heap)
+        self.shapes.setdefault(item.shape, {})[item.key] = None
+        if old is None or self.rank(old) != self.rank(item):
+            self._push(item)
+
+    def _push(self, item: Pending) -> None:
+        heapq.heappush(self.heap, (self.rank(item), item.key))
+        if len(self.heap) > 2 * len(self.active) + 64:  # entries left behind by parking: compact
+            self.heap = [(self.rank(p), p.key) for p in self.active.values()]
+            heapq.heapify(self.heap)
+
+    def _forget_shape(self, item: Pending) -> None:
+        keys = self.shapes[item.shape]
+        del keys[item.key]
+        if not keys:
+            del self.shapes[item.shape]
+
+    def deactivate(self, key: str) -> Pending | None:
+        item = self.active.pop(key, None)
+        if item is not None:
+            self._forget_shape(item)
+        return item
 
     def park(self, item: Pending) -> None:
-        self.active.pop(item.key, None)
+        self.deactivate(item.key)
         self.inadmissible[item.key] = item
 
     def drop(self, key: str) -> None:
-        self.active.pop(key, None)
+        self.deactivate(key)
         self.inadmissible.pop(key, None)
+        if self.preemptor == key:
+            self.preemptor = None
+
+    def prefer(self, key: str) -> None:
+        """Others leave for this one; it goes first from here on, in place of whoever did."""
+        before, self.preemptor = self.preemptor, key
+        for changed in {before, key}:
+            item = self.active.get(changed) if changed is not None else None
+            if item is not None:
+                self._push(item)
 
     def top(self) -> Pending | None:
         """The best active entry; entries of the heap that moved or left are thrown away on the way."""
         while self.heap:
             rank, key = self.heap[0]
             item = self.active.get(key)
-            if item is not None and item.rank() == rank:
+            if item is not None and self.rank(item) == rank:
                 return item
             heapq.heappop(self.heap)
         return None
+
+    def pop(self) -> Pending | None:
+        """Take the best active entry in flight; None when there is none."""
+        item = self.top()
+        if item is None:
+            return None
+        self.pops += 1
+        heapq.heappop(self.heap)
+        self.deactivate(item.key)
+        self.in_flight = item
+        return item
 
     def items(self) -> Iterator[Pending]:
         yield from self.active.values()
@@ -139,6 +191,7 @@ class Queues:
         self._local: dict[str, str] = {}  # LocalQueue key -> ClusterQueue
         self._known: dict[str, Pending] = {}  # every pending workload, also those without a queue
         self._home: dict[str, str] = {}  # workload key -> ClusterQueue whose buckets hold it
+        self._of_local: dict[str, dict[str, None]] = {}  # LocalQueue key -> keys of its pending workloads
 
     # --- queues ------------------------------------------------------------------------------------------------
 
@@ -164,8 +217,8 @@ class Queues:
             self._local.pop(key, None)
         else:
             self._local[key] = cluster_queue
-        for item in [p for p in self._known.values() if p.local_queue == key]:
-            self._withdraw(item.key)
+        for pending in list(self._of_local.get(key, ())):
+            self._withdraw(pending)
         self._adopt()
 
     def cluster_queue_of(self, local_queue: str) -> str | None:
@@ -193,7 +246,10 @@ class Queues:
         In flight: only remembered, the requeue sees it.  Parked and nothing relevant changed: stays parked.
         """
         old = self._known.get(item.key)
+        if old is not None and old.local_queue != item.local_queue:
+            self._forget_local(old)
         self._known[item.key] = item
+        self._of_local.setdefault(item.local_queue, {})[item.key] = None
         home = self._home.get(item.key)
         if home is not None and self._local.get(item.local_queue) != home:
             self._withdraw(item.key)
@@ -228,8 +284,16 @@ class Queues:
 
     def delete(self, key: str) -> None:
         """Forget a workload: admitted, finished, deactivated or deleted."""
-        self._known.pop(key, None)
+        item = self._known.pop(key, None)
+        if item is not None:
+            self._forget_local(item)
         self._withdraw(key)
+
+    def _forget_local(self, item: Pending) -> None:
+        keys = self._of_local[item.local_queue]
+        del keys[item.key]
+        if not keys:
+            del self._of_local[item.local_queue]
 
     def pop_heads(self, is_active: Callable[[str], bool]) -> list[tuple[str, Pending]]:
         """Take the best workload of every active ClusterQueue that has none in flight: (ClusterQueue, workload)."""
@@ -237,14 +301,9 @@ class Queues:
         for name, queue in self._queues.items():
             if queue.in_flight is not None or not is_active(name):
                 continue
-            item = queue.top()
-            if item is None:
-                continue
-            queue.pops += 1
-            heapq.heappop(queue.heap)
-            del queue.active[item.key]
-            queue.in_flight = item
-            heads.append((name, item))
+            item = queue.pop()
+            if item is not None:
+                heads.append((name, item))
         return heads
 
     def settle(self, key: str) -> None:
@@ -259,7 +318,8 @@ class Queues:
         Nobody is woken: who runs the cycles knows whether the next one can find anything else.
 
         It goes into the heap when the reason is immediate for the strategy, a flush came since it was popped, or it
-        `has_more` flavors to try; otherwise it is parked, and with it, after a failed fit, all of its shape.
+        `has_more` flavors to try; otherwise it is parked, and with it, after a failed fit, all of its shape.  One that
+        others leave for goes first from then on, until it leaves the queue or another one takes its place.
         A workload that was deleted, moved or withdrawn meanwhile is not brought back.
         """
         home = self._home.get(key)
@@ -270,6 +330,8 @@ class Queues:
         queue.in_flight = None
         if item is None:
             return False
+        if reason is RequeueReason.PENDING_PREEMPTION:
+            queue.prefer(key)
         if item.may_run(self._now()) and self._is_immediate(queue, reason, has_more=has_more):
             queue.activate(item)
             return True
@@ -288,9 +350,9 @@ class Queues:
 
     def _park_shape(self, queue: _Queue, shape: str, verdict: Verdict) -> None:
         queue.moved_shapes[shape] = verdict
-        for item in [p for p in queue.active.values() if p.shape == shape]:
-            queue.park(item)
-            self.on_parked(item.key)
+        for key in list(queue.shapes.get(shape, ())):
+            queue.park(queue.active[key])
+            self.on_parked(key)
 
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:
         """Move parked workloads of these ClusterQueues back into their heaps; returns how many moved.
@@ -324,7 +386,7 @@ class Queues:
 
     def local_count(self, local_queue: str) -> int:
         """Pending workloads of a LocalQueue, wherever they wait."""
-        return sum(1 for p in self._known.values() if p.local_queue == local_queue)
+        return len(self._of_local.get(local_queue, ()))
 
     def local_counts(self) -> dict[str, tuple[int, int]]:
         """(active + in flight, inadmissible) of every LocalQueue with pending workloads.
@@ -351,7 +413,7 @@ class Queues:
         queue = self._queues.get(self._home.get(key, ""))
         if queue is None:
             return None
-        order = sorted(queue.items(), key=Pending.rank)
+        order = sorted(queue.items(), key=queue.rank)
         places = {item.key: place for place, item in enumerate(order, start=1)}
         return (places[key], len(order)) if key in places else None
 

@@ -340,6 +340,17 @@ class UnhealthyNode(ApiModel):
     """Node."""
 
 
+class NodeFailures(ApiModel):
+    """How often the workload failed on one node lately."""
+
+    name: Annotated[str, Field(max_length=63)]
+    """Host name label of the node."""
+    count: Count
+    """Number of failures."""
+    last_failure_time: Time
+    """When it failed there last."""
+
+
 class PreemptionGateState(ApiModel):
     """Whether a gate is open."""
 
@@ -389,6 +400,8 @@ class WorkloadStatus(ApiModel):
     """Cluster that runs the workload, when it was sent to another one."""
     unhealthy_nodes: Annotated[tuple[UnhealthyNode, ...], Field(max_length=8), keyed("name")] = ()
     """Failed nodes that are being replaced."""
+    node_failures: Annotated[tuple[NodeFailures, ...], Field(max_length=16), keyed("name")] = ()
+    """Nodes that it failed on; one on which it did so repeatedly is avoided for it, while that is possible."""
     preemption_gates: Annotated[tuple[PreemptionGateState, ...], Field(max_length=8), keyed("name")] = ()
     """Whether each gate is open; one that is missing here is closed."""
 

@@ -13,6 +13,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.core.cycle import Admit
 from kqueue.core.quota import QuotaNode, Usage, total
+from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
 from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, Regarding, ResourceFigures
 from kqueue.state import from_api
@@ -71,6 +72,9 @@ class CycleObserver:
             levels = [(level.level, level.used, level.lower_bound) for level in found.levels]
             cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=levels)
         reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
+        again = sorted(decision.head.avoided & _hosts(admission))
+        if again:
+            reserved += f"; it failed repeatedly on {', '.join(again)}, but fits nowhere else"
         self._record(workload, reason=names.REASON_QUOTA_RESERVED, message=reserved)
         if admitted:
             self._record(workload, reason=names.REASON_ADMITTED, message=f"Admitted by ClusterQueue {admission.queue}")
@@ -285,6 +289,12 @@ def _figures(node: QuotaNode, held: _Held) -> dict[tuple[str, str], ResourceFigu
             lending_limit=None if quota.lending_limit is None else shown(quota.lending_limit),
         )
     return figures
+
+
+def _hosts(admission: Admission) -> set[str]:
+    """Host names that an admission holds."""
+    held = (pod_set.topology for pod_set in admission.pod_sets if pod_set.topology is not None)
+    return {domain.values[-1] for topology in held for domain in topology.domains if topology.levels[-1] == HOSTNAME}
 
 
 def as_written(resource: str, amount: int) -> float:

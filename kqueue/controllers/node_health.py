@@ -5,6 +5,9 @@ for a workload when none of its pods runs there any more: until then it may come
 the accounting of pods that still run.  Pods that are pinned to a failed host and were never bound are ended, so that
 their job makes new ones, which go to the replacement.
 
+A node may look well and still be bad for one workload.  Failures of its pods are remembered by node, and a node on
+which they fail repeatedly has failed for this workload, too, once none of its pods is there any more.
+
 Keys are host names: the label of the nodes, which assignments and node selectors name.
 Source: KEP-2724, node failures.
 """
@@ -14,7 +17,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum, auto
+from functools import partial
 
 import structlog
 
@@ -31,7 +36,7 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api, status
+from kqueue.state import failures, from_api, status
 from kqueue.state.cache import Cache
 from kqueue.state.from_api import GangPod, PodView
 
@@ -145,13 +150,20 @@ class NodeHealth:
         return {host for host in hosts if host in self._standing}
 
     def hosts_of_pod_event(self, old: PodView | None, new: PodView | None) -> set[str]:
-        """Troubled hosts to look at after this change of a pod: it ends there, or waits to get there."""
+        """Hosts to look at after this change of a pod.
+
+        It has failed there; or it ends or waits to get there, and the host is troubled or not its workload's any more.
+        """
         before, after = old.gang if old is not None else None, new.gang if new is not None else None
         pod = after or before
         if pod is None or (pod.node and after is not None and not after.terminal and not after.deleting):
             return set()
         host = pod.node_selector.get(HOSTNAME)
-        return {host} if host is not None and self._is_troubled(self._node(host)) else set()
+        if host is None:
+            return set()
+        fell = after is not None and after.failed and bool(after.node) and (before is None or not before.failed)
+        strays = not pod.node and not pod.gated and pod.workload not in self._standing.get(host, ())
+        return {host} if fell or strays or self._is_troubled(self._node(host)) else set()
 
     def troubled_hosts(self) -> Iterator[str]:
         """Used hosts whose nodes are gone or bad, and those that workloads list as failed: all that may need a look."""
@@ -180,13 +192,15 @@ class NodeHealth:
         if not gone and left > 0 and not self._switches.on_pod_termination:
             return Result(requeue_after=left)
         overdue = node is not None and node.not_ready_since is not None and left <= 0
+        await self._blame(host, node)
         findings = _Findings()
         for key, workload in self._concerned(host).items():
             pods = [pod for pod in self._pods_at(host, node) if pod.workload == key]
             if not self._stands(key, host):
                 findings.healthy.append(key)
-                stuck = self._stuck(pods, host)
-            elif gone or (overdue and self._switches.after_fixed_time):
+                findings.stuck += [(key, pod) for pod in self._stuck(pods, host)]
+                continue
+            if gone or (overdue and self._switches.after_fixed_time):
                 findings.failed[key] = workload
                 stuck = self._stuck(pods, host)
             else:
@@ -246,7 +260,10 @@ class NodeHealth:
         patient = self._switches.on_pod_termination
         borne = self._bears(key, workload, host, node) if node.ready and self._switches.on_taints else _Taints.BORNE
         if node.ready and borne is _Taints.BORNE:
-            findings.healthy.append(key)
+            if self._has_had_enough(workload, host, pods):
+                findings.failed[key] = workload
+            else:
+                findings.healthy.append(key)
             return []
         runs = any(pod.node == node.name and not pod.deleting and not pod.terminal for pod in pods)
         looks_at_pods = patient or (node.ready and borne is _Taints.BORNE_FOR_A_TIME)
@@ -282,6 +299,32 @@ class NodeHealth:
         return found
 
     # --- doing it ----------------------------------------------------------------------------------------------
+
+    async def _blame(self, host: str, node: NodeFacts | None) -> None:
+        """Remember which workloads had pods that failed here; what is known already is not written again."""
+        fell: dict[str, datetime] = {}
+        for pod in self._pods_at(host, node):
+            if _fell(pod) and self._stands(pod.workload, host):
+                fell[pod.workload] = max(pod.created, fell.get(pod.workload, pod.created))
+        for key, created in sorted(fell.items()):
+            written = await self._writer.write(key, partial(self._blamed, host=host, created=created))
+            if written is not None:
+                times = failures.failures_on(written, host, self._clock.now())
+                _log.info("pods of workload failed on node", workload=key, host=host, times=times)
+
+    def _blamed(self, workload: wire.Workload, *, host: str, created: datetime) -> status.Patch | None:
+        if not from_api.is_placed(workload):
+            return None
+        return status.blame(workload, host, created, stamp=status.Stamp(self._clock.now()))
+
+    def _has_had_enough(self, workload: wire.Workload, host: str, pods: Iterable[GangPod]) -> bool:
+        """Whether pods failed here repeatedly, and none is here any more that could go on."""
+        here = [pod for pod in pods if not pod.deleting]
+        return (
+            host in failures.avoided(workload, self._clock.now())
+            and any(_fell(pod) for pod in here)
+            and all(pod.terminal for pod in here)
+        )
 
     async def _act(self, host: str, node: NodeFacts | None, findings: _Findings) -> None:
         evicted: set[str] = set()
@@ -334,6 +377,11 @@ class NodeHealth:
             return
         reference = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid)
         self._recorder.record(reference, reason=names.EVENT_POD_TERMINATED_BY_KUEUE, message=message)
+
+
+def _fell(pod: GangPod) -> bool:
+    """Whether the pod failed by itself: nobody takes it away, and it had a node to fail on."""
+    return pod.failed and bool(pod.node) and not pod.deleting
 
 
 def _repelling(node: NodeFacts) -> list[Taint]:

@@ -109,6 +109,8 @@ class Mended:
 
     damaged: Damaged
     assignments: Mapping[str, TopologyAssignment]
+    stays: str = ""
+    """Why pods stay on hosts on which they failed repeatedly; empty when they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,8 @@ class _Entry:
     profile: Profile
     placement: dict[str, Placement] = field(default_factory=dict)
     """Per flavor.  For an entry that waits: where it would go on an empty cluster."""
+    may_avoid: bool = True
+    """It may still fit without the hosts on which it failed repeatedly."""
 
 
 def plan(snapshot: Snapshot, heads: Sequence[Head]) -> Iterator[Decision]:
@@ -202,12 +206,41 @@ def _order(entry: _Entry) -> tuple[int, int, float, str]:
 def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
     """Find other hosts for the pods of failed ones, in the flavors that the workload has.  Nobody is preempted for it.
 
-    What is found is charged to the snapshot.  What the failed hosts held stays charged: they are of no use.
+    What is found is charged to the snapshot.  What the failed hosts held stays charged: they are of no use.  Hosts on
+    which the workload failed repeatedly are avoided; where that leaves no place they do, and pods stay on them.
     """
+    found = _mend(snapshot, damaged, damaged.failed, avoided=damaged.avoided)
+    if isinstance(found, Mended) or not damaged.avoided:
+        return found
+    stay = _may_stay(damaged, snapshot)
+    least = _mend(snapshot, damaged, damaged.failed - stay, avoided=frozenset())
+    if isinstance(least, Unmended) or not stay:
+        return least
+    hosts = ", ".join(sorted(stay))
+    return replace(least, stays=f"Pods stay on {hosts}, where they failed repeatedly: {found.message}")
+
+
+def _may_stay(damaged: Damaged, snapshot: Snapshot) -> frozenset[str]:
+    """Failed hosts that have failed for this workload only, and still accept its pods."""
+    requests = {pod_set.name: pod_set.request for pod_set in damaged.pod_sets}
+    stay = damaged.failed & damaged.avoided
+    for held in damaged.admission.pod_sets:
+        view = next((snapshot.topologies[f] for f in held.flavors.values() if f in snapshot.topologies), None)
+        for host in [host for host in stay if held.topology is not None and stands_on(held.topology, (host,))]:
+            leaf = view.tree.leaf_of((host,)) if view is not None else None
+            mask = view.tree.eligible(requests[held.name].rules).mask if view is not None else None
+            if leaf is None or (mask is not None and not mask[leaf]):
+                stay -= {host}
+    return stay
+
+
+def _mend(
+    snapshot: Snapshot, damaged: Damaged, failed: frozenset[str], *, avoided: frozenset[str]
+) -> Mended | Unmended:
     found: dict[str, tuple[Replacement, ...]] = {}
     blockers: list[Blocker] = []
     on_hosts: list[DomainUsage] = []
-    for flavor, pod_sets in sorted(_held_by_flavor(damaged, snapshot).items()):
+    for flavor, pod_sets in sorted(_held_by_flavor(damaged, failed, avoided, snapshot).items()):
         view = snapshot.topologies.get(flavor)
         if view is None:
             gone = f"the nodes of flavor {flavor} are not known any more, it or its Topology is gone"
@@ -216,7 +249,7 @@ def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
         capacity = view.capacity
         with capacity.trial():
             capacity.charge(on_hosts)  # a flavor with failed hosts has hosts as leaves, as those before it
-            answer = repair(capacity, pod_sets, damaged.failed, profile=damaged.profile)
+            answer = repair(capacity, pod_sets, failed, profile=damaged.profile)
         if isinstance(answer, Misfit):
             blockers.append(_topology_blocker(flavor, answer))
             continue
@@ -231,9 +264,11 @@ def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
     return Mended(damaged, whole)
 
 
-def _held_by_flavor(damaged: Damaged, snapshot: Snapshot) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
+def _held_by_flavor(
+    damaged: Damaged, failed: frozenset[str], avoided: frozenset[str], snapshot: Snapshot
+) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
     """Pod sets and what they hold, by their topology flavor, for the flavors in which hosts failed."""
-    requests = {pod_set.name: pod_set.request for pod_set in damaged.pod_sets}
+    requests = {pod_set.name: _avoiding(pod_set.request, avoided) for pod_set in damaged.pod_sets}
     out: dict[str, list[tuple[PodSetRequest, TopologyAssignment]]] = {}
     for held in damaged.admission.pod_sets:
         if held.topology is None:
@@ -241,7 +276,11 @@ def _held_by_flavor(damaged: Damaged, snapshot: Snapshot) -> dict[str, list[tupl
         flavors_held = sorted(set(held.flavors.values()))
         flavor = next((f for f in flavors_held if f in snapshot.topologies), flavors_held[0])
         out.setdefault(flavor, []).append((requests[held.name], held.topology))
-    return {flavor: held for flavor, held in out.items() if any(stands_on(a, damaged.failed) for _, a in held)}
+    return {flavor: held for flavor, held in out.items() if any(stands_on(a, failed) for _, a in held)}
+
+
+def _avoiding(request: PodSetRequest, hosts: frozenset[str]) -> PodSetRequest:
+    return replace(request, rules=request.rules.avoiding(hosts)) if hosts else request
 
 
 # --- nominate --------------------------------------------------------------------------------------------------------
@@ -282,8 +321,10 @@ def _place(entry: _Entry, snapshot: Snapshot, *, empty: bool) -> dict[str, Misfi
     """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
 
     On success `entry.placement` holds the domains.  Flavors whose leaves are hosts share what this workload takes.
+    Hosts on which it failed repeatedly are avoided, unless it does not fit then.
     """
-    requests = _by_topology_flavor(entry, snapshot)
+    avoided = entry.head.avoided if entry.may_avoid and not empty else frozenset()
+    requests = _by_topology_flavor(entry, snapshot, avoided)
     if not requests:
         entry.placement = {}
         return {}
@@ -293,10 +334,14 @@ def _place(entry: _Entry, snapshot: Snapshot, *, empty: bool) -> dict[str, Misfi
         capacities, requests, profile=entry.profile, empty=empty, measure=not empty, previous=previous
     )
     entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
-    return {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
+    misfits = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
+    if misfits and avoided:
+        entry.may_avoid = False
+        return _place(entry, snapshot, empty=False)
+    return misfits
 
 
-def _by_topology_flavor(entry: _Entry, snapshot: Snapshot) -> dict[str, list[PodSetRequest]]:
+def _by_topology_flavor(entry: _Entry, snapshot: Snapshot, avoided: frozenset[str]) -> dict[str, list[PodSetRequest]]:
     """Pod sets that need domains, by the topology flavor they were assigned."""
     requests = {p.name: p for p in entry.head.pod_sets}
     out: dict[str, list[PodSetRequest]] = {}
@@ -306,7 +351,7 @@ def _by_topology_flavor(entry: _Entry, snapshot: Snapshot) -> dict[str, list[Pod
             continue
         with_topology = sorted({f for f in assigned.flavors.values() if f in snapshot.topologies})
         if with_topology:
-            counted = replace(pod_set.request, count=assigned.count)
+            counted = replace(_avoiding(pod_set.request, avoided), count=assigned.count)
             out.setdefault(with_topology[0], []).append(counted)
     return out
 

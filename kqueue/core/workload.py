@@ -112,6 +112,8 @@ class Head:
     algorithm: Algorithm | None = None
     problem: str = ""
     replaces: Replaced | None = None
+    avoided: frozenset[str] = frozenset()
+    """Hosts on which it failed repeatedly: it gets others, unless it fits nowhere else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,7 @@ class Claim:
 class Damaged:
     """An admitted workload with pods on failed hosts: it keeps queue and flavors, and needs other hosts.
 
-    `pod_sets` are its requests, `failed` the names of the hosts.
+    `pod_sets` are its requests, `failed` the names of the hosts, `avoided` those on which it failed repeatedly.
     """
 
     key: str
@@ -200,6 +202,7 @@ class Damaged:
     admission: Admission
     pod_sets: tuple[PodSet, ...]
     failed: frozenset[str]
+    avoided: frozenset[str] = frozenset()
     profile: Profile = DEFAULT_PROFILE
 
 

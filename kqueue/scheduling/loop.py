@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
@@ -27,7 +27,7 @@ from kqueue.core.topology.request import DEFAULT_PROFILE
 from kqueue.core.workload import Admission, Damaged, Head, LastTried, Snapshot
 from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
-from kqueue.state import from_api, status
+from kqueue.state import failures, from_api, status
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
@@ -249,12 +249,14 @@ class SchedulingLoop:
         self._read[item.key] = obj.metadata.generation
         generation, last_tried = self._last_tried.get(item.key, (0, {}))
         try:
-            return from_api.head(
+            head = from_api.head(
                 obj,
                 queue=queue,
                 topology_only=self._cache.is_topology_only(queue),
                 last_tried=last_tried if generation == obj.metadata.generation else {},
             )
+            avoided = failures.avoided(obj, self._clock.now())
+            return replace(head, avoided=avoided) if avoided else head
         except InvalidObjectError as e:
             self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
             return None
@@ -412,6 +414,7 @@ class SchedulingLoop:
             admission=admission,
             pod_sets=head.pod_sets,
             failed=frozenset(failed),
+            avoided=failures.avoided(obj, self._clock.now()),
             profile=(spec.profile if spec is not None else DEFAULT_PROFILE).with_algorithm(head.algorithm),
         )
         return _Patient(obj, damaged)
@@ -429,7 +432,8 @@ class SchedulingLoop:
                 self._ask_again(key)
                 return False
             with ExitStack() as held:
-                held.enter_context(self._cache.moved(key, admission))
+                if found.assignments:
+                    held.enter_context(self._cache.moved(key, admission))
                 self._spawn(self._write_mended(patient, found, held.pop_all()))
         except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
             _log.exception("the second pass failed on a bug", workload=key)
@@ -455,11 +459,14 @@ class SchedulingLoop:
             self._ask_again(key)
             return
         self._second_pass.drop(key)
+        if found.stays:
+            self._observer.not_mended(written, message=found.stays)
         _log.info(
             "failed hosts are replaced",
             workload=key,
             hosts=[node.name for node in patient.obj.status.unhealthy_nodes],
             pod_sets=sorted(found.assignments),
+            stays=found.stays,
         )
 
     async def _give_up(self, patient: _Patient, found: Unmended) -> None:

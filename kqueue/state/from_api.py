@@ -121,6 +121,9 @@ class GangPod:
     """Name shared by the Workloads of an elastic job; None: the job is not elastic."""
     controller: tuple[str, str] | None = None
     """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+    failed: bool = False
+    """It has ended, and not well."""
+    created: datetime = _NO_TIME
 
     @property
     def gated(self) -> bool:
@@ -210,6 +213,8 @@ def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:
         node=pod.spec.node_name or "",
         slice_name=meta.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION),
         controller=controller_of(meta),
+        failed=pod.status.phase == "Failed",
+        created=meta.creation_timestamp or _NO_TIME,
     )
 
 

@@ -19,7 +19,7 @@ from kqueue.api.wire.meta import Condition
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
-from kqueue.state import from_api
+from kqueue.state import failures, from_api
 
 Patch = dict[str, Any]
 
@@ -329,18 +329,37 @@ UNHEALTHY_NODES_MAX = 8
 
 
 def mark_unhealthy(obj: wire.Workload, host: str, *, stamp: Stamp) -> Patch | None:
-    """Put a failed host on the list of those to be replaced; None when it stands there.
+    """Put a failed host on the list of those to be replaced, and remember that it failed; None when it stands there.
 
     With more failed hosts than the list holds the workload is evicted instead: then too little of it is left to mend.
     """
     listed = [node.name for node in obj.status.unhealthy_nodes]
     if host in listed:
         return None
+    remembered = _remember(failures.after_lost_node(obj, host, stamp.now))
     if len(listed) == UNHEALTHY_NODES_MAX:
         failed = ", ".join([*listed, host])
         message = f"More than {UNHEALTHY_NODES_MAX} nodes failed at once: {failed}"
-        return evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
-    return {"status": {"unhealthyNodes": [{"name": name} for name in (*listed, host)]}}
+        patch = evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
+        return patch and {"status": {**patch["status"], **remembered}}
+    return {"status": {"unhealthyNodes": [{"name": name} for name in (*listed, host)], **remembered}}
+
+
+def blame(obj: wire.Workload, host: str, created: datetime, *, stamp: Stamp) -> Patch | None:
+    """Remember that a pod, created then, has failed on a host; None when its failure is accounted for."""
+    fields = _remember(failures.after_failed_pod(obj, host, created, stamp.now))
+    return {"status": fields} if fields else None
+
+
+def _remember(entries: Iterable[wire.NodeFailures] | None) -> Patch:
+    if entries is None:
+        return {}
+    return {
+        "nodeFailures": [
+            {"name": entry.name, "count": entry.count, "lastFailureTime": Stamp(entry.last_failure_time).text}
+            for entry in entries
+        ]
+    }
 
 
 def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | None:

@@ -189,6 +189,14 @@ class UnhealthyNode(Struct, frozen=True, kw_only=True):
     name: str
 
 
+class NodeFailures(Struct, frozen=True, kw_only=True):
+    """How often the workload failed on one node lately."""
+
+    name: str
+    count: int
+    last_failure_time: datetime
+
+
 class PreemptionGateState(Struct, frozen=True, kw_only=True):
     """Whether a gate is open."""
 
@@ -211,6 +219,7 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True):
     nominated_cluster_names: tuple[str, ...] = ()
     cluster_name: str | None = None
     unhealthy_nodes: tuple[UnhealthyNode, ...] = ()
+    node_failures: tuple[NodeFailures, ...] = ()
     preemption_gates: tuple[PreemptionGateState, ...] = ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,17 @@ class Eligibility:
     mask: NDArray[np.bool_] | None = None
     affinity: NDArray[np.int64] | None = None
     excluded: Exclusions = field(default_factory=Exclusions)
+
+    def without(self, leaves: Sequence[int], size: int) -> Eligibility:
+        """The same without these of `size` leaves, for which no cause is counted."""
+        if not leaves:
+            return self
+        mask = np.ones(size, dtype=np.bool_) if self.mask is None else self.mask.copy()
+        mask[leaves] = False
+        affinity = None if self.affinity is None else self.affinity.copy()
+        if affinity is not None:
+            affinity[leaves] = 0
+        return replace(self, mask=mask, affinity=affinity)
 
 
 class NodeFilter:

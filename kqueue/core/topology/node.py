@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -65,13 +65,19 @@ class NodeRules:
     """Which nodes a pod accepts: one hashable value, so that equal rules are checked once per tree.
 
     `selector` is sorted (key, value) pairs.  `required` holds ORed terms, None when the pod has no required node
-    affinity (an empty tuple matches nothing).  `preferred` counts only where a profile asks for it.
+    affinity (an empty tuple matches nothing).  `preferred` counts only where a profile asks for it.  `avoided` are
+    hosts, sorted, that the workload must not get; they matter only where leaves are hosts.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
     required: tuple[NodeTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
     preferred: tuple[WeightedTerm, ...] = ()
+    avoided: tuple[str, ...] = ()
+
+    def avoiding(self, hosts: Collection[str]) -> NodeRules:
+        """The same rules, with these hosts to be avoided."""
+        return replace(self, avoided=tuple(sorted(hosts))) if hosts or self.avoided else self
 
 
 ANY_NODE = NodeRules()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -278,13 +278,24 @@ class Tree:
         known = self._eligible.get(rules)
         if known is not None:
             return known
-        if self._filter is None:
-            self._filter = NodeFilter.of(self._leaf_nodes if self.is_hostname else list)
-        result = self._filter.check(rules, self.tolerations) if self.is_hostname else Eligibility()
+        result = self._without(rules) if rules.avoided else self._checked(rules)
         if len(self._eligible) >= _REMEMBERED_RULES:
             self._eligible.clear()
         self._eligible[rules] = result
         return result
+
+    def _checked(self, rules: NodeRules) -> Eligibility:
+        if not self.is_hostname:
+            return Eligibility()
+        if self._filter is None:
+            self._filter = NodeFilter.of(self._leaf_nodes)
+        return self._filter.check(rules, self.tolerations)
+
+    def _without(self, rules: NodeRules) -> Eligibility:
+        """Without the hosts to be avoided; all else is looked at once for all workloads of equal rules."""
+        others = self.eligible(replace(rules, avoided=()))
+        leaves = [self.leaf_of((host,)) for host in rules.avoided] if self.is_hostname else []
+        return others.without([leaf for leaf in leaves if leaf is not None], len(self))
 
 
 def _splits(paths: Sequence[Path], depth: int) -> NDArray[np.int8]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
 from kqueue.clock import FakeClock
 from kqueue.core.cycle import Admit, PlacementQuality
-from kqueue.core.topology import Algorithm, LevelQuality
+from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment
 from kqueue.observe import EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
@@ -311,3 +312,32 @@ def test_how_good_placements_are_is_counted_for_their_queue(name: str, labels: d
     CycleObserver(metrics, quiet(), CLOCK).reserved(HELD, admission, decision=decision)
 
     assert value(metrics, name, QUEUE | {"algorithm": "optimal"} | labels) == want
+
+
+async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
+    """In the event of the reservation; others that it avoids are not named."""
+    posted: list[str] = []
+
+    async def post(event: dict[str, Any]) -> None:
+        posted.append(event["note"])
+
+    async def patch(*_what: Any) -> None:
+        raise AssertionError("no event comes twice")
+
+    clock = FakeClock()
+    events = EventRecorder(post=post, patch=patch, clock=clock, instance="test", lost=lambda _reason: None)
+    admission = from_api.admission(HELD)
+    assert admission is not None
+    (held,) = admission.pod_sets
+    domains = TopologyAssignment((HOSTNAME,), (Domain(("h1",), 1), Domain(("h3",), 1)))
+    placed = replace(admission, pod_sets=(replace(held, topology=domains),))
+    head = replace(
+        from_api.head(HELD, queue="team", topology_only=False, last_tried={}), avoided=frozenset({"h1", "h2"})
+    )
+
+    CycleObserver(Metrics(clock=CLOCK), Events(events), CLOCK).reserved(
+        HELD, placed, decision=Admit(head=head, admission=placed)
+    )
+    await events.drain()
+
+    assert any("failed repeatedly on h1, but fits nowhere else" in note for note in posted)

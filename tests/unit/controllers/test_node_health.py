@@ -297,6 +297,111 @@ async def test_flavors_and_admission_checks_tolerate_for_the_pods(make: Callable
     assert ward.listed("b") == []
 
 
+# --- nodes that are bad for one workload -----------------------------------------------------------------------------
+
+
+async def fail_pod(ward: Ward, name: str, *, host: str = "h1") -> None:
+    """A new pod fails a minute after it was made; the fake clock goes on by two."""
+    made = ward.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    await ward.clock.advance(60)
+    ward.set_pod(name, host=host, phase="Failed", metadata={"creationTimestamp": made})
+    await ward.look(host)
+    await ward.clock.advance(60)
+
+
+def failures_of(ward: Ward, name: str = "a") -> dict[str, int]:
+    """What the workload remembers, by host."""
+    return {e["name"]: e["count"] for e in (ward.workload(name) or {})["status"].get("nodeFailures", [])}
+
+
+async def test_a_node_that_is_lost_is_remembered_with_the_mark(make: Callable[..., Ward]) -> None:
+    """In the same patch."""
+    ward = make()
+    ward.add(on_hosts())
+    ward.client.drop(NODES, "node-h1")
+
+    await ward.look()
+
+    assert failures_of(ward) == {"h1": 1}
+    assert len(ward.client.writes()) == 1
+
+
+async def test_a_healthy_node_on_which_pods_fail_repeatedly_has_failed_for_their_workload(
+    make: Callable[..., Ward],
+) -> None:
+    """After the second pod, not after the first, and not for others that stand there."""
+    ward = make()
+    ward.add(on_hosts("a"), on_hosts("b"))
+
+    await fail_pod(ward, "first")
+    assert (failures_of(ward), ward.listed()) == ({"h1": 1}, [])
+
+    await fail_pod(ward, "second")
+    assert (failures_of(ward), ward.listed()) == ({"h1": 2}, ["h1"])
+    assert (failures_of(ward, "b"), ward.listed("b")) == ({}, [])
+    await ward.look()  # nothing is new, and it stays listed
+    assert (failures_of(ward), ward.listed()) == ({"h1": 2}, ["h1"])
+
+
+async def test_a_failed_pod_is_remembered_once(make: Callable[..., Ward]) -> None:
+    """However often the host is looked at, and by whatever process; pods that fell beside it do not count."""
+    ward = make()
+    ward.add(on_hosts())
+    await fail_pod(ward, "first")
+    ward.set_pod("beside", phase="Failed", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
+    ward.set_pod("elsewhere", host="h2", phase="Failed", metadata={"creationTimestamp": "2026-01-01T00:00:30Z"})
+
+    for host in ("h1", "h2", "h1"):
+        await ward.look(host)
+
+    assert failures_of(ward) == {"h1": 1}
+    assert len(ward.client.writes()) == 1
+
+
+@pytest.mark.parametrize(
+    ("pod", "count", "listed"),
+    [
+        pytest.param({"phase": "Failed"}, 2, True, id="it failed on the node"),
+        pytest.param({"phase": "Succeeded"}, 1, False, id="it came to a good end"),
+        pytest.param({"phase": "Failed", "bound": False}, 1, False, id="it never came to a node"),
+        pytest.param({"phase": "Failed", **ENDS}, 1, False, id="somebody takes it away"),
+    ],
+)
+async def test_which_pods_are_held_against_their_node(
+    make: Callable[..., Ward], pod: JSON, count: int, listed: bool
+) -> None:
+    """After one that was."""
+    ward = make()
+    ward.add(on_hosts())
+    await fail_pod(ward, "first")
+    metadata = {"creationTimestamp": "2026-01-01T00:01:30Z", **pod.get("metadata", {})}
+
+    ward.set_pod("second", **{**pod, "metadata": metadata})
+    await ward.look()
+
+    assert (failures_of(ward), ward.listed()) == ({"h1": count}, ["h1"] if listed else [])
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"bound": True}, id="another pod of it runs there"),
+        pytest.param({"bound": False}, id="its next pod is on the way there"),
+    ],
+)
+async def test_pods_that_can_go_on_hold_their_workload_on_a_healthy_node(make: Callable[..., Ward], pod: JSON) -> None:
+    """Their places are not given away under them, and they are not ended."""
+    ward = make()
+    ward.add(on_hosts())
+    ward.set_pod("other", **pod)
+
+    await fail_pod(ward, "first")
+    await fail_pod(ward, "second")
+
+    assert (failures_of(ward), ward.listed()) == ({"h1": 2}, [])
+    assert {call.resource for call in ward.client.writes()} == {WORKLOADS}
+
+
 # --- pods that can never run -----------------------------------------------------------------------------------------
 
 
@@ -380,8 +485,8 @@ async def test_nodes_ask_for_a_look_when_their_health_changes(make: Callable[...
     assert ward.looks == ["h1", "h1", "h1"]
 
 
-async def test_pods_ask_for_a_look_at_troubled_hosts_only(make: Callable[..., Ward]) -> None:
-    """When they end there, or wait to get there."""
+async def test_pods_ask_for_a_look_at_troubled_hosts(make: Callable[..., Ward]) -> None:
+    """When they end there, or wait to get there; and at others when they fail there."""
     ward = make()
     ward.add(on_hosts())
     for host in ("h1", "h2"):
@@ -395,9 +500,25 @@ async def test_pods_ask_for_a_look_at_troubled_hosts_only(make: Callable[..., Wa
         ward.set_pod(f"waits-{host}", host=host, bound=False)
     ward.sync()
     ward.client.drop(PODS, "ns/runs-h1")
+    ward.client.drop(PODS, "ns/runs-h2")
     ward.sync()
 
-    assert ward.looks == ["h1", "h1", "h1"]
+    assert sorted(ward.looks) == ["h1", "h1", "h1", "h2"]
+
+
+async def test_pods_on_their_way_to_a_host_that_was_replaced_ask_for_a_look(make: Callable[..., Ward]) -> None:
+    """However healthy it is; gated ones go where the ungater sends them."""
+    ward = make()
+    ward.add(on_hosts("a", "h2"))
+    ward.sync()
+    ward.looks.clear()
+
+    ward.set_pod("waits", bound=False)
+    ward.set_pod("gated", bound=False, schedulingGates=[{"name": f"{PREFIX}topology"}])
+    ward.set_pod("right", host="h2", bound=False)
+    ward.sync()
+
+    assert ward.looks == ["h1"]
 
 
 async def test_a_new_leader_looks_at_every_host_in_trouble(make: Callable[..., Ward]) -> None:

@@ -315,6 +315,39 @@ def test_a_leader_and_its_workers_are_one_placement() -> None:
     assert [levels[-1][1] for levels in used_and_fewest(decision)] == [5, 3]
 
 
+# --- hosts on which it failed ----------------------------------------------------------------------------------------
+
+
+def test_hosts_on_which_it_failed_repeatedly_are_avoided_by_it_alone() -> None:
+    """It goes to the other rack, and all others take the first one."""
+    shy = dataclasses.replace(make_head("shy"), avoided=frozenset({"b0-r0-h1"}))
+
+    for head, rack in ((shy, "b0-r1"), (make_head("bold"), "b0-r0")):
+        (decision,) = plan(make_snapshot({"team": {"gpu": 64}}), [head])
+        assert isinstance(decision, Admit)
+        assert racks(decision) == {rack}
+
+
+def test_hosts_on_which_it_failed_are_used_again_where_it_fits_nowhere_else() -> None:
+    """There is one rack of four, and it asks for four."""
+    shy = dataclasses.replace(make_head("shy"), avoided=frozenset({"b0-r0-h1", "b0-r0-h2"}))
+
+    (decision,) = plan(make_snapshot({"team": {"gpu": 64}}, topologies={"gpu": make_view((1, 1, 4))}), [shy])
+
+    assert isinstance(decision, Admit)
+    assert racks(decision) == {"b0-r0"}
+
+
+def test_what_fits_nowhere_says_so_as_if_nothing_were_avoided() -> None:
+    """A rack has four hosts, and five are asked for: hosts that it avoids do not make the answer worse."""
+    shy = dataclasses.replace(make_head("shy", pods=5), avoided=frozenset({"b0-r0-h1", "b0-r1-h1"}))
+
+    (decision,) = plan(make_snapshot({"team": {"gpu": 640}}), [shy])
+
+    assert isinstance(decision, Wait)
+    assert "room for 4" in decision.message
+
+
 # --- mending ---------------------------------------------------------------------------------------------------------
 
 
@@ -406,3 +439,71 @@ def test_pod_sets_of_two_flavors_do_not_get_the_same_host() -> None:
 
     assert isinstance(found, Unmended)
     assert [blocker.flavor for blocker in found.blockers] == ["two"]
+
+
+def stays_on(found: Mended | Unmended) -> str:
+    assert isinstance(found, Mended), found
+    assert found.assignments == {}
+    return found.stays
+
+
+def test_pods_leave_a_healthy_host_on_which_they_failed_repeatedly() -> None:
+    """The rack has a spare host: it takes them, and no other host on which they failed is asked."""
+    damaged, snapshot = damage(2)
+    bad = frozenset({"b0-r0-h1", "b0-r0-h2"})
+
+    found = mend(snapshot, dataclasses.replace(damaged, failed=frozenset({"b0-r0-h1"}), avoided=bad))
+
+    assert hosts_of(found) == ["b0-r0-h0", "b0-r0-h3"]
+    assert isinstance(found, Mended)
+    assert found.stays == ""
+
+
+def test_pods_stay_on_a_healthy_host_on_which_they_failed_when_no_other_has_room() -> None:
+    """Nobody is evicted for it; the sentence names the host and what is short."""
+    damaged, snapshot = damage(4)
+    bad = frozenset({"b0-r0-h1"})
+
+    stays = stays_on(mend(snapshot, dataclasses.replace(damaged, failed=bad, avoided=bad)))
+
+    for fact in ("stay on b0-r0-h1", "level rack"):
+        assert fact in stays
+
+
+def test_a_lost_host_is_replaced_even_by_one_on_which_pods_failed() -> None:
+    """The only spare host is one to be avoided: better that than an eviction."""
+    damaged, snapshot = damage(3, "b0-r0-h1")
+
+    found = mend(snapshot, dataclasses.replace(damaged, avoided=frozenset({"b0-r0-h3"})))
+
+    assert hosts_of(found) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
+
+
+def test_of_a_lost_host_and_one_on_which_pods_failed_the_lost_one_comes_first() -> None:
+    """There is one spare host: it is for the pods that have no host at all."""
+    damaged, snapshot = damage(3, "b0-r0-h1")
+    bad = frozenset({"b0-r0-h2"})
+
+    found = mend(snapshot, dataclasses.replace(damaged, failed=damaged.failed | bad, avoided=bad | damaged.failed))
+
+    assert hosts_of(found) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
+    assert isinstance(found, Mended)
+    assert "stay on b0-r0-h2" in found.stays
+
+
+def test_pods_do_not_stay_on_a_host_that_they_may_not_use() -> None:
+    """It was tainted, too: without another host the workload cannot be mended."""
+    damaged, snapshot = damage(4)
+    bad, view = frozenset({"b0-r0-h1"}), snapshot.topologies["gpu"]
+    leaves = [
+        dataclasses.replace(leaf, nodes=(dataclasses.replace(leaf.nodes[0], taints=(Taint("out"),)),))
+        if leaf.path[-1] in bad
+        else leaf
+        for leaf in view.tree.leaves
+    ]
+    tree = Tree(topology="dc", levels=view.tree.levels, leaves=leaves)
+    usage = [DomainUsage((f"b0-r0-h{i}",), damaged.pod_sets[0].request.requests, 1) for i in range(4)]
+    full = TopologyView("dc", tree, Capacity.of(tree, usage=usage))
+    tainted = dataclasses.replace(snapshot, topologies={"gpu": full})
+
+    assert isinstance(mend(tainted, dataclasses.replace(damaged, failed=bad, avoided=bad)), Unmended)

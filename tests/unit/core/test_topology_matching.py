@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kqueue.core.topology import NodeRules, NodeTerm, Requirement, Taint, Toleration
+from kqueue.core.topology import Capacity, NodeRules, NodeTerm, Requirement, Taint, Toleration, WeightedTerm
+from kqueue.core.topology.counting import pods_per_domain
 from kqueue.core.topology.matching import matches_labels, rules_problem, term_matches, tolerates, untolerated_taint
-from tests.unit.core.topology_cases import make_node, make_tree
+from tests.unit.core.topology_cases import BLOCK, RACK, make_node, make_pod_set, make_tree
 
 BURNING = Taint("fire", "hot", "NoSchedule")
 
@@ -156,3 +159,41 @@ def test_selectors_do_not_matter_where_leaves_are_no_hosts() -> None:
 def test_a_flavor_is_judged_by_its_own_labels_only(rules: NodeRules, want: bool) -> None:
     """The labels of flavor pool=a against a pod's rules."""
     assert matches_labels(rules, {"pool": "a"}, only_keys=frozenset({"pool"})) is want
+
+
+# --- hosts to be avoided ---------------------------------------------------------------------------------------------
+
+
+def test_avoided_hosts_hold_nothing_for_those_who_avoid_them_and_all_for_the_others() -> None:
+    """Counts of equal pods are not shared between them, whoever asks first, and unknown hosts do not matter."""
+    capacity = Capacity.of(make_tree([make_node("a", 4), make_node("b", 2, taints=(BURNING,)), make_node("c", 1)]))
+    free = make_pod_set(1)
+    shy = replace(free, rules=free.rules.avoiding({"gone", "c", "a"}))
+    bold = replace(free, rules=replace(free.rules, tolerations=(Toleration("fire", "Exists"),)))
+    shy_and_bold = replace(bold, rules=bold.rules.avoiding({"c"}))
+
+    for _ in range(2):
+        assert pods_per_domain(capacity, free.shape)[-1].tolist() == [4, 0, 1]
+        assert pods_per_domain(capacity, shy.shape)[-1].tolist() == [0, 0, 0]
+        assert pods_per_domain(capacity, shy_and_bold.shape)[-1].tolist() == [4, 2, 0]
+        assert pods_per_domain(capacity, bold.shape)[-1].tolist() == [4, 2, 1]
+        capacity.add(2, {"cpu": 0})  # the counts are repaired
+
+
+def test_a_liked_host_that_is_avoided_counts_for_nothing() -> None:
+    """Preferred affinity sums up per domain; the avoided host must not pull pods into its rack."""
+    tree = make_tree([make_node("a", 1, labels={"disk": "ssd"}), make_node("b", 1, labels={"disk": "ssd"})])
+    liked = WeightedTerm(5, NodeTerm(expressions=(Requirement("disk", "In", ("ssd",)),)))
+    rules = NodeRules(preferred=(liked,))
+
+    for asked, scores in ((rules.avoiding({"a"}), [0, 5]), (rules, [5, 5])):
+        affinity = tree.eligible(asked).affinity
+        assert affinity is not None
+        assert affinity.tolist() == scores
+
+
+def test_where_leaves_are_no_hosts_nothing_is_avoided() -> None:
+    """A rack may have the name of a host."""
+    tree = make_tree([make_node("a", 1, rack="r1")], levels=(BLOCK, RACK))
+
+    assert tree.eligible(NodeRules().avoiding({"a", "r1"})).mask is None

@@ -951,6 +951,58 @@ async def test_a_gang_that_cannot_be_mended_is_evicted(make: Callable[..., Sched
     assert world.pauses == []
 
 
+FAILED_TWICE = {"name": "h1", "count": 2, "lastFailureTime": "2026-01-01T00:00:00Z"}
+"""At the moment at which the fake clock starts."""
+
+
+def failed_twice_on_h1(workload: Any) -> Any:
+    """The workload remembers this."""
+    workload["status"]["nodeFailures"] = [FAILED_TWICE]
+    return workload
+
+
+async def test_pods_leave_a_node_on_which_they_failed_repeatedly_while_another_has_room(
+    make: Callable[..., Scheduled],
+) -> None:
+    """The node itself is well and has room; what is remembered stays."""
+    world = hospital(make, failed_twice_on_h1(placed(h1=2, h2=2)), h1=9, h2=2, h3=2)
+
+    assert await world.cycle()
+
+    assert hosts_of(world) == {"h2": 2, "h3": 2}
+    assert world.workload()["status"]["nodeFailures"] == [FAILED_TWICE]
+    assert world.observed.not_mended_messages == []
+
+
+async def test_pods_stay_on_a_node_on_which_they_failed_when_no_other_has_room(make: Callable[..., Scheduled]) -> None:
+    """Nobody is evicted: the list is cleared, the user is told, and later changes are followed as ever."""
+    world = hospital(make, failed_twice_on_h1(placed(h1=2, h2=2)), h1=2, h2=2)
+
+    assert await world.cycle()
+
+    after = world.workload()
+    assert hosts_of(world) == {"h1": 2, "h2": 2}
+    assert "unhealthyNodes" not in after["status"]
+    assert status_of(after, "Evicted") == ("", "")
+    (message,) = world.observed.not_mended_messages
+    assert "Pods stay on h1" in message
+    assert world.cache.holding("ns/a").replaces is None
+    assert world.second_pass.take() == []
+
+
+async def test_a_workload_gets_no_node_on_which_it_failed_repeatedly(make: Callable[..., Scheduled]) -> None:
+    """Until a day has passed; h1 would be the tighter fit."""
+    world = hospital(make, h1=1, h2=2)
+    for name in ("a", "b"):
+        workload = make_workload(name, status={"nodeFailures": [FAILED_TWICE]})
+        workload["spec"]["podSets"][0]["topologyRequest"] = {"required": HOST}
+        world.add(workload)
+        assert await world.cycle()
+        await world.clock.advance(24 * 3600)
+
+    assert (hosts_of(world, "a"), hosts_of(world, "b")) == ({"h2": 1}, {"h1": 1})
+
+
 @pytest.mark.parametrize(
     ("hosts", "settings"),
     [

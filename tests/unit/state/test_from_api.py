@@ -323,6 +323,7 @@ def test_a_pod_of_a_gang_is_known_by_its_workload_and_pod_set() -> None:
         labels={PREFIX + "podset": "workers", "index": "3"},
         index_offset="8",
         terminal=True,
+        failed=True,
         deleting=True,
     )
 

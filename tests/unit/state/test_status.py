@@ -549,8 +549,35 @@ def test_failed_hosts_are_listed_in_the_order_of_their_failures() -> None:
     assert unhealthy(after(two, status.unmark_unhealthy(two, {"h0", "h1"}))) == []
 
 
+def remembered(workload: wire.Workload) -> dict[str, tuple[int, datetime]]:
+    """Failures and the time of the last one, by host."""
+    return {entry.name: (entry.count, entry.last_failure_time) for entry in workload.status.node_failures}
+
+
+def test_a_failed_host_is_remembered_after_it_has_come_back_or_was_replaced() -> None:
+    """The patch that lists it says so; neither recovery nor mending nor an eviction takes it away."""
+    workload = make_admitted(nodeFailures=[{"name": "h1", "count": 1, "lastFailureTime": THEN}])
+
+    marked = after(workload, status.mark_unhealthy(workload, "h1", stamp=STAMP))
+    back = after(marked, status.unmark_unhealthy(marked, {"h1"}))
+    out = after(marked, status.evict(marked, reason="NodeFailures", message="h1 failed", stamp=STAMP))
+
+    assert [remembered(each) for each in (marked, back, out)] == [{"h1": (2, STAMP.now)}] * 3
+
+
+def test_a_pod_that_failed_is_held_against_its_host_once() -> None:
+    """Whoever asks again about the same pod writes nothing."""
+    workload = make_admitted()
+    created = STAMP.now - timedelta(minutes=5)
+
+    blamed = after(workload, status.blame(workload, "h1", created, stamp=STAMP))
+
+    assert remembered(blamed) == {"h1": (1, STAMP.now)}
+    assert status.blame(blamed, "h1", created, stamp=STAMP) is None
+
+
 def test_more_failed_hosts_than_can_be_listed_end_in_an_eviction() -> None:
-    """The ninth: the message names all of them, and the list is cleared."""
+    """The ninth: the message names all of them, the list is cleared, and the ninth is remembered, too."""
     full = make_admitted(unhealthyNodes=[{"name": f"h{i}"} for i in range(8)])
 
     written = after(full, status.mark_unhealthy(full, "h8", stamp=STAMP))
@@ -558,6 +585,7 @@ def test_more_failed_hosts_than_can_be_listed_end_in_an_eviction() -> None:
     assert shown(written)["Evicted"] == ("True", "NodeFailures")
     assert "h0, h1, h2, h3, h4, h5, h6, h7, h8" in condition(written, "Evicted")["message"]
     assert unhealthy(written) == []
+    assert remembered(written) == {"h8": (1, STAMP.now)}
 
 
 def test_mending_changes_domains_and_nothing_else() -> None:

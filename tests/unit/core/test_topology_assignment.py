@@ -83,6 +83,95 @@ def test_few_hosts_stay_in_one_slice() -> None:
     }
 
 
+def named(hosts: list[str], pods: int = 1) -> TopologyAssignment:
+    """So many pods on each of these hosts."""
+    return TopologyAssignment((HOSTNAME,), tuple(Domain((host,), pods) for host in sorted(hosts)))
+
+
+def prefixes(document: dict[str, Any]) -> list[str | None]:
+    """The common prefix of each slice of hosts."""
+    return [part["valuesPerLevel"][0].get("individual", {}).get("prefix") for part in document["slices"]]
+
+
+def test_a_tie_goes_to_the_split_form() -> None:
+    """Six hosts a pool: 322 bytes either way."""
+    pools = TopologyAssignment(
+        (HOSTNAME,),
+        tuple(Domain((f"{pool * 8}-{i}",), n) for pool, n in (("a", 1), ("b", 2)) for i in range(6)),
+    )
+    split, single = encode(pools), encode(pools, by_host_prefix=False)
+    assert (len(split["slices"]), len(single["slices"])) == (2, 1)
+    assert length(split) == length(single) == 322
+
+
+def test_a_prefix_that_only_one_host_has_makes_no_slice() -> None:
+    """Behind the pool every host has a part of its own: they are split by pool."""
+    document = encode(named([f"pool-{pool}-node-{i}-x" for pool in "ab" for i in range(10, 40)]))
+    assert [part["domainCount"] for part in document["slices"]] == [30, 30]
+
+
+def test_racks_are_not_split_by_prefix() -> None:
+    """Only host names are: the last level of this topology is another one."""
+    racks = [f"pool-{pool}-rack-{i}" for pool in "ab" for i in range(10, 40)]
+    assert len(encode(named(racks))["slices"]) == 2
+    assignment = TopologyAssignment(RACK_LEVELS, tuple(Domain(("b1", rack), 1) for rack in racks))
+    assert len(encode(assignment)["slices"]) == 1
+
+
+LONG = "machine" * 6
+
+
+@pytest.mark.parametrize(
+    ("hosts", "want"),
+    [
+        pytest.param(
+            [f"n{i:04}{LONG}-{tail}" for i in range(1000) for tail in "stuvwxyz"],
+            [f"n{i:04}{LONG}-" for i in range(1000)],
+            id="a-thousand-slices-are-allowed",
+        ),
+        pytest.param(
+            [f"{pool}-{LONG}-n{i:04}-{tail}" for pool in "ab" for i in range(501) for tail in "stuvwxyz"],
+            [f"{pool}-{LONG}-n0" for pool in "ab"],
+            id="for-more-the-prefix-ends-at-an-earlier-dash",
+        ),
+        pytest.param(
+            [f"n{i:04}{LONG}-{tail}" for i in range(1001) for tail in "stuvwxyz"],
+            ["n"],
+            id="without-an-earlier-dash-all-is-one-slice",
+        ),
+    ],
+)
+def test_hosts_are_split_as_finely_as_a_thousand_slices_allow(hosts: list[str], want: list[str]) -> None:
+    """The deepest dash that gives few enough runs decides."""
+    assignment = named(hosts)
+    document = encode(assignment)
+    assert prefixes(document) == want
+    assert decode(document) == assignment
+
+
+@pytest.mark.parametrize(
+    ("hosts", "want"),
+    [
+        pytest.param([f"n-{i:02}" for i in range(25)], [10, 10, 5], id="a-long-run-is-cut"),
+        pytest.param([f"n{i:02}" for i in range(10)], [10], id="a-full-slice-is-not"),
+        pytest.param(
+            [f"p-{i:03}-{tail}" for i in range(999) for tail in "yz"] + [f"q-{i:02}" for i in range(11)],
+            [10] * 199 + [8, 10, 1],
+            id="what-cuts-a-run-counts-as-slices-too",
+        ),
+    ],
+)
+def test_a_slice_has_no_more_domains_than_a_reader_takes(
+    hosts: list[str], want: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a limit of a hundred thousand, here of ten; beyond it a single slice is no choice, however short."""
+    monkeypatch.setattr("kqueue.core.topology.assignment.MAX_DOMAINS_PER_SLICE", 10)
+    assignment = named(hosts)
+    document = encode(assignment)
+    assert [part["domainCount"] for part in document["slices"]] == want
+    assert decode(document) == assignment
+
+
 def test_one_domain_is_all_universal() -> None:
     """A single host needs no lists."""
     assert encode(on_hosts(x1=1))["slices"] == [

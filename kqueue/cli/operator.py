@@ -141,6 +141,7 @@ class Operator:
                 retry_base=timings.cycle_retry_base,
                 retry_max=timings.cycle_retry_max,
                 yield_after=timings.cycle_yield_after,
+                elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
                 fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
             ),
             second_pass=self.second_pass,

@@ -83,6 +83,10 @@ class CycleObserver:
         """Tell the user why."""
         self._record(workload, reason=reason, message=message, warning=True)
 
+    def replaced(self, workload: wire.Workload, *, by: str) -> None:
+        """Tell the user that a newer slice took over."""
+        self._record(workload, reason=names.EVENT_WORKLOAD_SLICE_REPLACED, message=f"Replaced by {by}")
+
     def not_mended(self, workload: wire.Workload, *, message: str) -> None:
         """Tell the user that failed hosts were not replaced, and whether that was the end."""
         if from_api.condition_true(workload, names.CONDITION_EVICTED):

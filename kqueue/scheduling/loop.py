@@ -24,7 +24,7 @@ from kqueue.clock import Clock
 from kqueue.core.cycle import Admit, Decision, Mended, Outcome, Unmended, Wait, mend, plan
 from kqueue.core.topology import stands_on
 from kqueue.core.topology.request import DEFAULT_PROFILE
-from kqueue.core.workload import Admission, Damaged, Head, LastTried, Snapshot
+from kqueue.core.workload import Admission, Damaged, Head, LastTried, Replaced, Snapshot
 from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import failures, from_api, status
@@ -61,6 +61,10 @@ class Observer(Protocol):
         """A try ended without admission, and what the workload says about it has changed."""
         ...
 
+    def replaced(self, workload: wire.Workload, *, by: str) -> None:
+        """A slice of an elastic job came to its end, because a newer one (namespace/name) took over."""
+        ...
+
     def not_mended(self, workload: wire.Workload, *, message: str) -> None:
         """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
         ...
@@ -77,6 +81,8 @@ class LoopSettings:
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64
     """Admission writes at once."""
+    elastic: bool = False
+    """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True
     """A workload whose failed hosts cannot be replaced at the first try is evicted."""
 
@@ -254,12 +260,24 @@ class SchedulingLoop:
                 queue=queue,
                 topology_only=self._cache.is_topology_only(queue),
                 last_tried=last_tried if generation == obj.metadata.generation else {},
+                replaces=self._replaced(obj, queue) if self._settings.elastic else None,
             )
             avoided = failures.avoided(obj, self._clock.now())
             return replace(head, avoided=avoided) if avoided else head
         except InvalidObjectError as e:
             self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
             return None
+
+    def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
+        """The older slice that the workload takes over from; None when it has left, or is on its way out."""
+        key = from_api.replaced_key(obj)
+        holding = self._cache.holding(key) if key is not None else None
+        if key is None or holding is None or holding.queue != queue:
+            return None
+        older = self._writer.newest(key)
+        if older is None or from_api.is_over(older) or from_api.condition_true(older, names.CONDITION_EVICTED):
+            return None
+        return Replaced(key=key, admission=holding.admission, requests=holding.requests)
 
     # --- decisions ---------------------------------------------------------------------------------------------
 
@@ -328,7 +346,8 @@ class SchedulingLoop:
     def _admit(self, decision: Admit) -> bool:
         head, admission = decision.head, decision.admission
         obj = self._as_decided(head)
-        if obj is None or not self._cache.fits(admission):
+        older = head.replaces.key if head.replaces is not None else None
+        if obj is None or not self._cache.fits(admission, instead_of=older):
             return False
         holding = Holding(
             key=head.key,
@@ -376,6 +395,25 @@ class SchedulingLoop:
             domains={p.name: len(p.topology.domains) for p in decision.admission.pod_sets if p.topology is not None},
         )
         self._observer.reserved(written, decision.admission, decision=decision)
+        if decision.head.replaces is not None:
+            await self._end_older(decision.head.replaces.key, by=key)
+
+    async def _end_older(self, key: str, *, by: str) -> None:
+        """The slice that was taken over from is finished: its pods go on, and count for the newer one."""
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            stamp = status.Stamp(self._clock.now())
+            reason, message = names.REASON_WORKLOAD_SLICE_REPLACED, f"Replaced by {by}"
+            return status.finish(obj, reason=reason, message=message, stamp=stamp)
+
+        try:
+            written = await self._writer.write(key, change)
+        except KqueueError as e:
+            _log.warning("a slice that was replaced was not finished", workload=key, by=by, error=str(e))
+            return
+        if written is not None:
+            _log.info("workload replaced", workload=key, by=by)
+            self._observer.replaced(written, by=by)
 
     # --- failed hosts ------------------------------------------------------------------------------------------
 

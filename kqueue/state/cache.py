@@ -310,8 +310,21 @@ class Cache:
                 self._hold(before)
             raise
 
-    def fits(self, admission: Admission) -> bool:
-        """Whether the live cache still has the quota and the domains of a decision made on an older snapshot."""
+    def fits(self, admission: Admission, *, instead_of: str | None = None) -> bool:
+        """Whether the live cache still has the quota and the domains of a decision made on an older snapshot.
+
+        What the workload `instead_of` holds counts as free.
+        """
+        held = self._holdings.get(instead_of) if instead_of is not None else None
+        if held is None:
+            return self._fits(admission)
+        self._charge_quota(held.queue, held.admission.usage(), sign=-1)
+        try:
+            return self._fits(admission)
+        finally:
+            self._charge_quota(held.queue, held.admission.usage(), sign=1)
+
+    def _fits(self, admission: Admission) -> bool:
         node = self._trees.queues.get(admission.queue)
         if node is None or self.inactive(admission.queue) is not None:
             return False

@@ -42,6 +42,7 @@ class Observed:
         self.reservations: list[str] = []
         self.waiting: list[tuple[str, str]] = []
         self.not_mended_messages: list[str] = []
+        self.taken_over: list[tuple[str, str]] = []
 
     def cycle_ended(self, *, seconds: float, success: bool) -> None:
         del seconds
@@ -54,6 +55,9 @@ class Observed:
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
         del message
         self.waiting.append((workload.metadata.name, reason))
+
+    def replaced(self, workload: wire.Workload, *, by: str) -> None:
+        self.taken_over.append((workload.metadata.name, by))
 
     def not_mended(self, workload: wire.Workload, *, message: str) -> None:
         del workload
@@ -342,6 +346,59 @@ async def test_a_workload_that_is_gone_leaves_nothing(make: Callable[..., Schedu
     world.sync()
 
     assert (world.free(), world.queues.is_known("ns/a"), len(world.client.calls)) == (10, False, 1)
+
+
+# --- slices of elastic jobs ------------------------------------------------------------------------------------------
+
+ELASTIC = LoopSettings(elastic=True)
+
+
+def make_slice(name: str, *, pods: int, instead_of: str) -> Any:
+    """A Workload that takes over from another one."""
+    annotations = {"kueue.x-k8s.io/workload-slice-replacement-for": f"ns/{instead_of}"}
+    workload = make_workload(name, pods=pods)
+    workload["metadata"]["annotations"] = annotations
+    return workload
+
+
+async def test_a_newer_slice_takes_over_and_the_older_one_ends(make: Callable[..., Scheduled]) -> None:
+    """In a queue that has room for the difference only; afterwards the newer one alone holds quota."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(cpus=4)), settings=ELASTIC)
+    world.add(
+        make_workload("old", pods=3, status=reserved(pods=3, cpus=3)), make_slice("new", pods=4, instead_of="old")
+    )
+
+    assert await world.cycle()
+    await world.settle()
+
+    assert status_of(world.workload("new"), "QuotaReserved") == ("True", "QuotaReserved")
+    assert status_of(world.workload("old"), "Finished") == ("True", "WorkloadSliceReplaced")
+    assert world.observed.taken_over == [("old", "ns/new")]
+    assert [holding.key for holding in world.cache.holdings()] == ["ns/new"]
+
+
+@pytest.mark.parametrize(
+    ("older", "settings"),
+    [
+        pytest.param(make_workload("old", pods=3, status=reserved(pods=3, cpus=3)), None, id="slices are switched off"),
+        pytest.param(
+            make_workload("old", pods=3, status=reserved(condition("Evicted", reason="Preempted"), pods=3, cpus=3)),
+            ELASTIC,
+            id="the older one is on its way out",
+        ),
+    ],
+)
+async def test_a_slice_that_may_not_take_over_waits_like_any_other(
+    make: Callable[..., Scheduled], older: Any, settings: LoopSettings | None
+) -> None:
+    """Until the older one has left."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(cpus=4)), settings=settings)
+    world.add(older, make_slice("new", pods=4, instead_of="old"))
+
+    assert not await world.cycle()
+
+    assert status_of(world.workload("new"), "QuotaReserved") == ("False", "WaitingForQuota")
+    assert world.observed.taken_over == []
 
 
 # --- waits -----------------------------------------------------------------------------------------------------------

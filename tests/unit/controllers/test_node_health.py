@@ -218,6 +218,24 @@ async def test_when_a_node_that_is_not_ready_has_failed(
     assert ward.listed() == (["h1"] if failed else [])
 
 
+async def test_a_node_that_blinks_for_a_minute_costs_nothing(make: Callable[..., Ward]) -> None:
+    """It is not ready, it gets the taints of such nodes, it comes back, they go: a gang that runs on is left alone."""
+    ward = make()
+    ward.add(on_hosts())
+    ward.set_pod("p")
+    gone = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    steps: list[tuple[JSON | None, list[JSON]]] = [
+        (NOT_READY, []), (NOT_READY, gone[:1]), (NOT_READY, gone), (None, gone), (None, gone[1:]), (None, []),
+    ]  # fmt: skip
+
+    for ready, taints in steps:
+        ward.set_node("h1", ready, taints=taints)
+        assert await ward.look() is None
+        await ward.clock.advance(10)
+
+    assert ward.client.writes() == []
+
+
 async def test_a_node_that_comes_back_is_taken_off_the_list(make: Callable[..., Ward]) -> None:
     """Under its host name and under its own; others stay listed."""
     ward = make()

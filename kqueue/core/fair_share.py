@@ -82,12 +82,10 @@ def _borrowed(node: QuotaNode, added: Added) -> dict[str, int]:
     """Per resource, what is used beyond the subtree quota, in the columns that the node or anything below it lists."""
     usage, borrowed = node.usage, dict[str, int]()
     for column, quota in node.subtree.items():
-        used = usage.get(column, 0)
-        if column in added:
-            used = plus(used, added[column])
-        if used > quota:
-            resource = column.resource
-            borrowed[resource] = plus(borrowed.get(resource, 0), minus(used, quota))
+        if usage.get(column, 0) + added.get(column, 0) > quota:
+            over = minus(plus(usage.get(column, 0), added.get(column, 0)), quota)  # 0 where both are unlimited
+            if over > 0:
+                borrowed[column.resource] = plus(borrowed.get(column.resource, 0), over)
     return borrowed
 
 

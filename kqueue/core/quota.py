@@ -306,20 +306,25 @@ def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
         node, cell = above, cell.up or cell
 
 
-def rising(
-    node: QuotaNode, usage: Mapping[FlavorResource, int]
-) -> Iterator[tuple[QuotaNode, Mapping[FlavorResource, int]]]:
-    """What charging `usage` would add to the node, then to each ancestor up to the root; nothing is charged.
+def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: QuotaNode) -> Mapping[FlavorResource, int]:
+    """What charging `usage` to the node would add to an ancestor of it, or to itself; nothing is charged.
 
-    Every column goes all the way up, with 0 where nothing more is added.
+    All columns of `usage` are there, with 0 where nothing would be added.
     """
-    yield node, usage
-    while node.parent is not None:
-        if any(amount < 0 or _cell(node, column).local for column, amount in usage.items()):
-            below = node
-            usage = {c: max(0, minus(amount, local_available(below, c))) for c, amount in usage.items()}
-        node = node.parent
-        yield node, usage
+    for column, amount in usage.items():
+        if amount < 0 or not (node.cells.get(column) or _cell(node, column)).is_open:
+            break
+    else:
+        return usage  # nothing on the way holds anything back
+    while node is not ancestor and node.parent is not None:
+        passed: Usage = {}
+        for column, amount in usage.items():
+            local = (node.cells.get(column) or _cell(node, column)).local
+            if local and (used := node.usage.get(column, 0)) < local:
+                amount = minus(amount, minus(local, used))
+            passed[column] = max(0, amount)
+        usage, node = passed, node.parent
+    return usage
 
 
 def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:

@@ -259,20 +259,20 @@ def test_no_sequence_of_charges_creates_or_loses_quota(nodes: list[QuotaNode], d
 
 @given(trees(), st.data())
 def test_what_would_rise_is_what_charging_adds(nodes: list[QuotaNode], data: st.DataObject) -> None:
-    """A preview changes nothing, and names what each node on the path to the root would get."""
+    """A preview changes nothing, and tells what each node on the path to the root would get."""
     queue = data.draw(st.sampled_from([node for node in nodes if not node.is_cohort]))
     usage = data.draw(st.dictionaries(st.sampled_from(COLUMNS), SMALL, min_size=1))
-    before = _state(nodes)
-    preview = [(node, dict(amounts)) for node, amounts in quota.rising(queue, usage)]
+    path, before = list(queue.path_to_root()), _state(nodes)
+    preview = [quota.rising(usage, queue, node) for node in path]
     assert _state(nodes) == before
 
-    was = {id(node): dict(node.usage) for node in nodes}
+    was = [dict(node.usage) for node in path]
     for column, amount in usage.items():
         quota.add_usage(queue, column, amount)
 
-    assert [node for node, _ in preview] == list(queue.path_to_root())
-    for node, amounts in preview:
-        assert amounts == {c: node.usage.get(c, 0) - was[id(node)].get(c, 0) for c in usage}
+    assert preview == [
+        {c: node.usage.get(c, 0) - used.get(c, 0) for c in usage} for node, used in zip(path, was, strict=True)
+    ]
 
 
 @given(trees(), st.data())

@@ -1,0 +1,164 @@
+"""The order in which the entries of a cycle are processed.
+
+    classical      less borrowing first, then higher priority, then older
+    tournament     fair sharing: at every cohort the child with the lower share wins, from the queues up to the root
+
+Both hand out one entry at a time, so that the caller may charge it before the next one is chosen.
+
+Source: the compatible system's classical and fair-sharing iterators (KEP-1714).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import heapify, heappop, heapreplace
+from typing import Generic, Protocol, TypeVar
+
+from kqueue.core.fair_share import borrows, dominant_share
+from kqueue.core.quota import FlavorResource, QuotaNode, rising
+from kqueue.core.workload import Head
+
+
+class Entry(Protocol):
+    """A nominated workload, as far as its turn goes."""
+
+    @property
+    def head(self) -> Head:
+        """Priority, age, UID, and the ClusterQueue."""
+
+    @property
+    def usage(self) -> Mapping[FlavorResource, int]:
+        """The quota that it would be charged for: none where it holds a reservation already."""
+
+    @property
+    def level(self) -> int:
+        """How far up the cohort tree it borrows; 0: not at all."""
+
+    @property
+    def holds_reservation(self) -> bool:
+        """It has quota, and comes for a second pass."""
+
+    @property
+    def is_preemptor(self) -> bool:
+        """Others were evicted to make room for it."""
+
+
+E = TypeVar("E", bound=Entry)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRules:
+    """Which comparisons take part."""
+
+    preemptors_first: bool = False
+    non_borrowing_first: bool = True
+    """In a tournament, who does not borrow what the workload requests comes before who does."""
+    priority: bool = True
+    """Higher priority first; without it age alone decides among otherwise equal ones."""
+
+
+DEFAULT_RULES = OrderRules()
+
+
+def classical(entries: Iterable[E], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
+    """Reservations first, then preemptors (by rule), less borrowing, higher priority (by rule), older, UID."""
+
+    def key(entry: E) -> tuple[bool, bool, int, _Seniority]:
+        return not entry.holds_reservation, _waits(entry, rules), entry.level, _seniority(entry.head, rules)
+
+    yield from sorted(entries, key=key)
+
+
+def tournament(entries: Iterable[E], nodes: Mapping[str, QuotaNode], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
+    """Fair sharing: the winner of all cohorts on its way to the root, again and again, until no entry is left.
+
+    At a cohort, what wins in one child meets what wins in the others.  First come preemptors (by rule), then children
+    that do not borrow what their workload requests (by rule), lower share of the child, higher priority (by rule),
+    older, UID.  What a child uses is counted with the workload added.  Trees share no quota: between them, and between
+    several entries of one queue, it goes by reservation, preemptor, priority and age.
+
+    Args:
+        entries: any number; those of one queue come in the order said.
+        nodes: the quota nodes of their ClusterQueues.  Between two entries usage may change on the path from the queue
+            of the entry that was handed out last to its root, and nowhere else: only that path is looked at again.
+        rules: which comparisons take part.
+    """
+    rankings = _Rankings[E](nodes, rules)
+    rankings.seat(entries)
+    while rankings.of_trees:
+        entry = rankings.of_trees[0][2]
+        yield entry
+        rankings.replay(nodes[entry.head.queue])
+
+
+_Seniority = tuple[int, datetime, str]
+_Key = tuple[bool, bool, bool, bool, int, _Seniority]
+"""No reservation, no preemptor, borrows, endless share, share, seniority: the smaller one wins."""
+
+
+def _seniority(head: Head, rules: OrderRules) -> _Seniority:
+    return (-head.priority if rules.priority else 0), head.timestamp, head.uid
+
+
+def _waits(entry: Entry, rules: OrderRules) -> bool:
+    return rules.preemptors_first and not entry.is_preemptor
+
+
+class _Rankings(Generic[E]):
+    """Who stands where: at every node a heap of what its children, or the queue itself, bring forward.
+
+    The winner of a tree is the first of every heap on its path.  So when it leaves, each of them changes at its first
+    place only.
+    """
+
+    def __init__(self, nodes: Mapping[str, QuotaNode], rules: OrderRules) -> None:
+        self._nodes = nodes
+        self._rules = rules
+        self._at: dict[QuotaNode, list[tuple[_Key, int, E]]] = {}
+        self.of_trees: list[tuple[_Key, int, E]] = []
+        """The winners of all trees."""
+
+    def seat(self, entries: Iterable[E]) -> None:
+        """Begin with these entries."""
+        for position, entry in enumerate(entries):
+            queue = self._nodes[entry.head.queue]
+            for node in queue.path_to_root():
+                if node in self._at:
+                    break
+                self._at[node] = []
+            self._at[queue].append((self._alone(entry), position, entry))
+        for node in sorted(self._at, key=lambda node: node.height):  # children before parents
+            ranking = self._at[node]
+            heapify(ranking)
+            self._above(node).append(self._candidate(node, ranking))
+        heapify(self.of_trees)
+
+    def replay(self, queue: QuotaNode) -> None:
+        """Take out the first entry, which is of this queue, and find the next one with what is used by now."""
+        heappop(self._at[queue])
+        for node in queue.path_to_root():
+            ranking, above = self._at[node], self._above(node)
+            if ranking:
+                heapreplace(above, self._candidate(node, ranking))
+            else:
+                heappop(above)
+
+    def _above(self, node: QuotaNode) -> list[tuple[_Key, int, E]]:
+        return self.of_trees if node.parent is None else self._at[node.parent]
+
+    def _candidate(self, node: QuotaNode, ranking: list[tuple[_Key, int, E]]) -> tuple[_Key, int, E]:
+        """The first of the node, as it is compared with those of the node's siblings."""
+        (_, waits, _, _, _, seniority), position, entry = ranking[0]
+        if node.parent is None:
+            return self._alone(entry), position, entry
+        added = rising(entry.usage, self._nodes[entry.head.queue], node)
+        share = dominant_share(node, added)
+        is_borrower = self._rules.non_borrowing_first and share.is_borrowing and borrows(node, added, added)
+        return (False, waits, is_borrower, share.is_endless, share.scaled, seniority), position, entry
+
+    def _alone(self, entry: E) -> _Key:
+        """By what an entry is compared with those that it shares no cohort with, or even the queue."""
+        rules = self._rules
+        return not entry.holds_reservation, _waits(entry, rules), False, False, 0, _seniority(entry.head, rules)

@@ -153,6 +153,8 @@ def some_wish(chance: Chooser, levels: tuple[str, ...]) -> dict[str, Any]:
         "implied": {"implied": True},
         "none": {} if sliced or messy else {"required": levels[0]},
     }[kind]
+    if kind in ("required", "preferred") and chance.number(0, 7) == 0:
+        wish[chance.one_of(["unconstrained", "implied"])] = True  # no webhook lets this pass
     if not messy and kind in ("unconstrained", "implied") and top < len(levels):
         del wish["slices"]  # such a request starts at the lowest level, below these slices
     return wish

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kqueue.core.topology import (
     HOSTNAME,
@@ -192,6 +195,33 @@ def test_equal_names_below_different_parents_are_different_domains() -> None:
     found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(4, required=RACK))
     assert isinstance(found, Misfit)
     assert (found.fit, found.total, found.level) == (3, 4, RACK)
+
+
+@given(rooms=st.lists(st.integers(0, 6), min_size=1, max_size=12), pods=st.integers(1, 30))
+def test_preferred_pods_use_the_fewest_hosts(rooms: list[int], pods: int) -> None:
+    """As many as the largest rooms that together hold them; a single host whenever one holds them all."""
+    found = place_one(racks({f"h{i:02}": room for i, room in enumerate(rooms)}), make_pod_set(pods, preferred="auto"))
+    sums = list(accumulate(sorted(rooms, reverse=True)))
+    if sums[-1] < pods:
+        assert isinstance(found, Misfit)
+    else:
+        assert len(hosts(found)) == next(k for k, room in enumerate(sums, start=1) if room >= pods)
+
+
+@given(rooms=st.lists(st.lists(st.integers(0, 4), max_size=4), min_size=1, max_size=5), pods=st.integers(1, 12))
+def test_required_pods_find_every_rack_that_holds_them(rooms: list[list[int]], pods: int) -> None:
+    """A misfit means that there is none; else it is one of the tightest."""
+    by_rack = [
+        {f"{rack}-{i}": room for i, room in enumerate(hosts)} for rack, hosts in zip("abcde", rooms, strict=False)
+    ]
+    found = place_one(racks(*by_rack, {"z": 0}), make_pod_set(pods, required=RACK))
+    able = [sum(hosts) for hosts in rooms if sum(hosts) >= pods]
+    if not able:
+        assert isinstance(found, Misfit)
+        assert found.fit == max([sum(hosts) for hosts in rooms])
+    else:
+        used = {host[0] for host in hosts(found)}
+        assert [sum(rooms["abcde".index(rack)]) for rack in used] == [min(able)]
 
 
 def test_a_preferred_request_climbs_one_level_at_a_time() -> None:
@@ -405,6 +435,24 @@ def test_layers_report_what_each_of_them_would_find() -> None:
             id="slices-wider-than-the-pod-set",
         ),
         pytest.param(make_pod_set(4, required=RACK, slices=[(RACK, 0)]), "SliceSizeMissing", {}, id="no-slice-size"),
+        pytest.param(
+            make_pod_set(4, required="shelf", slices=[("shelf", -2)]),
+            "SliceSizeMissing",
+            {},
+            id="a-negative-slice-size-comes-before-unknown-levels",
+        ),
+        pytest.param(
+            make_pod_set(4, required=BLOCK, slices=[(BLOCK, 4), (RACK, 0)]),
+            "InnerSizeNotDivisor",
+            {"size": 0, "other_size": 4},
+            id="an-inner-size-of-nothing",
+        ),
+        pytest.param(
+            make_pod_set(4, required=BLOCK, slices=[(BLOCK, 4), (RACK, 2), (HOSTNAME, 4)]),
+            "InnerSizeNotDivisor",
+            {"size": 4, "other_size": 2},
+            id="every-layer-must-divide-the-one-above",
+        ),
         pytest.param(
             make_pod_set(4, required=BLOCK, slices=[(BLOCK, 4), ("shelf", 2)]),
             "InnerLevelNotFound",

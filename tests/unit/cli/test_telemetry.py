@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -252,15 +253,30 @@ def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     assert value(world.metrics, "kueue_cluster_queue_status", QUEUE | {"status": "pending"}) == 1
 
 
+def _not_mended(*conditions: dict[str, str]) -> Callable[[CycleObserver], None]:
+    return lambda observer: observer.not_mended(workload(*conditions), message="no room")
+
+
 @pytest.mark.parametrize(
-    ("evicted", "want"),
+    ("happens", "want"),
     [
-        pytest.param(False, ("SecondPassFailed", "Warning"), id="it is tried again"),
-        pytest.param(True, ("EvictedDueToNodeFailures", "Normal"), id="the workload is evicted"),
+        pytest.param(_not_mended(), ("SecondPassFailed", "Warning", "no room"), id="failed hosts are tried again"),
+        pytest.param(
+            _not_mended(true("Evicted")),
+            ("EvictedDueToNodeFailures", "Normal", "no room"),
+            id="failed hosts are not replaced, the workload is evicted",
+        ),
+        pytest.param(
+            lambda observer: observer.replaced(workload(), by="ns/newer"),
+            ("WorkloadSliceReplaced", "Normal", "Replaced by ns/newer"),
+            id="a newer slice took over",
+        ),
     ],
 )
-async def test_failed_nodes_that_are_not_replaced_are_told(evicted: bool, want: tuple[str, str]) -> None:
-    """With the reason for the first, with the end for the second."""
+async def test_what_becomes_of_a_running_workload_is_told(
+    happens: Callable[[CycleObserver], None], want: tuple[str, str, str]
+) -> None:
+    """One event each, a warning where it is not over yet."""
     told: list[dict[str, Any]] = []
 
     async def post(event: dict[str, Any]) -> None:
@@ -274,12 +290,12 @@ async def test_failed_nodes_that_are_not_replaced_are_told(evicted: bool, want: 
     observer = CycleObserver(Metrics(clock=clock), Events(recorder), clock)
     running = asyncio.create_task(recorder.run())
 
-    observer.not_mended(workload(*([true("Evicted")] if evicted else [])), message="no room")
+    happens(observer)
 
     await clock.advance(5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert [(event["reason"], event["type"], event["note"]) for event in told] == [(*want, "no room")]
+    assert [(event["reason"], event["type"], event["note"]) for event in told] == [want]
 
 
 def quiet() -> Events:

@@ -387,7 +387,8 @@ class Cache:
         """Make the quota trees afresh from configuration and holdings."""
         trees = self._trees = _Trees()
         for name, queue in self._queues.items():
-            queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas)
+            weight, _ = from_api.weight(queue.wire.spec.fair_sharing)
+            queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas, weight=weight)
         for name, queue in self._queues.items():
             cohort = queue.wire.spec.cohort_name
             if cohort:
@@ -410,7 +411,8 @@ class Cache:
             return known
         obj = self._cohorts.get(name)
         quotas = from_api.quotas(obj.spec.resource_groups)[0] if obj is not None else {}
-        node = trees.cohorts[name] = QuotaNode(name, is_cohort=True, quotas=quotas)
+        weight, _ = from_api.weight(obj.spec.fair_sharing if obj is not None else None)
+        node = trees.cohorts[name] = QuotaNode(name, is_cohort=True, quotas=quotas, weight=weight)
         if obj is not None and obj.spec.parent_name:
             _link(node, self._cohort_node(obj.spec.parent_name, trees))
         return node

@@ -17,7 +17,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, ResourceList
 from kqueue.core.pod_requests import ContainerRequests, pod_requests
-from kqueue.core.quantity import parse_quantity
+from kqueue.core.quantity import parse_billionths, parse_quantity
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import (
     DEFAULT_PROFILE,
@@ -329,6 +329,22 @@ def _quota(resource: wire.ResourceQuota, path: str) -> Quota:
     )
 
 
+_WEIGHT_ONE = 1_000_000_000
+
+
+def weight(sharing: wire.FairSharing | None) -> tuple[int, str]:
+    """The weight in billionths, which is 1 where none can be read, and what cannot be read (empty: all can)."""
+    if sharing is None:
+        return _WEIGHT_ONE, ""
+    try:
+        billionths = parse_billionths(sharing.weight)
+    except ValueError as e:
+        return _WEIGHT_ONE, f"spec.fairSharing.weight: {e}"
+    if billionths < 0:
+        return _WEIGHT_ONE, "spec.fairSharing.weight: must not be negative; write 0 or more"
+    return billionths, ""
+
+
 def queue_spec(
     obj: wire.ClusterQueue, profile: Profile = DEFAULT_PROFILE
 ) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
@@ -339,8 +355,7 @@ def queue_spec(
     spec = obj.spec
     columns, problem = quotas(spec.resource_groups)
     algorithm, unknown = _chosen(obj.metadata)
-    if unknown:
-        problem = f"{problem}; {unknown}" if problem else unknown
+    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown)))
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     return (
         QueueSpec(

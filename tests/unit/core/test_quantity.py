@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.core.quantity import INT64_MAX, INT64_MIN, format_quantity, parse_quantity, saturating_add
+from kqueue.core.quantity import INT64_MAX, INT64_MIN, format_quantity, parse_billionths, parse_quantity, saturating_add
 
 RESOURCES = ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi"]
 
@@ -47,6 +47,23 @@ RESOURCES = ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hu
 def test_a_quantity_becomes_the_next_whole_unit(text: str | int, resource: str, want: int) -> None:
     """Quantities turn into integers of the resource's unit, rounded up and held within 64 bits."""
     assert parse_quantity(text, resource) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("1", 10**9, id="one"),
+        pytest.param(2, 2 * 10**9, id="a-number"),
+        pytest.param("1500m", 1_500_000_000, id="thousandths"),
+        pytest.param("2n", 2, id="billionths"),
+        pytest.param("0.1n", 1, id="less-than-a-billionth-rounds-up"),
+        pytest.param("0", 0, id="zero"),
+        pytest.param("10G", INT64_MAX, id="above-64-bits-saturates"),
+    ],
+)
+def test_a_quantity_can_be_read_in_billionths(text: str | int, want: int) -> None:
+    """What Kubernetes tells apart stays apart."""
+    assert parse_billionths(text) == want
 
 
 @pytest.mark.parametrize(

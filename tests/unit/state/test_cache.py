@@ -100,6 +100,21 @@ def holding(workload: wire.Workload) -> Holding:
     )
 
 
+def test_weights_reach_the_quota_tree() -> None:
+    """Those of ClusterQueues, of Cohorts, and 1 for cohorts without an object."""
+    cache = make_cache()
+    cache.on_cluster_queue("team", make_queue(cohortName="own", fairSharing={"weight": "500m"}))
+    own: dict[str, Any] = {"parentName": "root", "fairSharing": {"weight": 3}}
+    cache.on_cohort("own", read(wire.Cohort, metadata={"name": "own"}, spec=own))
+    node = cache.node_of("team")
+    assert node is not None
+    assert [(n.name, n.weight) for n in node.path_to_root()] == [
+        ("team", 500_000_000),
+        ("own", 3_000_000_000),
+        ("root", 1_000_000_000),
+    ]
+
+
 def test_what_is_assumed_is_charged_once_and_confirmed_by_the_echo() -> None:
     """Quota and host are taken at once; the watch's echo changes nothing; the end gives both back."""
     cache, admitted = make_cache(), make_workload("a", host="h1")

@@ -478,6 +478,30 @@ def test_the_quotas_of_a_queue_are_read_per_column() -> None:
     assert [(g.resources, g.flavors) for g in spec.groups] == [(("cpu", "memory"), ("spot",))]
 
 
+@pytest.mark.parametrize(
+    ("sharing", "billionths", "problem"),
+    [
+        pytest.param(None, 10**9, "", id="without-fair-sharing-it-is-1"),
+        pytest.param({}, 10**9, "", id="not-said-it-is-1"),
+        pytest.param({"weight": 3}, 3 * 10**9, "", id="a-number"),
+        pytest.param({"weight": "250m"}, 250_000_000, "", id="a-fraction"),
+        pytest.param({"weight": "2n"}, 2, "", id="the-least-there-is"),
+        pytest.param({"weight": 0}, 0, "", id="none-at-all"),
+        pytest.param({"weight": "-1"}, 10**9, "spec.fairSharing.weight: must not be negative", id="negative"),
+        pytest.param({"weight": "much"}, 10**9, "spec.fairSharing.weight: 'much' is not a quantity", id="no-quantity"),
+    ],
+)
+def test_the_weight_of_a_queue_is_read_exactly(sharing: JSON | None, billionths: int, problem: str) -> None:
+    """Billionths; what cannot be read counts as 1, and keeps the queue from admitting with all else that is wrong."""
+    queue = make_queue([{"name": "cpu", "nominalQuota": "many"}], fairSharing=sharing)
+    weight, why = from_api.weight(queue.spec.fair_sharing)
+    assert weight == billionths
+    assert (why.startswith(problem), bool(why)) == (True, bool(problem))
+    all_problems = from_api.queue_spec(queue)[2]
+    assert "'many' is not a quantity" in all_problems
+    assert problem in all_problems
+
+
 def test_a_quota_that_cannot_be_read_does_not_hide_the_others() -> None:
     """Every mistake is named with its field; what can be read is."""
     queue = make_queue(

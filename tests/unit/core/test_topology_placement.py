@@ -136,6 +136,23 @@ def test_a_leader_sits_where_the_workers_still_fit(capacity: Capacity, wish: dic
     assert hosts(found, "workers") == {"a": 2, "b": 4}
 
 
+def test_a_rack_without_room_for_workers_may_still_carry_the_leader() -> None:
+    """Smallest domains first: the emptiest host with a key gets the leader, in whichever of the chosen racks it is."""
+    rooms = {"z1": ("r0", 1, 1), "z2": ("r1", 0, 1), "z3": ("r1", 1, 1), "w": ("r2", 4, 0)}
+    nodes = [
+        make_node(host, cores, rack=rack, allocatable={"key": keys}) for host, (rack, cores, keys) in rooms.items()
+    ]
+    wish: dict[str, Any] = {"group": "ring", "preferred": RACK, "slices": [(HOSTNAME, 2)]}
+    leader = make_pod_set(1, name="leader", requests={"key": 1}, **wish)
+    found = place(
+        Capacity.of(make_tree(nodes, LEVELS[1:])),
+        [leader, make_pod_set(4, name="workers", **wish)],
+        profile=LEAST_ALWAYS,
+    )
+    assert hosts(found, "leader") == {"z2": 1}
+    assert hosts(found, "workers") == {"w": 4}
+
+
 def test_a_group_that_does_not_fit_fails_as_one() -> None:
     """The first pod set in request order is named; fit and total count workers."""
     found = place(racks({"a": 4}, {"b": 4}), leader_and_workers(required=RACK))

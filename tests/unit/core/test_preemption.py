@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.core.preemption import Rules, find_targets
+from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec
 from tests.unit.core.preemption_cases import (
     ANY,
@@ -233,7 +234,7 @@ def test_protected_workloads_are_not_chosen_unless_they_are_leaving() -> None:
         runs("old", "a", 2, priority=2),
     ]
     snapshot = world([leaf("a", nominal=6)], running, [policy("a", preempts_own=LOWER)])
-    rules = Rules(now=NOW, protected=lambda workload: workload.uid != "old")
+    rules = Rules(now=NOW, protected=lambda workload, _: workload.uid != "old")
     found = [victims(find_targets(snapshot, wants("a", n, priority=5), rules)) for n in (2, 4, 6)]
     assert found == [["leaving"], ["leaving", "old"], []]
 
@@ -303,6 +304,93 @@ def test_borrowing_is_tried_as_the_queue_allows(
     """Queue a has 4 of its own, b has 4, and 2 more belong to the cohort."""
     tree = cohort("team", leaf("a", nominal=4), leaf("b", nominal=4), nominal=2)
     snapshot = world([tree], running, [spec])
+    before = state(snapshot)
+    assert named(find_targets(snapshot, wants("a", size, priority=5), RULES)) == expected
+    assert state(snapshot) == before
+
+
+@pytest.mark.parametrize(
+    ("tree", "running", "spec", "expected"),
+    [
+        pytest.param(
+            cohort("root", cohort("left", leaf("a", nominal=4), leaf("b")), cohort("right", leaf("c", nominal=4))),
+            [runs("b1", "b", 4), runs("b2", "b", 4, priority=1)],
+            policy("a", reclaims=ANY, borrow_preempts=True),
+            [("b1", "InCohortReclamation")],
+            id="the queue's own nominal quota is its right",
+        ),
+        pytest.param(
+            cohort("root", cohort("left", leaf("a"), nominal=4), cohort("right", leaf("c", nominal=4))),
+            [runs("c1", "c", 4), runs("c2", "c", 4, priority=9)],
+            policy("a", reclaims=ANY, borrow_preempts=True),
+            [("c1", "InCohortReclamation")],
+            id="what its cohort brings along is its right against other cohorts",
+        ),
+        pytest.param(
+            cohort("root", cohort("left", leaf("a"), leaf("b"), nominal=4), cohort("right", leaf("c", nominal=4))),
+            [runs("b1", "b", 4, priority=9), runs("c1", "c", 4)],
+            policy("a", reclaims=ANY, borrow_preempts=True),
+            [],
+            id="a cohort has no right against its own queues",
+        ),
+        pytest.param(
+            cohort("root", cohort("left", leaf("a"), leaf("b"), nominal=4), cohort("right", leaf("c", nominal=4))),
+            [runs("b1", "b", 4), runs("c1", "c", 4)],
+            policy("a", reclaims=ANY, borrow_preempts=True),
+            [("b1", "InCohortReclaimWhileBorrowing")],
+            id="but borrowWithinCohort lets it borrow in the place of lesser ones",
+        ),
+        pytest.param(
+            cohort(
+                "root",
+                cohort("left", leaf("a"), nominal=4),
+                cohort("right", leaf("c", nominal=4), leaf("d", nominal=2)),
+                leaf("e"),
+            ),
+            [runs("c1", "c", 6), runs("e1", "e", 4, priority=3)],
+            policy("a", reclaims=ANY),
+            [("e1", "InCohortReclamation")],
+            id="who borrows inside of a cohort that does not is left alone",
+        ),
+        pytest.param(
+            cohort("root", leaf("a", nominal=8), leaf("b", nominal=2), leaf("c", nominal=2)),
+            [
+                runs("b1", "b", 2),
+                runs("b2", "b", 3, reserved=1),
+                runs("b3", "b", 3, reserved=2),
+                runs("c1", "c", 4, priority=1),
+            ],
+            policy("a", reclaims=ANY),
+            [("b3", "InCohortReclamation"), ("b2", "InCohortReclamation"), ("c1", "InCohortReclamation")],
+            id="a queue gives until it is within its nominal quota, then the next one does",
+        ),
+        pytest.param(
+            cohort("root", leaf("a", nominal=8), cohort("right", leaf("b"), leaf("c"), nominal=2), leaf("d")),
+            [
+                runs("b1", "b", 2, reserved=2),
+                runs("b2", "b", 2),
+                runs("c1", "c", 2, reserved=1),
+                runs("d1", "d", 4, priority=1),
+            ],
+            policy("a", reclaims=ANY),
+            [("b1", "InCohortReclamation"), ("c1", "InCohortReclamation"), ("d1", "InCohortReclamation")],
+            id="a cohort gives until it is within its quota, though its queues still borrow",
+        ),
+        pytest.param(
+            cohort("root", leaf("a", nominal=4, lends=0), leaf("b", nominal=6)),
+            [runs("a1", "a", 2), runs("b1", "b", 6)],
+            policy("a", reclaims=ANY, preempts_own=LOWER),
+            [("a1", "InClusterQueue")],
+            id="nobody borrows what is not lent",
+        ),
+    ],
+)
+def test_rights_follow_the_tree(
+    tree: QuotaNode, running: Sequence[Admitted], spec: QueueSpec, expected: list[tuple[str, str]]
+) -> None:
+    """Queue a wants all that is nominal to it, or to its cohort."""
+    snapshot = world([tree], running, [spec])
+    size = snapshot.nodes["a"].subtree[GPUS] or 4
     before = state(snapshot)
     assert named(find_targets(snapshot, wants("a", size, priority=5), RULES)) == expected
     assert state(snapshot) == before

@@ -1,0 +1,250 @@
+"""Preemption where hosts count: quota alone is not enough, and what is taken away comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kqueue.core import quota
+from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets, simulate
+from kqueue.core.topology import Capacity, Misfit, PodSetRequest, TopologyRequest, Tree, place
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Admitted, Snapshot, TopologyView
+from tests.builders import GPU, make_view
+from tests.unit.core.preemption_cases import (
+    GPUS,
+    LOWER,
+    LOWER_OR_NEWER,
+    NOW,
+    RULES,
+    cohort,
+    columns,
+    leaf,
+    policy,
+    runs,
+    state,
+    victims,
+    wants,
+    world,
+)
+
+BOTH = Rules(now=NOW, fair=(Strategy.LTE, Strategy.LTI))
+
+
+def on(*hosts: str, gpus: int = 8, flavor: str = "gpu") -> dict[str, tuple[DomainUsage, ...]]:
+    """One pod of so many GPUs on each of these hosts."""
+    return {flavor: tuple(DomainUsage((host,), {GPU: gpus}, 1) for host in hosts)}
+
+
+def cluster(running: Sequence[Admitted], view: TopologyView, *, queues: int = 1) -> Snapshot:
+    """Queues q0, q1 .. of one cohort that share a cluster, their workloads charged to it."""
+    view.capacity.charge(usage for w in running for usage in w.domains.get("gpu", ()))
+    size = 8 * len(view.tree)
+    leaves = [leaf(f"q{i}", nominal=size // queues) for i in range(queues)]
+    specs = [policy(node.name, preempts_own=LOWER_OR_NEWER, reclaims=LOWER) for node in leaves]
+    return world([cohort("all", *leaves)], running, specs, topologies={"gpu": view})
+
+
+def gang(snapshot: Snapshot, pods: int, *, within: str, gpus: int = 8) -> Callable[[], bool]:
+    """Whether so many pods find room in one domain of a level."""
+    request = PodSetRequest(name="main", count=pods, requests={GPU: gpus}, topology=TopologyRequest(required=within))
+    return lambda: not isinstance(place(snapshot.topologies["gpu"].capacity, [request], explain=False), Misfit)
+
+
+def test_targets_make_room_in_one_domain_and_others_stay() -> None:
+    """The most recently admitted are in different racks; only those of one rack have to go."""
+    view = make_view((1, 2, 2))
+    running = [
+        runs("r1-new", "q0", 8, reserved=4, domains=on("b0-r1-h0")),
+        runs("r0-new", "q0", 8, reserved=3, domains=on("b0-r0-h0")),
+        runs("r0-old", "q0", 8, reserved=2, domains=on("b0-r0-h1")),
+        runs("r1-old", "q0", 8, reserved=1, domains=on("b0-r1-h1")),
+    ]
+    snapshot = cluster(running, view)
+    before = state(snapshot)
+    targets = find_targets(snapshot, wants("q0", 16, priority=5), RULES, places=gang(snapshot, 2, within="rack"))
+    assert sorted(victims(targets)) == ["r0-new", "r0-old"]
+    assert state(snapshot) == before
+
+
+def test_quota_that_is_free_does_not_help_without_room() -> None:
+    """Somebody has to leave the hosts although there is quota, and nobody when the room cannot be made."""
+    view = make_view((1, 1, 2))
+    running = [
+        runs("low", "q0", 1, domains=on("b0-r0-h0", gpus=1)),
+        runs("high", "q0", 1, priority=9, domains=on("b0-r0-h1", gpus=1)),
+    ]
+    snapshot = cluster(running, view)
+    found = [
+        victims(find_targets(snapshot, wants("q0", 8 * n, priority=5), RULES, places=gang(snapshot, n, within="rack")))
+        for n in (1, 2)
+    ]
+    assert found == [["low"], []]
+
+
+def test_hosts_are_asked_about_only_when_quota_is_there_and_hosts_have_changed() -> None:
+    """A question about hosts costs more than all else; the same question is not asked twice."""
+    running = [runs("quota-0", "q0", 3, domains=on("b0-r0-h0", gpus=3))]
+    running += [runs(f"plain-{i}", "q0", 1, priority=1, created=i) for i in range(5)]
+    snapshot = cluster(running, make_view((1, 1, 1)))
+    asked = count()
+
+    def never() -> bool:
+        next(asked)
+        return False
+
+    assert find_targets(snapshot, wants("q0", 4, priority=5), RULES, places=never) == ()
+    assert next(asked) == 1
+
+
+@pytest.mark.parametrize("rules", [RULES, BOTH], ids=["by quota and priority", "by fair shares"])
+@given(data=st.data())
+def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.DataObject) -> None:
+    """Checked on a cluster made anew without them: the gang fits, and with any one of them back it does not."""
+    shape = data.draw(st.sampled_from([(1, 2, 2), (2, 2, 2), (2, 1, 3)]))
+    hosts = [f"b{b}-r{r}-h{h}" for b in range(shape[0]) for r in range(shape[1]) for h in range(shape[2])]
+    running: list[Admitted] = []
+    for host in hosts:
+        for gpus in data.draw(st.sampled_from([(), (8,), (4, 4), (4, 2), (2,)])):
+            running.append(
+                runs(
+                    f"w{len(running)}",
+                    data.draw(st.sampled_from(["q0", "q1"])),
+                    gpus,
+                    priority=data.draw(st.integers(0, 3)),
+                    reserved=data.draw(st.integers(0, 3)),
+                    created=data.draw(st.sampled_from([99, 101])),
+                    domains=on(host, gpus=gpus),
+                )
+            )
+    level, gpus = data.draw(st.sampled_from(["block", "rack"])), data.draw(st.sampled_from([2, 4, 8]))
+    pods = data.draw(st.integers(1, 6))
+    preemptor = wants("q0", pods * gpus, priority=data.draw(st.integers(0, 3)))
+    protected = frozenset(w.uid for w in running if data.draw(st.integers(0, 9)) == 0)
+    rules = replace(rules, protected=lambda workload, _: workload.uid in protected)
+
+    def fits(left: Sequence[Admitted]) -> bool:
+        snapshot = cluster(left, make_view(shape), queues=2)
+        enough = quota.available(snapshot.nodes["q0"], GPUS) >= pods * gpus
+        return enough and gang(snapshot, pods, within=level, gpus=gpus)()
+
+    snapshot = cluster(running, make_view(shape), queues=2)
+    before = state(snapshot)
+    targets = find_targets(snapshot, preemptor, rules, places=gang(snapshot, pods, within=level, gpus=gpus))
+    assert state(snapshot) == before
+    going = [target.admitted for target in targets]
+    assert len(set(going)) == len(going)
+    assert all(may_go(w, preemptor) and w.uid not in protected for w in going)
+    if going:
+        assert fits([w for w in running if w not in going])
+        if not fits(running):
+            assert not any(fits([w for w in running if w is one or w not in going]) for one in going)
+
+
+def may_go(workload: Admitted, preemptor: Preemptor) -> bool:
+    """What the policies of the queues in `cluster` say."""
+    if workload.queue != preemptor.queue:
+        return workload.priority < preemptor.priority
+    age = (workload.priority, -workload.timestamp.timestamp())
+    return age < (preemptor.priority, -preemptor.timestamp.timestamp())
+
+
+# --- simulation ------------------------------------------------------------------------------------------------------
+
+
+def two_flavors() -> tuple[Snapshot, Admitted]:
+    """Flavors that stand on the same hosts, a third one whose leaves are racks, and a workload on a host."""
+    view = make_view((1, 1, 2))
+    racks = Tree(
+        topology="racks",
+        levels=("block", "rack"),
+        leaves=[replace(host, path=host.path[:2]) for host in view.tree.leaves[:1]],
+    )
+    running = runs("one", "q", 8, domains=on("b0-r0-h0"))
+    view.capacity.charge(running.domains["gpu"])
+    other = Capacity.of(view.tree, usage=running.domains["gpu"])
+    topologies = {
+        "gpu": view,
+        "spot": TopologyView("dc", view.tree, other),
+        "racks": TopologyView("racks", racks, Capacity.of(racks)),
+    }
+    return world([cohort("all", leaf("q", nominal=4), nominal=4)], [running], topologies=topologies), running
+
+
+def free(snapshot: Snapshot, flavor: str) -> int:
+    """GPUs free on the first leaf of a flavor."""
+    return snapshot.topologies[flavor].capacity.free(0)[GPU]
+
+
+def used(snapshot: Snapshot) -> list[int]:
+    """GPUs used by the queue and by its cohort."""
+    return [node.usage.get(GPUS, 0) for node in snapshot.nodes["q"].path_to_root()]
+
+
+def test_who_is_removed_leaves_quota_and_hosts_of_all_flavors_on_them() -> None:
+    """Until the block ends."""
+    snapshot, one = two_flavors()
+    before = state(snapshot)
+    with simulate(snapshot) as simulation:
+        simulation.remove(one)
+        assert (used(snapshot), free(snapshot, "gpu"), free(snapshot, "spot")) == ([0, 0], 8, 8)
+        assert free(snapshot, "racks") == 8
+    assert state(snapshot) == before
+
+
+def test_who_is_put_back_holds_the_same_again() -> None:
+    """Removing and putting back are inverse."""
+    snapshot, one = two_flavors()
+    before = state(snapshot)
+    with simulate(snapshot) as simulation:
+        simulation.remove(one)
+        simulation.put_back(one)
+        assert state(snapshot) == before
+
+
+def test_charges_end_with_their_block_also_inside_of_another_one() -> None:
+    """Blocks may be nested."""
+    snapshot, one = two_flavors()
+    with simulate(snapshot) as outer:
+        outer.remove(one)
+        with simulate(snapshot) as inner:
+            inner.charge("q", columns(3), on("b0-r0-h0", gpus=3))
+            assert (used(snapshot), free(snapshot, "gpu")) == ([3, 3], 5)
+        assert (used(snapshot), free(snapshot, "gpu")) == ([0, 0], 8)
+
+
+def test_everything_is_as_before_after_an_error() -> None:
+    """A search that fails on a bug must not leave a changed snapshot to the next one."""
+    snapshot, one = two_flavors()
+    before = state(snapshot)
+
+    def fail() -> None:
+        with simulate(snapshot) as simulation:
+            simulation.remove(one)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert state(snapshot) == before
+
+
+def test_hosts_can_be_left_out_of_it() -> None:
+    """Questions of quota do not pay for hosts."""
+    snapshot, one = two_flavors()
+    with simulate(snapshot, with_domains=False) as simulation:
+        simulation.remove(one)
+        assert (used(snapshot), free(snapshot, "gpu")) == ([0, 0], 0)
+
+
+def test_hosts_of_a_flavor_that_is_gone_are_not_missed() -> None:
+    """Its quota comes back all the same."""
+    snapshot, one = two_flavors()
+    gone = replace(one, domains=on("b0-r0-h0", flavor="gone"))
+    with simulate(snapshot) as simulation:
+        simulation.remove(gone)
+        assert (used(snapshot), free(snapshot, "gpu")) == ([0, 0], 0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -261,50 +262,53 @@ def plain_tournament(
         yield entry
 
 
-@st.composite
-def forests(draw: st.DrawFn) -> list[QuotaNode]:
-    """One or two trees, with queues at all heights."""
-    small, limit = st.integers(0, 6), st.none() | st.integers(0, 6)
-    count = draw(st.integers(1, 8))
+def make_forest(chance: random.Random) -> list[QuotaNode]:
+    """One or more trees, with queues at all heights."""
 
-    def node(name: str, children: tuple[QuotaNode, ...] = ()) -> QuotaNode:
-        weight = draw(st.sampled_from([0, WEIGHT_ONE // 2, WEIGHT_ONE, 2 * WEIGHT_ONE]))
-        gpu = draw(st.none() | st.tuples(small, small))
+    def node(name: str, *children: QuotaNode) -> QuotaNode:
         return make_node(
-            name, *children, cpu=draw(small), used=draw(small), weight=weight, lending=draw(limit), gpu=gpu
+            name,
+            *children,
+            cpu=chance.randrange(7),
+            used=chance.randrange(7),
+            weight=chance.choice([0, WEIGHT_ONE // 2, WEIGHT_ONE, 2 * WEIGHT_ONE]),
+            lending=chance.choice([None, chance.randrange(7)]),
+            gpu=chance.choice([None, (chance.randrange(7), chance.randrange(7))]),
         )
 
-    nodes = [node(f"queue-{index}") for index in range(count)]
-    for index in range(draw(st.integers(0, 5))):
-        size = draw(st.integers(1, len(nodes)))
-        nodes = [*nodes[size:], node(f"cohort-{index}", tuple(nodes[:size]))]
+    nodes = [node(f"queue-{index}") for index in range(1 + chance.randrange(8))]
+    for index in range(chance.randrange(6)):
+        size = 1 + chance.randrange(len(nodes))
+        nodes = [*nodes[size:], node(f"cohort-{index}", *nodes[:size])]
     return nodes
 
 
-@given(forests(), st.data())
-def test_the_tournament_equals_one_that_remembers_nothing(roots: list[QuotaNode], data: st.DataObject) -> None:
+def make_random_entry(uid: str, queues: Sequence[str], chance: random.Random) -> Waiting:
+    return make_entry(
+        uid,
+        queue=chance.choice(queues),
+        cpu=chance.randrange(6),
+        gpu=chance.choice([None, chance.randrange(6)]),
+        priority=chance.randrange(2),
+        second=chance.randrange(2),
+        reserved=chance.random() < 0.2,
+        preemptor=chance.random() < 0.3,
+    )
+
+
+@given(st.integers(0, 2**32))
+def test_the_tournament_equals_one_that_remembers_nothing(seed: int) -> None:
     """Whether entries are charged or not, each turn goes to whom a look at everything would have given it."""
+    chance = random.Random(seed)
+    roots = make_forest(chance)
     nodes = queues_of(*roots)
-    flags = st.booleans()
-    make: Callable[..., Waiting] = make_entry
-    entries = [
-        data.draw(
-            st.builds(
-                make,
-                st.just(f"uid-{index}"),
-                queue=st.sampled_from(sorted(nodes)),
-                cpu=st.integers(0, 5),
-                gpu=st.none() | st.integers(0, 5),
-                priority=st.integers(0, 1),
-                second=st.integers(0, 1),
-                reserved=flags,
-                preemptor=flags,
-            )
-        )
-        for index in range(data.draw(st.integers(1, 8)))
-    ]
-    rules = data.draw(st.builds(OrderRules, preemptors_first=flags, non_borrowing_first=flags, priority=flags))
-    charged = set(data.draw(st.lists(st.sampled_from([e.head.uid for e in entries]))))
+    entries = [make_random_entry(f"uid-{index}", sorted(nodes), chance) for index in range(1 + chance.randrange(10))]
+    rules = OrderRules(
+        preemptors_first=chance.random() < 0.5,
+        non_borrowing_first=chance.random() < 0.5,
+        priority=chance.random() < 0.5,
+    )
+    charged = {entry.head.uid for entry in entries if chance.random() < 0.7}
 
     turns = []
     twins = {name: node for root in roots for name, node in quota.copy_tree(root).items()}

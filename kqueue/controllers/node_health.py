@@ -42,6 +42,7 @@ from kqueue.state.from_api import GangPod, PodView
 
 _log = structlog.get_logger(__name__)
 
+EVENT_AVOIDED = "NodeAvoided"
 HOST_INDEX = "host"
 PLACE_INDEX = "place"
 FIXED_DELAY = 30.0
@@ -311,6 +312,16 @@ class NodeHealth:
             if written is not None:
                 times = failures.failures_on(written, host, self._clock.now())
                 _log.info("pods of workload failed on node", workload=key, host=host, times=times)
+                self._tell_avoided(written, host)
+
+    def _tell_avoided(self, workload: wire.Workload, host: str) -> None:
+        """Warn the user of a host on which the workload has failed again."""
+        times = failures.failures_on(workload, host, self._clock.now())
+        if times >= failures.REPEATEDLY:
+            message = (
+                f"The workload failed on node {host} {times} times: the node is avoided for it where others have room"
+            )
+            self._recorder.record(workload_reference(workload), reason=EVENT_AVOIDED, message=message, warning=True)
 
     def _blamed(self, workload: wire.Workload, *, host: str, created: datetime) -> status.Patch | None:
         if not from_api.is_placed(workload):

@@ -353,8 +353,10 @@ async def test_a_healthy_node_on_which_pods_fail_repeatedly_has_failed_for_their
 
     await fail_pod(ward, "first")
     assert (failures_of(ward), ward.listed()) == ({"h1": 1}, [])
+    assert ward.recorder.reasons == []
 
     await fail_pod(ward, "second")
+    assert ward.recorder.events == [("Workload a", "NodeAvoided")]
     assert (failures_of(ward), ward.listed()) == ({"h1": 2}, ["h1"])
     assert (failures_of(ward, "b"), ward.listed("b")) == ({}, [])
     await ward.look()  # nothing is new, and it stays listed

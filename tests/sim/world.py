@@ -76,8 +76,8 @@ def configuration() -> Configuration:
     return found.model_copy(update={"leader_election": election})
 
 
-TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0)
-"""The product's own; only what costs wake-ups and decides nothing is rarer."""
+TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0, audit_interval=30.0)
+"""The product's own; only what costs wake-ups and decides nothing is rarer, and audits come while things happen."""
 
 
 @dataclass(slots=True)
@@ -317,7 +317,10 @@ async def simulated(seed: int | str = 0, **settings: Any) -> AsyncIterator[World
 
 
 def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
-    """Logs of a simulation go nowhere, but a traceback in them is a bug that somebody has caught."""
+    """Logs of a simulation go nowhere, but a traceback in them is a bug that somebody has caught, and so is a drift."""
+    if event["event"] == "the cache drifted":
+        told = f"{event['cause']} {event['key']}: believed {event['believed']}, is {event['actual']}"
+        world.bugs.append(f"t={world.clock.monotonic():.1f}: the cache drifted: {told}")
     error = event.get("exc_info")
     if error:
         told = repr(error) if isinstance(error, BaseException) else traceback.format_exc(limit=-3)

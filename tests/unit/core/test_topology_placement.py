@@ -675,9 +675,10 @@ def test_quality_compares_domains_used_with_the_fewest_possible() -> None:
     spread = place_one(racks(ONE_RACK), make_pod_set(7, unconstrained=True), measure=True)
     assert isinstance(spread, Placement)
     assert [(q.used, q.lower_bound) for q in spread["main"].quality] == [(1, 1), (1, 1), (4, 3)]
-    exact = place_one(racks(ONE_RACK), make_pod_set(6, required=RACK), measure=True)
-    assert isinstance(exact, Placement)
-    assert [(q.used, q.lower_bound) for q in exact["main"].quality] == [(1, 1), (1, 1), (2, 2)]
+    for pods, fewest in ((6, 2), (8, 3), (9, 4)):
+        exact = place_one(racks(ONE_RACK), make_pod_set(pods, required=RACK), measure=True)
+        assert isinstance(exact, Placement)
+        assert [(q.used, q.lower_bound) for q in exact["main"].quality] == [(1, 1), (1, 1), (fewest, fewest)]
 
 
 def test_what_a_placement_takes_is_charged_by_domain() -> None:

@@ -25,6 +25,10 @@ from kqueue.core.topology.request import Resolved
 from kqueue.core.topology.tree import Ints, Tree
 
 _NONE = -1
+_ROW_WORDS = 100
+"""A number of domains costs the choice of the least surplus as much as so many words, even with little to place."""
+_MOST_WORDS = 8_000_000
+"""Words of 64 bits that this choice may move: about 40 ms.  When it would need more, roomy domains have to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,12 +328,19 @@ def fewest_surplus(
 
     Returns:
         Positions in `sizes`.  Of sets with equal surplus the one found first by the program below, domain by domain.
+        Where that would take too long, the roomiest.
     """
-    program = _Program(used, need, leaders)
+    row = (_ROW_WORDS + need // 64) * (1 + 2 * leaders)
+    if row > _MOST_WORDS:
+        return _roomiest(sizes, used, need, leaders)
+    program, words = _Program(used, need, leaders), 0
     idle: set[tuple[int | None, int | None]] = set()
     for domain, kind in enumerate(sizes):
         if kind in idle:
             continue  # its like changed nothing, and nothing changed since
+        words += row * program.rows
+        if words > _MOST_WORDS:
+            return _roomiest(sizes, used, need, leaders)
         if program.offer(domain, *kind, following=len(sizes) - domain - 1):
             idle.clear()
         else:
@@ -337,6 +348,22 @@ def fewest_surplus(
         if program.is_exact:
             break
     return program.answer
+
+
+def _roomiest(sizes: Sequence[tuple[int | None, int | None]], used: int, need: int, leaders: int) -> list[int] | None:
+    """The roomiest `used` domains, of equals the first; None when they do not hold the need and the leader."""
+    chosen: list[int] = []
+    left = need
+    if leaders:
+        able = [(led, -place) for place, (_, led) in enumerate(sizes) if led is not None]
+        if not able:
+            return None
+        led, place = max(able)
+        chosen, left = [-place], left - led
+    plain = [(-size, place) for place, (size, _) in enumerate(sizes) if size is not None and place not in chosen]
+    more = sorted(plain)[: used - len(chosen)]
+    chosen += [place for _, place in more]
+    return chosen if left <= -sum(size for size, _ in more) and len(chosen) == used else None
 
 
 class _Program:
@@ -360,6 +387,11 @@ class _Program:
         """How bits came to be set: (bits, domain, its size, whether it took the leader)."""
         self._over: list[tuple[int, list[int]] | None] = [None] * (used + 1)
         """[domains chosen]: least surplus and the domains; with the leader left, but for the last entry, the answer."""
+
+    @property
+    def rows(self) -> int:
+        """Numbers of domains that the next domain may lead to."""
+        return min(self._used, self._most + 1)
 
     @property
     def answer(self) -> list[int] | None:

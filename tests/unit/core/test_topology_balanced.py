@@ -20,6 +20,7 @@ from kqueue.core.topology import (
     Profile,
     Requirement,
     WeightedTerm,
+    balanced,
     place,
 )
 from kqueue.core.topology.balanced import entropy, fewest_surplus
@@ -211,3 +212,33 @@ def test_no_other_set_has_less_surplus(
     possible = [surplus for chosen in combinations(range(len(sizes)), used) for surplus in surpluses(chosen)]
     found = fewest_surplus(sizes, used=used, need=need, leaders=leaders)
     assert (min(surpluses(sorted(found))) if found is not None else None) == min(possible, default=None)
+
+
+@pytest.mark.parametrize("leaders", [pytest.param(0, id="without a leader"), pytest.param(1, id="with a leader")])
+@pytest.mark.parametrize(
+    ("number", "used", "size"),
+    [
+        pytest.param(3000, 2000, 9, id="thousands of domains"),
+        pytest.param(4, 2, 2**30, id="billions of pods"),
+        pytest.param(200, 100, 2**20, id="hundreds of domains with millions of pods"),
+    ],
+)
+def test_where_the_least_surplus_would_take_too_long_the_roomiest_domains_do(
+    number: int, used: int, size: int, leaders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the sums that are moved nor those that are kept grow beyond a fixed amount."""
+    moved = 0
+    move = balanced._Program._move
+
+    def watched(program: balanced._Program, left: int, domain: int, room: int, leads: int, counts: range) -> bool:
+        nonlocal moved
+        moved += sum(program._reached[left][chosen - 1].bit_length() // 64 for chosen in counts)
+        return move(program, left, domain, room, leads, counts)
+
+    monkeypatch.setattr(balanced._Program, "_move", watched)
+    rooms = [(size + place % 7, size + place % 7 - 1 if leaders else None) for place in range(number)]
+    found = balanced.fewest_surplus(rooms, used=used, need=used * size - leaders, leaders=leaders)
+    assert found is not None
+    assert len(set(found)) == used
+    assert sum(rooms[place][0] for place in found) - leaders >= used * size - leaders
+    assert moved < 8_000_000

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from kqueue.core.topology.labels import INTEGER, LabelTable
 from kqueue.core.topology.node import NodeFacts, NodeRules, NodeTerm, Requirement, Taint, Toleration
 from kqueue.core.topology.result import Exclusions, MisfitCode
 
 _REPELLING = ("NoSchedule", "NoExecute")
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_MOST_DEMANDS = 1000
+"""Pairs and expressions that one pod set may have: each is an operation on all nodes, of up to 0.1 ms."""
+_MOST_VALUES = 50_000
+"""Values of all expressions together, so that they may list every host of a large cluster."""
 _NAME = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])")
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_FIELD = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,17 @@ class Eligibility:
 class NodeFilter:
     """Checks the nodes of one tree against rules.  Nodes with equal taints are checked together."""
 
-    def __init__(
-        self, nodes: Callable[[], Sequence[NodeFacts]], kinds: dict[tuple[Taint, ...], int], kind_of: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, kinds: dict[tuple[Taint, ...], int], kind_of: NDArray[np.int64], labels: LabelTable) -> None:
         """`kinds` numbers the distinct sets of repelling taints, `kind_of` has the number per leaf."""
-        self._list_nodes = nodes
-        self._listed: Sequence[NodeFacts] | None = None
         self._kinds, self._kind_of = kinds, kind_of
+        self._labels = labels
 
     @classmethod
     def of(cls, nodes: Callable[[], Sequence[NodeFacts]]) -> NodeFilter:
         """A filter of these nodes, in leaf order."""
         kinds: dict[tuple[Taint, ...], int] = {}
-        return cls(nodes, kinds, _kinds_of(nodes(), kinds))
+        kind_of = _kinds_of(nodes(), kinds)
+        return cls(kinds, kind_of, LabelTable(nodes, len(kind_of)))
 
     def edited(
         self,
@@ -68,13 +69,8 @@ class NodeFilter:
     ) -> NodeFilter:
         """The filter of a tree that was edited; `edit` turns a table of the old leaves into one of the new."""
         kinds = dict(self._kinds)
-        return NodeFilter(nodes, kinds, edit(self._kind_of, _kinds_of(added, kinds)))
-
-    @property
-    def _nodes(self) -> Sequence[NodeFacts]:
-        if self._listed is None:
-            self._listed = self._list_nodes()
-        return self._listed
+        kind_of = edit(self._kind_of, _kinds_of(added, kinds))
+        return NodeFilter(kinds, kind_of, self._labels.edited(edit, added, nodes, len(kind_of)))
 
     def check(self, rules: NodeRules, flavor_tolerations: Sequence[Toleration]) -> Eligibility:
         """The leaves that pass `rules`, with the flavor's tolerations added to the pod's.
@@ -105,23 +101,26 @@ class NodeFilter:
     def _narrow(self, passing: NDArray[np.bool_], selector: Iterable[tuple[str, str]]) -> int:
         """Take the nodes that miss a selector pair out of `passing`; how many there were."""
         before = int(passing.sum())
-        for key, value in selector:
-            has = (node.labels.get(key) == value for node in self._nodes)
-            passing &= np.fromiter(has, dtype=np.bool_, count=len(self._nodes))
+        pairs = tuple(Requirement(key, "In", (value,)) for key, value in selector)
+        if pairs:
+            passing &= self._labels.matches(NodeTerm(expressions=pairs))
         return before - int(passing.sum())
 
     def _narrow_by_terms(self, passing: NDArray[np.bool_], terms: tuple[NodeTerm, ...] | None) -> int:
         if terms is None:
             return 0
         before = int(passing.sum())
-        for i in np.flatnonzero(passing).tolist():
-            passing[i] = any(term_matches(term, self._nodes[i]) for term in terms)
+        matching = np.zeros_like(passing)
+        for term in terms:
+            matching |= self._labels.matches(term)
+        passing &= matching
         return before - int(passing.sum())
 
     def _score(self, passing: NDArray[np.bool_], rules: NodeRules) -> NDArray[np.int64]:
-        scores = np.zeros(len(self._nodes), dtype=np.int64)
-        for i in np.flatnonzero(passing).tolist():
-            scores[i] = sum(w.weight for w in rules.preferred if w.weight > 0 and term_matches(w.term, self._nodes[i]))
+        scores = np.zeros(len(passing), dtype=np.int64)
+        for wish in rules.preferred:
+            if wish.weight > 0:
+                scores[passing & self._labels.matches(wish.term)] += wish.weight
         return scores
 
 
@@ -161,18 +160,9 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _compare(operator: str, left: str, right: str) -> bool:
-    if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+    if not (INTEGER.fullmatch(left) and INTEGER.fullmatch(right)):
         return False
     return int(left) > int(right) if operator == "Gt" else int(left) < int(right)
-
-
-def term_matches(term: NodeTerm, node: NodeFacts) -> bool:
-    """Whether all expressions and fields of a term hold on the node.  An empty term matches nothing."""
-    if not term.expressions and not term.fields:
-        return False
-    return all(_holds(r, node.labels.get(r.key)) for r in term.expressions) and all(
-        _holds(r, node.name if r.key == _NAME_FIELD else None) for r in term.fields
-    )
 
 
 def _holds(requirement: Requirement, value: str | None) -> bool:
@@ -212,17 +202,36 @@ def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tu
 
     An invalid selector counts only in hostname topologies, preferred terms only where they are asked for.
     """
+    terms = [*(rules.required or ())]
+    if preferred:
+        terms += [weighted.term for weighted in rules.preferred if weighted.weight > 0]
+    too_many = _too_many(rules.selector, terms)
+    if too_many:
+        return too_many
     if is_hostname:
         for key, value in rules.selector:
             if not (_is_label_key(key) and _is_label_value(value)):
                 return MisfitCode.INVALID_NODE_SELECTOR, f"{key}={value} is not a valid label"
-    terms = [*(rules.required or ())]
-    if preferred:
-        terms += [weighted.term for weighted in rules.preferred if weighted.weight > 0]
     for term in terms:
         problem = _term_problem(term)
         if problem:
             return MisfitCode.INVALID_NODE_AFFINITY, problem
+    return None
+
+
+def _too_many(selector: Sequence[object], terms: Sequence[NodeTerm]) -> tuple[MisfitCode, str] | None:
+    """More than anybody needs would keep others waiting."""
+    if len(selector) > _MOST_DEMANDS:
+        return MisfitCode.INVALID_NODE_SELECTOR, f"{len(selector)} labels are too many: ask for at most {_MOST_DEMANDS}"
+    demands = len(terms) + sum(len(term.expressions) + len(term.fields) for term in terms)
+    if demands > _MOST_DEMANDS:
+        return (
+            MisfitCode.INVALID_NODE_AFFINITY,
+            f"{demands} terms and expressions are too many: write at most {_MOST_DEMANDS}",
+        )
+    values = sum(len(requirement.values) for term in terms for requirement in (*term.expressions, *term.fields))
+    if values > _MOST_VALUES:
+        return MisfitCode.INVALID_NODE_AFFINITY, f"{values} values are too many: write at most {_MOST_VALUES}"
     return None
 
 
@@ -249,7 +258,7 @@ def _expression_problem(requirement: Requirement) -> str | None:
         case "Exists" | "DoesNotExist":
             problem = f"{key}: operator {operator} takes no values" if values else None
         case "Gt" | "Lt":
-            one = len(values) == 1 and _INTEGER.fullmatch(values[0])
+            one = len(values) == 1 and INTEGER.fullmatch(values[0])
             problem = None if one else f"{key}: operator {operator} needs exactly one integer"
         case _:
             problem = f"{key}: unknown operator {operator!r}"

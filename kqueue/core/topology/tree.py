@@ -22,6 +22,7 @@ from kqueue.core.topology.result import Path
 Ints = NDArray[np.int64]
 
 _REMEMBERED_RULES = 1024
+_REMEMBERED_BYTES = 32 << 20  # of masks and scores, so that many different rules on a large tree do not add up
 _LOOKUP_SHARE = 64  # a table of all leaves pays after one lookup for every so many of them
 
 
@@ -279,7 +280,7 @@ class Tree:
         if known is not None:
             return known
         result = self._without(rules) if rules.avoided else self._checked(rules)
-        if len(self._eligible) >= _REMEMBERED_RULES:
+        if len(self._eligible) >= min(_REMEMBERED_RULES, max(16, _REMEMBERED_BYTES // (9 * len(self) + 1))):
             self._eligible.clear()
         self._eligible[rules] = result
         return result

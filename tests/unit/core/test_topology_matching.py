@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from kqueue.core.topology import Capacity, NodeRules, NodeTerm, Requirement, Taint, Toleration, WeightedTerm
+from kqueue.core.topology import Capacity, NodeFacts, NodeRules, NodeTerm, Requirement, Taint, Toleration, WeightedTerm
 from kqueue.core.topology.counting import pods_per_domain
-from kqueue.core.topology.matching import matches_labels, rules_problem, term_matches, tolerates, untolerated_taint
+from kqueue.core.topology.matching import NodeFilter, matches_labels, rules_problem, tolerates, untolerated_taint
 from tests.unit.core.topology_cases import BLOCK, RACK, make_node, make_pod_set, make_tree
 
 BURNING = Taint("fire", "hot", "NoSchedule")
+
+
+def term_matches(term: NodeTerm, node: NodeFacts) -> bool:
+    return NodeFilter.of(lambda: [node]).check(NodeRules(required=(term,)), ()).mask is None
 
 
 @pytest.mark.parametrize(

@@ -156,11 +156,12 @@ def rebuild(root: QuotaNode) -> None:
     root.height = 1 + max(child.height for child in root.children)
     root.usage = {}
     for child in root.children:
+        limited = {column for column, quota in child.quotas.items() if quota.lending_limit is not None}
         for column, amount in child.subtree.items():
-            lent = minus(amount, _local(child, column))
+            lent = minus(amount, _local(child, column)) if column in limited else amount
             root.subtree[column] = plus(root.subtree.get(column, 0), lent)
         for column, amount in child.usage.items():
-            taken = max(0, minus(amount, _local(child, column)))
+            taken = max(0, minus(amount, _local(child, column)) if column in limited else amount)
             root.usage[column] = plus(root.usage.get(column, 0), taken)
 
 

@@ -56,7 +56,7 @@ SSD_OR_ZEAL: tuple[dict[str, tuple[str, ...]], ...] = (
 )
 ALL_LEVELS = ("zone", "block", "rack", HOSTNAME)
 TAINTS = (("burning", "", "NoSchedule"), ("draining", "soon", "NoExecute"), ("spot", "", "PreferNoSchedule"))
-CASES = int(os.environ.get("KQUEUE_REFERENCE_CASES", "2000"))
+CASES = int(os.environ.get("KQUEUE_REFERENCE_CASES", "1000"))
 
 
 @dataclass

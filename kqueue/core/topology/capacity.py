@@ -161,9 +161,11 @@ class Capacity:
             rows = self._rows
         column = self._touch(leaf)
         for resource, amount in amounts.items():
-            _set(column, rows[resource], column.item(rows[resource]) + amount * factor)
+            row = rows[resource]
+            _set(column, row, column.item(row) + amount * factor)
         if pods:
-            _set(column, rows[PODS], column.item(rows[PODS]) + pods)
+            row = rows[PODS]
+            _set(column, row, column.item(row) + pods)
 
     def replace(self, leaf: int, amounts: Mapping[str, int]) -> None:
         """Set what is free on a leaf; resources that are not mentioned become 0."""

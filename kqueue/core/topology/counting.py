@@ -92,22 +92,32 @@ def _repair(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[in
 def _repair_few(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[int]) -> None:
     rows = [(capacity.row(resource), amount) for resource, amount in shape.requests]
     mask = capacity.tree.eligible(shape.rules).mask
-    parents = [capacity.tree.domain_of(level) for level in range(capacity.tree.lowest)]
+    lowest = counted.levels[-1]
+    changes: list[tuple[int, int, int]] = []
     for leaf in touched:
         fit = COUNT_MAX
         for row, amount in rows:
-            fit = min(fit, row.item(leaf) // amount if row is not None else 0)
+            times = row.item(leaf) // amount if row is not None else 0
+            if times < fit:
+                fit = times
         if fit < 0 or (mask is not None and not mask[leaf]):
             fit = 0
-        change = fit - counted.levels[-1].item(leaf)
-        if not change:
-            continue
-        if counted.shared:
-            counted.levels = [level.copy() for level in counted.levels]
-            counted.shared = False
-        counted.levels[-1][leaf] = fit
-        for level, parent in enumerate(parents):
-            counted.levels[level][parent[leaf]] += change
+        before = lowest.item(leaf)
+        if fit != before:
+            changes.append((leaf, fit, fit - before))
+    if not changes:
+        return
+    if counted.shared:
+        counted.levels = [level.copy() for level in counted.levels]
+        counted.shared = False
+    *above, lowest = counted.levels
+    parents = [capacity.tree.domain_of(level) for level in range(len(above))]
+    for leaf, fit, _ in changes:
+        lowest[leaf] = fit
+    for parent, pods in zip(parents, above, strict=True):
+        for leaf, _, change in changes:
+            domain = parent.item(leaf)
+            pods[domain] = pods.item(domain) + change
 
 
 def _fit(capacity: Capacity, shape: Shape, leaves: Ints | None = None) -> Ints:

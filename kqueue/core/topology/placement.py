@@ -449,15 +449,15 @@ class _Search:
         """Without leader and affinity: the smallest that fits, then the one with fewest pods, then the first."""
         slices, need = self._counts.slices[level], self._request.need
         if len(slices) > _MANY and slices.max() < need:
-            return None
-        room = np.where(slices >= need, slices, _NEVER)
-        best = int(room.argmin())
-        smallest = int(room[best])
-        if smallest == _NEVER:
+            return None  # to look costs less than to subtract
+        spare = slices - need
+        best = int(spare.view(np.uint64).argmin())  # read without sign, those that are too small are the largest
+        smallest = spare.item(best)
+        if smallest < 0:
             return None
         if self._counts.uniform:
             return best
-        return int(np.where(room == smallest, self._counts.pods[level], _NEVER).argmin())
+        return int(np.where(spare == smallest, self._counts.pods[level], _NEVER).argmin())
 
     def best_domain(self) -> int | None:
         """The domain of the last level that came closest, the one that is considered first; None when there are none.
@@ -713,7 +713,7 @@ class _Search:
         if not self._request.least:
             slices = -slices
         if counts.uniform and self._plain:
-            if len(slices) > 256 and slices.min() >= -_RADIX_MAX and slices.max() <= _RADIX_MAX:
+            if len(slices) > _MANY and slices.min() >= -_RADIX_MAX and slices.max() <= _RADIX_MAX:
                 return domains[slices.astype(np.int16).argsort(kind="stable")]  # numpy sorts these by radix
             return domains[slices.argsort(kind="stable")]
         keys = [(counts.pods_led if led else counts.pods)[level][domains], slices]

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
 
 from kqueue.core.fair_share import Share, dominant_share
-from kqueue.core.preemption.candidates import candidates, in_order, order, within_quota
+from kqueue.core.preemption.candidates import Order, candidates, in_order, order, within_quota
 from kqueue.core.preemption.fit import Fit, fill_back
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
@@ -21,6 +23,7 @@ from kqueue.core.workload import Admitted, Preempts, Snapshot
 
 _Waiting = dict[QuotaNode, deque[Admitted]]
 """Candidates by queue, first to go first."""
+_Entry = tuple[tuple[object, ...], int, QuotaNode]
 
 
 def fair_targets(
@@ -64,87 +67,58 @@ def _queues(root: QuotaNode) -> Iterator[QuotaNode]:
             yield node
 
 
-class _Shares:
-    """Shares of nodes, worked out once until something below them changes."""
-
-    def __init__(self) -> None:
-        self._known: dict[QuotaNode, Share] = {}
-
-    def __getitem__(self, node: QuotaNode) -> Share:
-        share = self._known.get(node)
-        if share is None:
-            share = self._known[node] = dominant_share(node)
-        return share
-
-    def forget(self, queue: QuotaNode) -> None:
-        """The queue's usage has changed."""
-        for node in queue.path_to_root():
-            self._known.pop(node, None)
-
-
 class _Choice:
     """Which queue the next target comes from.
 
     Branches without candidates are out, and those that do not borrow, except for the way to the preemptor's own queue.
+    Every cohort keeps its children in a heap.  From one choice to the next only the queue that was chosen and what is
+    above it may change, so only these are put back into their heaps by what they are now.
     """
 
-    def __init__(
-        self, waiting: _Waiting, own: QuotaNode, shares: _Shares, key: Callable[[Admitted], tuple[object, ...]]
-    ) -> None:
+    def __init__(self, waiting: _Waiting, own: QuotaNode, key: Callable[[Admitted], Order]) -> None:
         self._waiting = waiting
-        self._shares = shares
         self._key = key
         self._on_the_way = set(own.path_to_root())
         self._root = own.root
-        self._branches: dict[QuotaNode, list[QuotaNode]] = {}
-        for queue in waiting:
-            self._add(queue)
-
-    def _add(self, node: QuotaNode) -> None:
-        while node.parent is not None:
-            siblings = self._branches.setdefault(node.parent, [])
-            siblings.append(node)
-            if len(siblings) > 1:
-                return
-            node = node.parent
+        self._serial = count()
+        self._heaps: dict[QuotaNode, list[_Entry]] = {}
+        if self._root.is_cohort:
+            self._offer_all(self._root)
+        self._chosen: list[QuotaNode] = []
 
     def next(self) -> QuotaNode | None:
         """The queue whose first candidate is looked at next; None when there is none left."""
-        if self._root not in self._branches:
-            return self._root if self._waiting.get(self._root) else None
+        for node in reversed(self._chosen):
+            self._offer(node)
+        self._chosen = []
         node = self._root
-        while True:
-            best = self._best_child(node)
-            if best is None:
-                if node is self._root:
-                    return None
-                assert node.parent is not None
-                self._branches[node.parent].remove(node)
-                node = self._root
-            elif best in self._waiting:
-                return best
-            else:
-                node = best
+        while node in self._heaps:
+            if not self._heaps[node]:
+                return None
+            node = heappop(self._heaps[node])[-1]
+            self._chosen.append(node)
+        return node if self._waiting.get(node) else None
 
-    def _best_child(self, cohort: QuotaNode) -> QuotaNode | None:
-        """The cohort or queue with the highest share; between equals a cohort, or whose first candidate goes first."""
-        branches = self._branches[cohort]
-        alive = [node for node in branches if self._may_give(node)]
-        if len(alive) < len(branches):
-            branches[:] = alive
-        if not alive:
-            return None
-        highest = max(self._shares[node] for node in alive)
-        best = [node for node in alive if self._shares[node] == highest]
-        cohorts = [node for node in best if node not in self._waiting]
-        if cohorts:
-            return min(cohorts, key=lambda node: node.name)
-        return best[0] if len(best) == 1 else min(best, key=lambda queue: self._key(self._waiting[queue][0]))
+    def _offer_all(self, cohort: QuotaNode) -> None:
+        self._heaps[cohort] = []
+        for child in cohort.children:
+            if child.is_cohort:
+                self._offer_all(child)
+            if child.is_cohort or child in self._waiting:
+                self._offer(child)
 
-    def _may_give(self, node: QuotaNode) -> bool:
-        if node in self._waiting and not self._waiting[node]:
-            return False
-        return node in self._on_the_way or self._shares[node].is_borrowing
+    def _offer(self, node: QuotaNode) -> None:
+        """Put a node among its siblings, unless nothing can be taken there.  What is below it must be there already."""
+        if not (self._heaps[node] if node.is_cohort else self._waiting[node]):
+            return
+        share = dominant_share(node)
+        if not share.is_borrowing and node not in self._on_the_way:
+            return
+        assert node.parent is not None
+        # the highest share first; between equals a cohort, then whose first candidate goes first
+        tie = (node.name,) if node.is_cohort else self._key(self._waiting[node][0])
+        rank = (not share.is_endless, -share.scaled, not node.is_cohort, tie)
+        heappush(self._heaps[node.parent], (rank, next(self._serial), node))
 
 
 class _Search:
@@ -158,7 +132,6 @@ class _Search:
         self._own = simulation.snapshot.nodes[preemptor.queue]
         self._own_side = {node.parent: node for node in self._own.path_to_root()}
         self._key = order(preemptor, rules)
-        self._shares = _Shares()
         self._fit = Fit(simulation, preemptor, places)
         self._targets: list[Target] = []
         self._aside: _Waiting = {}
@@ -167,12 +140,12 @@ class _Search:
 
     def first_pass(self, waiting: _Waiting, strategy: Strategy) -> bool:
         """Take what the strategy allows until the preemptor fits; what it does not is put aside."""
-        choice = _Choice(waiting, self._own, self._shares, self._key)
+        choice = _Choice(waiting, self._own, self._key)
         while (queue := choice.next()) is not None:
             if queue is self._own:
-                fits = self._take(queue, waiting[queue].popleft(), PreemptionReason.IN_CLUSTER_QUEUE)
+                fits = self._take(waiting[queue].popleft(), PreemptionReason.IN_CLUSTER_QUEUE)
             elif self._stays_within_nominal:
-                fits = self._take(queue, waiting[queue].popleft(), PreemptionReason.IN_COHORT_RECLAMATION)
+                fits = self._take(waiting[queue].popleft(), PreemptionReason.IN_COHORT_RECLAMATION)
             else:
                 fits = self._take_fairly(queue, waiting[queue], strategy)
             if fits:
@@ -181,13 +154,13 @@ class _Search:
 
     def second_pass(self) -> bool:
         """Take one of each queue from what was put aside, where its branch has more than the preemptor's will have."""
-        choice = _Choice(self._aside, self._own, self._shares, self._key)
+        choice = _Choice(self._aside, self._own, self._key)
         while (queue := choice.next()) is not None:
             candidate = self._aside[queue].popleft()
             self._aside[queue].clear()
             mine, theirs = self._compared(queue)
-            is_fair = self._shares[mine] < self._shares[theirs]
-            if is_fair and self._take(queue, candidate, PreemptionReason.IN_COHORT_FAIR_SHARING):
+            is_fair = dominant_share(mine) < dominant_share(theirs)
+            if is_fair and self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING):
                 return True
         return False
 
@@ -199,7 +172,7 @@ class _Search:
     def _take_fairly(self, queue: QuotaNode, waiting: deque[Admitted], strategy: Strategy) -> bool:
         """Take the first candidate of the queue that the strategy allows, and put those before it aside."""
         mine, theirs = self._compared(queue)
-        final, initial = self._shares[mine], self._shares[theirs]
+        final, initial = dominant_share(mine), dominant_share(theirs)
         aside = self._aside.setdefault(queue, deque())
         if final.is_endless and not initial.is_endless:
             aside += waiting
@@ -212,7 +185,7 @@ class _Search:
             else:
                 is_fair = final <= self._share_without(candidate, theirs)
             if is_fair:
-                return self._take(queue, candidate, PreemptionReason.IN_COHORT_FAIR_SHARING)
+                return self._take(candidate, PreemptionReason.IN_COHORT_FAIR_SHARING)
             aside.append(candidate)
         return False
 
@@ -230,10 +203,9 @@ class _Search:
             node = node.parent
         return self._own_side[node.parent], node
 
-    def _take(self, queue: QuotaNode, candidate: Admitted, reason: PreemptionReason) -> bool:
+    def _take(self, candidate: Admitted, reason: PreemptionReason) -> bool:
         """Remove a candidate; whether the preemptor fits now."""
         self._simulation.remove(candidate)
-        self._shares.forget(queue)
         self._targets.append(Target(candidate, reason))
         return self._fits()
 

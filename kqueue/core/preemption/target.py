@@ -71,7 +71,7 @@ class Lowest:
     newest: datetime
 
 
-def _nobody(_: Admitted) -> bool:
+def _nobody(_workload: Admitted, _preemptor: Preemptor) -> bool:
     return False
 
 
@@ -86,13 +86,14 @@ class Rules:
         local_queue_usage: what counts as used by a workload's LocalQueue; within a ClusterQueue, workloads of the one
             that used most go first.  None as answer where the ClusterQueue does not go by it: the same for all its
             workloads.
-        protected: workloads that must not be chosen (yet).  Those already evicted are not asked about, they go anyway.
+        protected: workloads that must not be chosen for this preemptor (yet).  Those already evicted are not asked
+            about, they go anyway.
     """
 
     now: datetime
     fair: tuple[Strategy, ...] | None = None
     within_nominal: bool = True
     local_queue_usage: Callable[[Admitted], float | None] | None = None
-    protected: Callable[[Admitted], bool] = _nobody
+    protected: Callable[[Admitted, Preemptor], bool] = _nobody
     lowest: dict[str, Lowest] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was found out about queues; belongs to `candidates.py`."""

@@ -32,7 +32,7 @@ class World:
         self.snapshot = world([root], running, [self._policy(queue) for queue in self._queues])
         self.preemptor = self._preemptor()
         protected = {w.uid for w in running if self._one_in(12)}
-        self.rules = Rules(now=NOW, protected=lambda workload: workload.uid in protected)
+        self.rules = Rules(now=NOW, protected=lambda workload, _: workload.uid in protected)
 
     def _one_in(self, n: int) -> bool:
         return self._chance.randrange(n) == 0

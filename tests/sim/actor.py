@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from kqueue.api import names
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
 from kqueue.sandbox.api import DAEMONSETS, JOBS, NODES, PODS, Object
 from kqueue.sandbox.json_object import stamp
 from kqueue.sandbox.nodes import new_node
+from kqueue.sandbox.topology_spec import POOL_LABEL
 from tests.sim import invariants
 from tests.sim.api_client import NONE
 from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, NAMESPACE, WORKLOADS, job, queue_objects, template
@@ -191,6 +193,22 @@ class Actor:
         """A node throws its pods out."""
         await self._patch(NODES, name, {"spec": {"taints": [{"key": "broken", "effect": "NoExecute"}]}})
 
+    async def move_node(self, name: str, like: str | None) -> None:
+        """A node's labels say that it stands beside another, or (None) that it is in nobody's pool."""
+        self.world.moved.add(name)
+        labels: Object = {POOL_LABEL: "none"}
+        if like is not None:
+            labels = next(dict(b.labels) for b in self.world.topology.blueprints() if b.name == like)
+        await self._label(name, {k: v for k, v in labels.items() if k != names.HOSTNAME_LABEL})
+
+    async def _label(self, node: str, labels: Object) -> None:
+        await self._patch(NODES, node, {"metadata": {"labels": labels}})
+
+    async def choose_profile(self, queue: str, profile: str) -> None:
+        """A ClusterQueue's pods are placed in another way from now on."""
+        annotations = {names.PLACEMENT_PROFILE_ANNOTATION: profile}
+        await self._patch(CLUSTER_QUEUES, queue, {"metadata": {"annotations": annotations}})
+
     async def remove_node(self, name: str) -> None:
         """A node is gone."""
         with contextlib.suppress(NotFoundError):
@@ -206,6 +224,8 @@ class Actor:
                 )
             elif node["spec"].get("unschedulable") or node["spec"].get("taints"):
                 await self._patch(NODES, blueprint.name, {"spec": {"unschedulable": None, "taints": None}})
+            if node is not None and blueprint.name in self.world.moved:
+                await self._label(blueprint.name, dict(blueprint.labels))
 
     async def add_foreign_pod(self, name: str, node: str | None, gpus: int) -> None:
         """A stranger's pod, bound by hand (`node`) or by the scheduler."""

@@ -20,7 +20,7 @@ from kqueue.api import names
 from kqueue.core.topology.assignment import decode
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object
-from kqueue.sandbox.topology_spec import RACK_LABEL
+from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
 from kqueue.state.cache import Cache, Told
 from tests.sim.history import admission_of
 from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, WORKLOADS
@@ -127,10 +127,33 @@ def has_domains(world: World, workload: Object) -> Breaches:
         required = (spec.get("topologyRequest") or {}).get("required")
         if required is not None:
             level = LEVELS.index(required)
-            hosts = {n["metadata"]["name"]: n["metadata"]["labels"] for n in _known_nodes(world)}
-            paths = {tuple(hosts[d.values[-1]][key] for key in LEVELS[: level + 1]) for d in found.domains}
-            if len(paths) != 1:
+            hosts = _known_labels(world)
+            paths = {
+                tuple(hosts[d.values[-1]][key] for key in LEVELS[: level + 1])
+                for d in found.domains
+                if d.values[-1] not in world.moved
+            }
+            if len(paths) > 1:
                 yield f"{name} must be in one {required} and was given {sorted(paths)}"
+
+
+def keeps_slices_whole(world: World, workload: Object) -> Breaches:
+    """No slice is cut: each domain of a layer's level has a multiple of the layer's size."""
+    hosts = _known_labels(world)
+    for spec, _assigned in assigned_pod_sets(workload):
+        asked = spec.get("topologyRequest") or {}
+        layers = [(c["topology"], c["size"]) for c in asked.get("podsetSliceRequiredTopologyConstraints") or ()]
+        if asked.get("podSetSliceRequiredTopology"):
+            layers.append((asked["podSetSliceRequiredTopology"], asked["podSetSliceSize"]))
+        mine = [(values[-1], n) for each, _levels, values, n in domains_of(workload) if each["name"] == spec["name"]]
+        if not world.moved.isdisjoint(host for host, _ in mine):
+            continue
+        for level, size in layers:
+            placed: Counter[str] = Counter()
+            for host, count in mine:
+                placed[hosts[host][level]] += count
+            if any(count % size for count in placed.values()):
+                yield f"{workload['metadata']['name']} has slices of {size} in one {level}, and was given {dict(placed)}"
 
 
 def keeps_to_quota(world: World, workload: Object) -> Breaches:
@@ -172,21 +195,24 @@ def fits_its_nodes(world: World, workload: Object) -> Breaches:
     name = workload["metadata"]["name"]
     for host in sorted(mine):
         seen = [node for node in world.history.nodes[host].since(world.stale) if node is not None]
-        if not any(is_usable(node) for node in seen):
-            yield f"{name} was given host {host}, which takes no pods"
+        if not any(is_usable(node) and node["metadata"]["labels"][POOL_LABEL] == "gpu" for node in seen):
+            yield f"{name} was given host {host}, which takes no pods or is in another pool"
         for resource, used in assigned[host].items():
             room = max((amount(n["status"]["allocatable"].get(resource, "0"), resource) for n in seen), default=0)
             if used > room:
                 yield f"{name} takes host {host} to {used} {resource}, which has {room}"
 
 
-def _known_nodes(world: World) -> Iterator[Object]:
-    """Every node as it is, or as it was within the horizon."""
-    for past in world.history.nodes.values():
-        yield from [node for node in past.since(world.stale) if node is not None][-1:]
+def _known_labels(world: World) -> dict[str, dict[str, str]]:
+    """The labels of every node as it is, or as it was within the horizon."""
+    return {
+        node["metadata"]["name"]: node["metadata"]["labels"]
+        for past in world.history.nodes.values()
+        for node in [node for node in past.since(world.stale) if node is not None][-1:]
+    }
 
 
-ON_ADMISSION = (has_domains, keeps_to_quota, fits_its_nodes)
+ON_ADMISSION = (has_domains, keeps_slices_whole, keeps_to_quota, fits_its_nodes)
 
 
 # --- after every step ------------------------------------------------------------------------------------------------
@@ -236,7 +262,8 @@ def released_pods_are_in_their_domains(world: World) -> Breaches:
             if n > given[d]
         )
         rules = {(p.get("topologyRequest") or {}).get("required") for p in workload["spec"]["podSets"]}
-        racks = {hosts[p["spec"]["nodeName"]][RACK_LABEL] for p in pods if p["spec"].get("nodeName") in hosts}
+        where = {p["spec"].get("nodeName") for p in pods}
+        racks = {labels[RACK_LABEL] for host, labels in hosts.items() if host in where - world.moved}
         if RACK_LABEL in rules and len(racks) > 1:
             yield f"{workload['metadata']['name']} must be in one rack and runs in {sorted(racks)}"
 

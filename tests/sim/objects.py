@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,9 +34,14 @@ def ours(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Object:
 
 
 def cluster_queue(
-    name: str, *, flavors: Mapping[str, Mapping[str, int]], cohort: str = "", strict: bool = False
+    name: str,
+    *,
+    flavors: Mapping[str, Mapping[str, int]],
+    cohort: str = "",
+    strict: bool = False,
+    profile: str = "",
 ) -> Object:
-    """A ClusterQueue with nominal quota per flavor and resource."""
+    """A ClusterQueue with nominal quota per flavor and resource; `profile`: how its pods are placed."""
     covered = sorted(next(iter(flavors.values())))
     quotas = [
         {"name": flavor, "resources": [{"name": r, "nominalQuota": str(amounts[r])} for r in covered]}
@@ -47,22 +53,33 @@ def cluster_queue(
         "resourceGroups": [{"coveredResources": covered, "flavors": quotas}],
         **({"cohortName": cohort} if cohort else {}),
     }
-    return ours("ClusterQueue", name, spec=spec)
+    made = ours("ClusterQueue", name, spec=spec)
+    if profile:
+        made["metadata"]["annotations"] = {names.PLACEMENT_PROFILE_ANNOTATION: profile}
+    return made
 
 
 def queue_objects() -> list[tuple[Resource, Object]]:
-    """Tenants `left` and `right` (strict), who lend to each other, `solo` and, without a topology, `plain`."""
+    """Tenants `left` and `right` (strict), who lend to each other, `solo`, who chooses `even` or `few` domains, `twice`,
+    who has the same hosts through two flavors, and, without a topology, `plain`.
+    """
     levels = {"levels": [{"nodeLabel": level} for level in LEVELS]}
+    racks = {"levels": [{"nodeLabel": level} for level in LEVELS[1:]]}
     gpu = {"nodeLabels": {POOL_LABEL: "gpu"}, "topologyName": "dc"}
     queues = [
         cluster_queue("left", flavors={"gpu": {"cpu": 200, GPU: 48}}, cohort="both"),
         cluster_queue("right", flavors={"gpu": {"cpu": 200, GPU: 32}}, cohort="both", strict=True),
         cluster_queue("solo", flavors={"gpu": {"cpu": 200, GPU: 48}}),
+        cluster_queue("even", flavors={"gpu": {"cpu": 200, GPU: 48}}, profile="balanced"),
+        cluster_queue("few", flavors={"gpu": {"cpu": 200, GPU: 48}}, profile="optimal"),
+        cluster_queue("twice", flavors={"spot": {"cpu": 20, GPU: 40}, "gpu": {"cpu": 200, GPU: 48}}),
         cluster_queue("plain", flavors={"cheap": {"cpu": 20, GPU: 0}}),
     ]
     return [
         (TOPOLOGIES, ours("Topology", "dc", spec=levels)),
+        (TOPOLOGIES, ours("Topology", "racks", spec=racks)),
         (FLAVORS, ours("ResourceFlavor", "gpu", spec=gpu)),
+        (FLAVORS, ours("ResourceFlavor", "spot", spec={**gpu, "topologyName": "racks"})),
         (FLAVORS, ours("ResourceFlavor", "cheap", spec={"nodeLabels": {POOL_LABEL: "cheap"}})),
         *(
             (WORKLOAD_PRIORITY_CLASSES, ours("WorkloadPriorityClass", n, value=v))
@@ -116,12 +133,22 @@ def job(
     fail: bool = False,
     cpus: str = "1",
     retries: int = 6,
+    layers: tuple[tuple[str, int], ...] = (),
 ) -> Object:
-    """An indexed Job as its user writes it: not suspended.  `topology` is (required | preferred | unconstrained, value)."""
+    """An indexed Job as its user writes it: not suspended.
+
+    `topology` is (required | preferred | unconstrained, value), `layers` are (level, pods) of slices, coarse to fine.
+    """
     labels = {names.QUEUE_NAME_LABEL: queue} if queue is not None else {}
     if priority:
         labels[names.PRIORITY_CLASS_LABEL] = priority
     annotations = {f"{names.GROUP}/podset-{topology[0]}-topology": topology[1]} if topology is not None else {}
+    if len(layers) == 1:
+        ((level, size),) = layers
+        annotations |= {names.SLICE_REQUIRED_TOPOLOGY_ANNOTATION: level, names.SLICE_SIZE_ANNOTATION: str(size)}
+    elif layers:
+        told = json.dumps([{"topology": level, "size": size} for level, size in layers])
+        annotations[names.SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION] = told
     made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations)
     spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": retries}
     return {

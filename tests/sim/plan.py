@@ -51,7 +51,7 @@ class Plan:
         return Plan(kept, dict(self.ends))
 
 
-_GPU_QUEUES = ("left", "right", "solo", "solo")
+_GPU_QUEUES = ("left", "right", "solo", "solo", "even", "few", "twice")
 _GPU_NODES = tuple(f"gpu-b{b}-r{r}-h{h}" for b in range(2) for r in range(2) for h in range(4))
 
 
@@ -109,6 +109,19 @@ class _Draft:
         }
         self.submit("good", End.COMPLETE, **settings)
 
+    def sliced_job(self) -> None:
+        c = self.chance
+        layers, pods, topology = c.choice(
+            (
+                (((RACK_LABEL, 2),), c.choice((2, 4, 6, 8)), None),
+                (((RACK_LABEL, 3),), c.choice((3, 6)), ("required", BLOCK_LABEL)),
+                (((RACK_LABEL, 4),), c.choice((4, 8)), ("preferred", BLOCK_LABEL)),
+                (((BLOCK_LABEL, 4), (RACK_LABEL, 2)), c.choice((4, 8)), None),
+            )
+        )
+        settings = {"queue": c.choice(_GPU_QUEUES), "pods": pods, "gpus": c.choice((1, 2, 4)), "layers": layers}
+        self.submit("sliced", End.COMPLETE, **settings, topology=topology, run_seconds=c.choice((1, 10)), retries=100)
+
     def equal_jobs(self) -> None:
         for _ in range(self.chance.randint(2, 4)):
             self.submit("equal", End.COMPLETE, queue="solo", pods=4, gpus=8, run_seconds=10, retries=100)
@@ -125,8 +138,9 @@ class _Draft:
         self.submit("failing", End.FAILED, queue="solo", pods=2, run_seconds=2, fail=True, retries=0)
 
     def too_large_job(self) -> None:
-        pods, topology = self.chance.choice(((5, ("required", RACK_LABEL)), (5, ("required", RACK_LABEL)), (17, None)))
-        self.submit("large", End.WAITING, queue="solo", pods=pods, gpus=8, topology=topology)
+        rack = ("required", RACK_LABEL)
+        large: dict[str, Any] = self.chance.choice(({"topology": rack, "cpus": "33"}, {"pods": 17, "topology": None}))
+        self.submit("large", End.WAITING, **{"queue": "solo", "pods": 3, "gpus": 8, **large})
 
     def malformed_job(self) -> None:
         malformed: dict[str, Any] = self.chance.choice(
@@ -167,6 +181,13 @@ class _Draft:
     def node(self, action: str) -> None:
         self.add(action, name=self.chance.choice(_GPU_NODES))
 
+    def move_node(self) -> None:
+        self.add("move_node", name=self.chance.choice(_GPU_NODES), like=self.chance.choice((*_GPU_NODES, None)))
+
+    def profile(self) -> None:
+        profile = self.chance.choice(("BestFit", "LeastFreeCapacity", "balanced", "optimal"))
+        self.add("choose_profile", queue=self.chance.choice(_GPU_QUEUES), profile=profile)
+
     def stranger(self) -> None:
         node = self.chance.choice((*_GPU_NODES, None))
         self.add("add_foreign_pod", name=f"{FOREIGN}{len(self.plan.steps)}", node=node, gpus=self.chance.randint(0, 4))
@@ -174,6 +195,7 @@ class _Draft:
 
 _ACTIONS: tuple[tuple[Callable[[_Draft], None], int], ...] = (
     (_Draft.good_job, 30),
+    (_Draft.sliced_job, 5),
     (_Draft.equal_jobs, 3),
     (_Draft.plain_job, 4),
     (_Draft.endless_job, 4),
@@ -190,6 +212,8 @@ _ACTIONS: tuple[tuple[Callable[[_Draft], None], int], ...] = (
     (lambda d: d.node("cordon"), 2),
     (lambda d: d.node("taint"), 2),
     (lambda d: d.node("remove_node"), 1),
+    (_Draft.move_node, 2),
+    (_Draft.profile, 1),
     (lambda d: d.add("repair_nodes"), 3),
     (_Draft.stranger, 3),
     (lambda d: d.add("add_foreign_job", name=f"{FOREIGN}{len(d.plan.steps)}"), 2),

@@ -120,6 +120,8 @@ class World:
         """Jobs that were refused at their creation, and why."""
         self.disturbed: set[str] = set()
         """Jobs that somebody laid hands on, so that their place in line is no longer that of their age."""
+        self.moved: set[str] = set()
+        """Nodes whose labels have been others at some time: gangs stay on them, wherever they are said to stand."""
         self.horizon = 1.0 if faults == NONE else 90.0
         """Seconds within which the controller knows what has changed: events are immediate unless faults are put."""
         self.clients: list[SimulatedClient] = []

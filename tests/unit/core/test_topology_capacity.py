@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kqueue.core.quantity import INT64_MAX, INT64_MIN
 from kqueue.core.topology import ANY_NODE, PODS, Capacity, DomainUsage, NodeRules, Taint
-from kqueue.core.topology.counting import pods_per_domain
+from kqueue.core.topology.counting import COUNT_MAX, pods_per_domain
 from kqueue.core.topology.request import Shape
 from tests.unit.core.topology_cases import make_node, make_tree
 
@@ -76,6 +76,17 @@ def test_amounts_saturate_at_64_bits() -> None:
     capacity.charge([DomainUsage(("h00",), {"cpu": INT64_MAX}, 3)])
     assert capacity.free(0)["cpu"] == INT64_MIN
     assert pods_per_domain(capacity, SHAPES[0])[-1][0] == 0
+
+
+def test_counts_of_pods_are_capped_at_31_bits() -> None:
+    """Also when one leaf is counted anew, and by a leaf more they add up."""
+    shape = Shape(((PODS, 1),), ANY_NODE)
+    capacity = Capacity.of(make_tree([make_node("h1", 1, pods=2**40), make_node("h2", 1, pods=2**40)]))
+    for _ in range(2):
+        counts = pods_per_domain(capacity, shape)
+        assert counts[-1].tolist() == [COUNT_MAX, COUNT_MAX]
+        assert counts[0].tolist() == [2 * COUNT_MAX]
+        capacity.add(0, {PODS: -1})
 
 
 def test_amounts_that_a_node_reports_saturate_too() -> None:

@@ -400,6 +400,15 @@ def test_a_later_group_without_room_is_named_by_its_first_member() -> None:
     assert (found.code, found.pod_set, found.group) == (MisfitCode.NO_FIT, "leader", "ring")
 
 
+def test_what_is_overdrawn_on_one_host_is_not_taken_from_another() -> None:
+    """Free counts what hosts have; a host below zero has nothing."""
+    tree = make_tree([make_node("a", 5), make_node("b", 1)])
+    capacity = Capacity.of(tree, foreign={"node-b": {"cpu": 4000, PODS: 1}})
+    found = place_one(capacity, make_pod_set(6, required=RACK))
+    assert isinstance(found, Misfit)
+    assert (found.fit, found.shortage) == (5, Shortage("cpu", 6_000, 5_000))
+
+
 def test_the_shortage_of_a_leader_is_judged_by_the_leaders_own_rules() -> None:
     """Where rules, not resources, keep the leader off every host, no resource is blamed."""
     picky = NodeRules(selector=(("disk", "ssd"),))

@@ -93,7 +93,7 @@ class Cell:
 class QuotaNode:
     """A ClusterQueue or a Cohort (which may share a name).  Mutable; changed only by this module's functions.
 
-    A tree whose shape, quotas or ClusterQueues' usage was changed by hand needs `rebuild` before anything is asked.
+    A tree that was made or changed by hand, in shape, quotas or usage, needs `rebuild` before anything is asked.
     """
 
     name: str
@@ -199,11 +199,6 @@ def local_quota(node: QuotaNode, column: FlavorResource) -> int:
 def potential_available(node: QuotaNode, column: FlavorResource) -> int:
     """What the node could take if nobody used anything."""
     return _cell(node, column).potential
-
-
-def height(node: QuotaNode) -> int:
-    """Longest way down to a leaf: 0 for a ClusterQueue or an empty Cohort."""
-    return node.height
 
 
 # --- what is left ----------------------------------------------------------------------------------------------------

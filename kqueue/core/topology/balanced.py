@@ -438,7 +438,7 @@ class _Program:
         counts = (self._used,) if left == leads else range(self._used - 1, fewest - 1, -1)
         for chosen in counts:
             source = self._reached[left][chosen - 1]
-            covered = source if size.bit_length() > source.bit_length() else source & ((2 << size) - 1)
+            covered = source if size + 1 >= source.bit_length() else source & ((2 << size) - 1)
             if covered:
                 pods = covered.bit_length() - 1
                 if self._is_better(chosen, size - pods):

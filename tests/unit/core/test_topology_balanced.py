@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -242,3 +243,13 @@ def test_where_the_least_surplus_would_take_too_long_the_roomiest_domains_do(
     assert len(set(found)) == used
     assert sum(rooms[place][0] for place in found) - leaders >= used * size - leaders
     assert moved < 8_000_000
+
+
+def test_very_roomy_domains_take_no_room_in_memory() -> None:
+    """Sums are as long as what is to be placed, not as what would fit."""
+    tracemalloc.start()
+    try:
+        assert fewest_surplus([(2**28 - place, None) for place in range(20)], used=1, need=1000, leaders=0) == [19]
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.api.wire import kueue as wire
-from kqueue.core.quota import FlavorResource
+from kqueue.core.quota import FlavorResource, potential_available
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.state.audit import Drift, Recounts
 from kqueue.state.cache import Cache, Holding, Told
@@ -257,6 +257,22 @@ def test_an_audit_names_what_is_wrong_and_heals_it(spoil: Callable[[Yard], None]
     assert yard.audit() == []
     assert yard.cache.ledger.audit(yard.fed().ledger) == []
     assert yard.usage(yard.cache) == yard.usage(yard.fed())
+
+
+def test_what_followed_from_a_wrong_quota_is_healed_with_it() -> None:
+    """Answers that were worked out once are forgotten when what they came from was wrong."""
+    yard = Yard()
+    node = yard.cache.node_of("team")
+    assert node is not None
+    right = potential_available(node, CPU)
+    node.root.subtree = {CPU: 1}
+    for each in node.path_to_root():
+        each.cells.clear()
+    assert potential_available(node, CPU) != right
+
+    (drift,) = yard.audit()
+    assert drift.key == "below Cohort whole"
+    assert potential_available(node, CPU) == right
 
 
 def test_what_is_assumed_is_newer_than_what_was_told() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kqueue.core import quota
-from kqueue.core.preemption.candidates import candidates, in_order, within_quota
+from kqueue.core.preemption.candidates import candidates, in_order, over_quota, within_quota
 from kqueue.core.preemption.fit import Fit, fill_back
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Target
@@ -109,11 +109,11 @@ def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNod
 
 
 def _borrowing_queues(
-    cohort: QuotaNode, done: QuotaNode | None, columns: Iterable[FlavorResource]
+    cohort: QuotaNode, done: QuotaNode | None, columns: frozenset[FlavorResource]
 ) -> Iterator[QuotaNode]:
     """Queues below the cohort that use more than their quota, on whose way down every cohort does so as well."""
-    for child in cohort.children:
-        if child is done or within_quota(child, columns):
+    for child in over_quota(cohort.children, columns):
+        if child is done:
             continue
         if child.is_cohort:
             yield from _borrowing_queues(child, None, columns)

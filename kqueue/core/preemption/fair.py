@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from kqueue.core.fair_share import Share, dominant_share
-from kqueue.core.preemption.candidates import Order, candidates, in_order, order, within_quota
+from kqueue.core.preemption.candidates import Order, candidates, in_order, order, over_quota, within_quota
 from kqueue.core.preemption.fit import Fit, fill_back
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
@@ -47,9 +47,10 @@ def fair_targets(
 def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Waiting:
     spec, own = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     waiting: _Waiting = {}
-    for queue in _queues(own.root) if spec.reclaims is not Preempts.NEVER else (own,):
-        if queue is not own and within_quota(queue, preemptor.needs):
-            continue
+    queues = [own]
+    if spec.reclaims is not Preempts.NEVER:
+        queues += [queue for queue in over_quota(_queues(own.root), preemptor.needs) if queue is not own]
+    for queue in queues:
         policy = spec.preempts_own if queue is own else spec.reclaims
         found = candidates(snapshot, queue.name, policy, preemptor, rules)
         if found:
@@ -57,14 +58,12 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Waiting
     return waiting
 
 
-def _queues(root: QuotaNode) -> Iterator[QuotaNode]:
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if node.is_cohort:
-            pending += node.children
+def _queues(cohort: QuotaNode) -> Iterator[QuotaNode]:
+    for child in cohort.children:
+        if child.is_cohort:
+            yield from _queues(child)
         else:
-            yield node
+            yield child
 
 
 class _Choice:

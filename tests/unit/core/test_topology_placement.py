@@ -409,6 +409,22 @@ def test_what_is_overdrawn_on_one_host_is_not_taken_from_another() -> None:
     assert (found.fit, found.shortage) == (5, Shortage("cpu", 6_000, 5_000))
 
 
+def test_of_resources_that_limit_as_many_hosts_the_first_by_name_is_short() -> None:
+    """One host lacks cores, the other one devices."""
+    nodes = [make_node("a", 1, allocatable={"gpu": 8}), make_node("b", 9, allocatable={"gpu": 1})]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(3, requests={"gpu": 1, "cpu": 1000}, required=RACK))
+    assert isinstance(found, Misfit)
+    assert found.shortage == Shortage("cpu", 3_000, 10_000)
+
+
+def test_a_host_outside_of_the_domain_counts_by_its_first_cause() -> None:
+    """A taint comes before lying elsewhere."""
+    nodes = [make_node("a", 1), make_node("b", 9, rack="r2"), make_node("c", 9, rack="r2", taints=(Taint("burning"),))]
+    found = place_one(Capacity.of(make_tree(nodes)), make_pod_set(2, required=BLOCK), within=("b1", "r1"))
+    assert isinstance(found, Misfit)
+    assert (found.excluded.topology_domain, dict(found.excluded.taints)) == (1, {"burning:NoSchedule": 1})
+
+
 def test_the_shortage_of_a_leader_is_judged_by_the_leaders_own_rules() -> None:
     """Where rules, not resources, keep the leader off every host, no resource is blamed."""
     picky = NodeRules(selector=(("disk", "ssd"),))

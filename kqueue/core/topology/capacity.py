@@ -6,8 +6,8 @@ leaves, so that counts kept per request shape (`counting.py`) are repaired where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -204,23 +204,25 @@ class Capacity:
         self._log.append(leaf)
         return column
 
-    @contextmanager
-    def trial(self) -> Iterator[None]:
+    def trial(self) -> AbstractContextManager[None]:
         """Whatever is changed inside the block is rolled back at its end.  Trials may be nested."""
-        mark = len(self._undo)
+        return _Trial(self._begin, self._roll_back)
+
+    def _begin(self) -> int:
+        """Note from now on what is changed; returns what `_roll_back` needs."""
         self._trials += 1
-        try:
-            yield
-        finally:
-            if len(self._undo) > mark:
-                self._own()  # a fork may have been made inside the trial
-            while len(self._undo) > mark:
-                leaf, before = self._undo.pop()
-                column = self._free[:, leaf]
-                for row, amount in enumerate(before):
-                    column[row] = amount
-                self._log.append(leaf)
-            self._trials -= 1
+        return len(self._undo)
+
+    def _roll_back(self, mark: int) -> None:
+        if len(self._undo) > mark:
+            self._own()  # a fork may have been made inside the trial
+        while len(self._undo) > mark:
+            leaf, before = self._undo.pop()
+            column = self._free[:, leaf]
+            for row, amount in enumerate(before):
+                column[row] = amount
+            self._log.append(leaf)
+        self._trials -= 1
 
     def fork(self) -> Capacity:
         """An independent capacity of the same state.  Costs nothing until one of the two changes."""
@@ -276,6 +278,21 @@ class Capacity:
             if any(amount > max(0, free.get(resource, 0)) for resource, amount in amounts.items()):
                 return values
         return None
+
+
+class _Trial(AbstractContextManager[None]):
+    """One use of `Capacity.trial`, without the cost of a generator: a search for victims makes thousands."""
+
+    __slots__ = ("_begin", "_mark", "_roll_back")
+
+    def __init__(self, begin: Callable[[], int], roll_back: Callable[[int], None]) -> None:
+        self._begin, self._roll_back = begin, roll_back
+
+    def __enter__(self) -> None:
+        self._mark = self._begin()
+
+    def __exit__(self, *_: object) -> None:
+        self._roll_back(self._mark)
 
 
 def _set(column: Ints, row: int, amount: int) -> None:

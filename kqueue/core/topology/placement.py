@@ -382,10 +382,11 @@ class _Search:
             found = self._find_level(self._request.level)
             if isinstance(found, Misfit):
                 return found
-            if self._plain and self._counts.uniform and len(found) == 1:
-                inside = self._fill_one(int(found[0]))
+            if isinstance(found, int):
+                inside = self._fill_one(found) if self._plain and self._counts.uniform else None
                 if inside is not None:
                     return [d for _, d in inside], [pods for pods, _ in inside], _NO_LEADER
+                found = np.array([found], dtype=np.int64)
             chosen = self._descend(found)
         if chosen is None:
             return self._misfit(MisfitCode.INTERNAL_INCONSISTENCY, detail="the chosen domains ran out on the way down")
@@ -403,8 +404,8 @@ class _Search:
 
     # -- which level ---------------------------------------------------------------------------------------------------
 
-    def _find_level(self, level: int) -> Ints | Misfit:
-        """The domains that take the pod set, of `level` or a wider one (`last_level`)."""
+    def _find_level(self, level: int) -> int | Ints | Misfit:
+        """The domain that takes the pod set, or the domains, of `level` or a wider one (`last_level`)."""
         request = self._request
         while True:
             self.last_level = level
@@ -412,7 +413,7 @@ class _Search:
                 return self._misfit(MisfitCode.NO_DOMAINS_AT_LEVEL)
             found = self._one_domain(level)
             if found is not None:
-                return np.array([found], dtype=np.int64)
+                return found
             if request.required:
                 return self._no_domain(level)
             if level == 0 or request.unconstrained:

@@ -374,6 +374,7 @@ class _Search:
         self._leaders = leaders
         self._plain = leaders == 0 and counts.affinity is None
         self.last_level = resolved.level
+        self._groups: tuple[int, int, Ints, Ints] | None = None
 
     def run(self) -> tuple[list[int], list[int], int] | Misfit:
         """Leaves in path order, pods of each, and the leader's leaf (-1 without a leader)."""
@@ -584,7 +585,8 @@ class _Search:
         if in_slices:
             plain, led, size = counts.slices[level], counts.slices_led[level], self._request.slice_size
         elif inner_size > 1:
-            plain, led, size = counts.pods[level] // inner_size, counts.pods_led[level] // inner_size, inner_size
+            plain, led = self._groups_of(level, inner_size)
+            size = inner_size
         else:
             plain, led, size = counts.pods[level], counts.pods_led[level], 1
         if not leaders:
@@ -595,6 +597,17 @@ class _Search:
         order = self._order(level, domains) if sort else domains
         order = self._leader_first(level, order, plain=plain, led=led, wanted=need)
         return self._fill_with_leader(level, order, plain, led, need, size)
+
+    def _groups_of(self, level: int, size: int) -> tuple[Ints, Ints]:
+        """Groups of so many pods that fit into each domain of a level, alone and beside the leader.
+
+        They are worked out once for all parents whose pods are split.
+        """
+        if self._groups is None or self._groups[:2] != (level, size):
+            pods, led = self._counts.pods[level], self._counts.pods_led[level]
+            plain = pods // size
+            self._groups = level, size, plain, plain if led is pods else led // size
+        return self._groups[2:]
 
     def _fill_with_leader(
         self, level: int, order: Ints, plain: Ints, led: Ints, need: int, size: int

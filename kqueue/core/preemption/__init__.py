@@ -3,12 +3,14 @@
     candidates     whom the preemptor's queue may preempt, and in which order
     classical      by quota: reclaim what others borrowed, then lesser workloads of the own queue
     fair           by dominant resource shares, from the most borrowing branch of the tree
+    reach          whose hosts are of any use to the preemptor
     simulation     a snapshot from which workloads are taken away, and which is as before at the end
 
 Nothing here evicts, and nothing knows why a workload is tried.
 Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 """
 
+from kqueue.core.preemption.reach import on_hosts_for
 from kqueue.core.preemption.search import find_targets
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
@@ -21,5 +23,6 @@ __all__ = [
     "Strategy",
     "Target",
     "find_targets",
+    "on_hosts_for",
     "simulate",
 ]

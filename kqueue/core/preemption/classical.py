@@ -9,14 +9,14 @@ Candidates go in this order, those already evicted before all others, until the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 from kqueue.core import quota
 from kqueue.core.preemption.candidates import candidates, in_order, over_quota, within_quota
-from kqueue.core.preemption.fit import Fit, fill_back
-from kqueue.core.preemption.simulation import Simulation, simulate
+from kqueue.core.preemption.fit import Fit, Hosts, fill_back
+from kqueue.core.preemption.simulation import Simulation, everybody, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Target
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
@@ -49,7 +49,7 @@ class _Found:
 
 
 def classical_targets(
-    snapshot: Snapshot, preemptor: Preemptor, rules: Rules, places: Callable[[], bool] | None
+    snapshot: Snapshot, preemptor: Preemptor, rules: Rules, hosts: Hosts | None
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible."""
     found = _collect(snapshot, preemptor, rules)
@@ -57,8 +57,10 @@ def classical_targets(
     if not sequence:
         return ()
     for borrowing in _attempts(snapshot, preemptor, found):
-        with simulate(snapshot, with_domains=places is not None) as simulation:
-            targets = _attempt(sequence, simulation, preemptor, places, borrowing=borrowing)
+        with simulate(
+            snapshot, with_domains=hosts is not None, matters=hosts.matters if hosts is not None else everybody
+        ) as simulation:
+            targets = _attempt(sequence, simulation, preemptor, hosts, borrowing=borrowing)
         if targets:
             return targets
     return ()
@@ -155,11 +157,11 @@ def _attempt(
     sequence: Iterable[_Candidate],
     simulation: Simulation,
     preemptor: Preemptor,
-    places: Callable[[], bool] | None,
+    hosts: Hosts | None,
     *,
     borrowing: bool,
 ) -> tuple[Target, ...]:
-    fits = partial(Fit(simulation, preemptor, places), borrowing=borrowing)
+    fits = partial(Fit(simulation, preemptor, hosts), borrowing=borrowing)
     targets: list[Target] = []
     for candidate in sequence:
         if not _may_go(candidate, simulation.snapshot, preemptor.needs, borrowing=borrowing):

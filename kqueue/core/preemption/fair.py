@@ -15,8 +15,8 @@ from itertools import count
 
 from kqueue.core.fair_share import Share, dominant_share
 from kqueue.core.preemption.candidates import Order, candidates, in_order, order, over_quota, within_quota
-from kqueue.core.preemption.fit import Fit, fill_back
-from kqueue.core.preemption.simulation import Simulation, simulate
+from kqueue.core.preemption.fit import Fit, Hosts, fill_back
+from kqueue.core.preemption.simulation import Simulation, everybody, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
@@ -26,9 +26,7 @@ _Waiting = dict[QuotaNode, deque[Admitted]]
 _Entry = tuple[tuple[object, ...], int, QuotaNode]
 
 
-def fair_targets(
-    snapshot: Snapshot, preemptor: Preemptor, rules: Rules, places: Callable[[], bool] | None
-) -> tuple[Target, ...]:
+def fair_targets(snapshot: Snapshot, preemptor: Preemptor, rules: Rules, hosts: Hosts | None) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible.
 
     `rules.fair` names the strategies.
@@ -37,8 +35,10 @@ def fair_targets(
     waiting = _collect(snapshot, preemptor, rules)
     if not waiting:
         return ()
-    with simulate(snapshot, with_domains=places is not None) as simulation:
-        search = _Search(simulation, preemptor, rules, places)
+    with simulate(
+        snapshot, with_domains=hosts is not None, matters=hosts.matters if hosts is not None else everybody
+    ) as simulation:
+        search = _Search(simulation, preemptor, rules, hosts)
         if search.first_pass(waiting, rules.fair[0]) or (len(rules.fair) > 1 and search.second_pass()):
             return search.needed()
     return ()
@@ -123,15 +123,13 @@ class _Choice:
 class _Search:
     """One search.  The preemptor counts as if it ran, except when it is tested whether it fits."""
 
-    def __init__(
-        self, simulation: Simulation, preemptor: Preemptor, rules: Rules, places: Callable[[], bool] | None
-    ) -> None:
+    def __init__(self, simulation: Simulation, preemptor: Preemptor, rules: Rules, hosts: Hosts | None) -> None:
         self._simulation = simulation
         self._preemptor = preemptor
         self._own = simulation.snapshot.nodes[preemptor.queue]
         self._own_side = {node.parent: node for node in self._own.path_to_root()}
         self._key = order(preemptor, rules)
-        self._fit = Fit(simulation, preemptor, places)
+        self._fit = Fit(simulation, preemptor, hosts)
         self._targets: list[Target] = []
         self._aside: _Waiting = {}
         simulation.charge(preemptor.queue, preemptor.usage)

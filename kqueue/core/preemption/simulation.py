@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from kqueue.core import quota
@@ -15,10 +15,15 @@ from kqueue.core.workload import Admitted, Snapshot
 class Simulation:
     """Changes to a snapshot that are taken back when the block of `simulate`, which makes it, ends."""
 
-    def __init__(self, snapshot: Snapshot, undo: ExitStack, *, with_domains: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, undo: ExitStack, matters: Callable[[Admitted], bool], *, with_domains: bool
+    ) -> None:
         self.snapshot = snapshot
         self.moves = 0
         """Grows whenever what is free on hosts changes.  While it stays, the same question has the same answer."""
+        self.returns = 0
+        """Grows when a workload is put back.  While it stays, what has fitted fits still."""
+        self._matters = matters
         self._with_domains = with_domains
         self._undo = undo
         self._kept: set[int] = set()
@@ -30,7 +35,7 @@ class Simulation:
         self._keep(node)
         for column, amount in admitted.usage.items():
             quota.remove_usage(node, column, amount)
-        if self._with_domains:
+        if self._with_domains and self._matters(admitted):
             for flavor, domains in admitted.domains.items():
                 self._try_on(flavor)
                 release_domains(flavor, domains, self.snapshot.topologies)
@@ -38,7 +43,8 @@ class Simulation:
 
     def put_back(self, admitted: Admitted) -> None:
         """Undo `remove`."""
-        self.charge(admitted.queue, admitted.usage, admitted.domains)
+        self.returns += 1
+        self.charge(admitted.queue, admitted.usage, admitted.domains if self._matters(admitted) else None)
 
     def charge(
         self,
@@ -81,11 +87,19 @@ class Simulation:
                 self._undo.enter_context(self.snapshot.topologies[name].capacity.trial())
 
 
+def everybody(_: Admitted) -> bool:
+    """Everybody's hosts matter."""
+    return True
+
+
 @contextmanager
-def simulate(snapshot: Snapshot, *, with_domains: bool = True) -> Iterator[Simulation]:
+def simulate(
+    snapshot: Snapshot, *, with_domains: bool = True, matters: Callable[[Admitted], bool] = everybody
+) -> Iterator[Simulation]:
     """Change the snapshot inside the block, through what is handed in; at its end everything is as it was before.
 
-    `with_domains` off leaves hosts alone, for questions of quota.  Blocks may be nested.
+    `with_domains` off leaves hosts alone, for questions of quota; `matters` says whose hosts are given back when they
+    are removed.  Blocks may be nested.
     """
     with ExitStack() as undo:
-        yield Simulation(snapshot, undo, with_domains=with_domains)
+        yield Simulation(snapshot, undo, matters, with_domains=with_domains)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core import quota
-from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets, simulate
-from kqueue.core.topology import Capacity, Misfit, PodSetRequest, TopologyRequest, Tree, place
+from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets, on_hosts_for, simulate
+from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 from tests.builders import GPU, make_view
@@ -50,10 +50,21 @@ def cluster(running: Sequence[Admitted], view: TopologyView, *, queues: int = 1)
     return world([cohort("all", *leaves)], running, specs, topologies={"gpu": view})
 
 
+def asks(pods: int, *, within: str, gpus: int = 8, rack: str | None = None) -> PodSetRequest:
+    """So many pods in one domain of a level, on the hosts of one rack or on any."""
+    rules = NodeRules(selector=(("rack", rack),) if rack is not None else ())
+    topology = TopologyRequest(required=within)
+    return PodSetRequest(name="main", count=pods, requests={GPU: gpus}, topology=topology, rules=rules)
+
+
+def room(snapshot: Snapshot, request: PodSetRequest) -> Callable[[], bool]:
+    """Whether the pods find their domain."""
+    return lambda: not isinstance(place(snapshot.topologies["gpu"].capacity, [request], explain=False), Misfit)
+
+
 def gang(snapshot: Snapshot, pods: int, *, within: str, gpus: int = 8) -> Callable[[], bool]:
     """Whether so many pods find room in one domain of a level."""
-    request = PodSetRequest(name="main", count=pods, requests={GPU: gpus}, topology=TopologyRequest(required=within))
-    return lambda: not isinstance(place(snapshot.topologies["gpu"].capacity, [request], explain=False), Misfit)
+    return room(snapshot, asks(pods, within=within, gpus=gpus))
 
 
 def test_targets_make_room_in_one_domain_and_others_stay() -> None:
@@ -102,6 +113,22 @@ def test_hosts_are_asked_about_only_when_quota_is_there_and_hosts_have_changed()
     assert next(asked) == 1
 
 
+def test_hosts_that_do_not_matter_raise_no_question() -> None:
+    """Once before and once after the only usable host is left, however many leave others."""
+    running = [runs("r0", "q0", 8, priority=1, domains=on("b0-r0-h0"))]
+    running += [runs(f"r1-{i}", "q0", 8, domains=on(f"b0-r1-h{i}")) for i in range(4)]
+    snapshot = cluster(running, make_view((1, 2, 4)))
+    matters = on_hosts_for(snapshot, {"gpu": [asks(1, within="rack", rack="b0-r0")]})
+    asked = count()
+
+    def never() -> bool:
+        next(asked)
+        return False
+
+    assert find_targets(snapshot, wants("q0", 8, priority=5), RULES, places=never, matters=matters) == ()
+    assert next(asked) == 2
+
+
 @pytest.mark.parametrize("rules", [RULES, BOTH], ids=["by quota and priority", "by fair shares"])
 @given(data=st.data())
 def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.DataObject) -> None:
@@ -124,6 +151,7 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
             )
     level, gpus = data.draw(st.sampled_from(["block", "rack"])), data.draw(st.sampled_from([2, 4, 8]))
     pods = data.draw(st.integers(1, 6))
+    request = asks(pods, within=level, gpus=gpus, rack=data.draw(st.sampled_from([None, "b0-r0"])))
     preemptor = wants("q0", pods * gpus, priority=data.draw(st.integers(0, 3)))
     protected = frozenset(w.uid for w in running if data.draw(st.integers(0, 9)) == 0)
     rules = replace(rules, protected=lambda workload, _: workload.uid in protected)
@@ -131,12 +159,14 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
     def fits(left: Sequence[Admitted]) -> bool:
         snapshot = cluster(left, make_view(shape), queues=2)
         enough = quota.available(snapshot.nodes["q0"], GPUS) >= pods * gpus
-        return enough and gang(snapshot, pods, within=level, gpus=gpus)()
+        return enough and room(snapshot, request)()
 
     snapshot = cluster(running, make_view(shape), queues=2)
     before = state(snapshot)
-    targets = find_targets(snapshot, preemptor, rules, places=gang(snapshot, pods, within=level, gpus=gpus))
+    places, matters = room(snapshot, request), on_hosts_for(snapshot, {"gpu": [request]})
+    targets = find_targets(snapshot, preemptor, rules, places=places, matters=matters)
     assert state(snapshot) == before
+    assert targets == find_targets(snapshot, preemptor, rules, places=places)
     going = [target.admitted for target in targets]
     assert len(set(going)) == len(going)
     assert all(may_go(w, preemptor) and w.uid not in protected for w in going)
@@ -152,6 +182,48 @@ def may_go(workload: Admitted, preemptor: Preemptor) -> bool:
         return workload.priority < preemptor.priority
     age = (workload.priority, -workload.timestamp.timestamp())
     return age < (preemptor.priority, -preemptor.timestamp.timestamp())
+
+
+@pytest.mark.parametrize(
+    ("flavor", "host", "flavors", "expected"),
+    [
+        pytest.param("gpu", "b0-r0-h0", ["gpu"], True, id="a host that the pods may use"),
+        pytest.param("gpu", "b0-r1-h0", ["gpu"], False, id="a host that the pods may not use"),
+        pytest.param("spot", "b0-r0-h0", ["gpu"], True, id="a usable host taken in another flavor"),
+        pytest.param("spot", "b0-r1-h0", ["gpu"], False, id="an unusable host taken in another flavor"),
+        pytest.param("gone", "b0-r0-h0", ["gpu"], False, id="a host of a flavor that is gone"),
+        pytest.param("gpu", "b9-r9-h9", ["gpu"], False, id="a host that is gone"),
+        pytest.param("racks", "b0-r0-h0", ["gpu"], False, id="a flavor that is not on hosts"),
+        pytest.param("gpu", "b0-r0-h0", ["racks"], False, id="a host where the pods do not go to hosts"),
+    ],
+)
+def test_only_hosts_that_the_pods_may_use_matter(flavor: str, host: str, flavors: list[str], expected: bool) -> None:
+    """Who holds others need not be asked about when hosts are."""
+    view = make_view((1, 2, 1))
+    racks = make_view((1, 2, 1))
+    racks_tree = Tree(
+        topology="racks",
+        levels=("block", "rack"),
+        leaves=[replace(leaf, path=leaf.path[:2]) for leaf in racks.tree.leaves],
+    )
+    topologies = {
+        "gpu": view,
+        "spot": TopologyView("dc", view.tree, Capacity.of(view.tree)),
+        "racks": TopologyView("racks", racks_tree, Capacity.of(racks_tree)),
+    }
+    snapshot = world([leaf("q")], [], topologies=topologies)
+    request = asks(1, within="rack", rack="b0-r0")
+    matters = on_hosts_for(snapshot, {name: [request] for name in flavors})
+    one, none = runs("one", "q", 8, domains=on(host, flavor=flavor)), runs("none", "q", 8)
+    assert [matters(one), matters(one), matters(none)] == [expected, expected, False]
+
+
+def test_pods_of_all_pod_sets_may_use_hosts() -> None:
+    """One that takes any host makes all of them matter."""
+    snapshot = world([leaf("q")], [], topologies={"gpu": make_view((1, 2, 1))})
+    requests = [asks(1, within="rack", rack="b0-r0"), asks(1, within="rack")]
+    matters = on_hosts_for(snapshot, {"gpu": requests})
+    assert matters(runs("one", "q", 8, domains=on("b0-r1-h0")))
 
 
 # --- simulation ------------------------------------------------------------------------------------------------------

@@ -394,3 +394,23 @@ def test_rights_follow_the_tree(
     before = state(snapshot)
     assert named(find_targets(snapshot, wants("a", size, priority=5), RULES)) == expected
     assert state(snapshot) == before
+
+
+@pytest.mark.parametrize("backwards", [False, True], ids=["older first", "newer first"])
+def test_one_newer_workload_among_older_ones_is_found(backwards: bool) -> None:
+    """That a queue is not looked through in vain must not hide anybody."""
+    running = [runs("older", "a", 2, priority=5, created=99), runs("newer", "a", 2, priority=5, created=101)]
+    listed = list(reversed(running)) if backwards else running
+    snapshot = world([leaf("a", nominal=4)], listed, [policy("a", preempts_own=LOWER_OR_NEWER)])
+    assert victims(find_targets(snapshot, wants("a", 2, priority=5), RULES)) == ["newer"]
+
+
+def test_what_was_found_out_about_one_snapshot_is_not_believed_of_another() -> None:
+    """Rules may be used for more than one snapshot."""
+    rules = Rules(now=NOW)
+    found = []
+    for priority in (9, 0, 9):
+        running = [runs("one", "a", 4, priority=priority)]
+        snapshot = world([leaf("a", nominal=4)], running, [policy("a", preempts_own=LOWER)])
+        found.append(victims(find_targets(snapshot, wants("a", 2, priority=5), rules)))
+    assert found == [[], ["one"], []]

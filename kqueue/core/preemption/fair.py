@@ -171,10 +171,6 @@ class _Search:
         mine, theirs = self._compared(queue)
         final, initial = dominant_share(mine), dominant_share(theirs)
         aside = self._aside.setdefault(queue, deque())
-        if final.is_endless and not initial.is_endless:
-            aside += waiting
-            waiting.clear()
-            return False
         while waiting:
             candidate = waiting.popleft()
             if strategy is Strategy.LTI:

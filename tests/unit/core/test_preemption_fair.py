@@ -218,6 +218,13 @@ def test_a_queue_without_cohort_takes_from_itself() -> None:
     assert named(find_targets(snapshot, wants("x", 1, priority=5), BOTH)) == [("x1", "InClusterQueue")]
 
 
+def test_who_borrows_what_nobody_lends_gives_although_its_share_is_none() -> None:
+    """A cohort may have lost the right to borrow after its queues did."""
+    tree = cohort("root", leaf("x", nominal=4), cohort("left", leaf("y"), borrows=0))
+    snapshot = world([tree], [runs("y1", "y", 4)], [policy("x", reclaims=LOWER)])
+    assert named(find_targets(snapshot, wants("x", 4, priority=5), BOTH)) == [("y1", "InCohortReclamation")]
+
+
 def test_priority_still_counts_when_reclaiming() -> None:
     """The policy says who may go at all; shares say which of them."""
     tree = cohort("root", leaf("x"), leaf("y", nominal=4))

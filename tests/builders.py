@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kqueue.core import quota
+from kqueue.core import cycle, quota
+from kqueue.core.cycle import Decision
+from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.topology import (
     HOSTNAME,
@@ -69,6 +71,11 @@ def make_head(
         timestamp=START - timedelta(seconds=age),
         pod_sets=(PodSet(request=request, quota_requests=per_pod, asks_topology=asks),),
     )
+
+
+def plan(snapshot: Snapshot, heads: Sequence[Head], **more: Any) -> Iterator[Decision]:
+    """One cycle of the planner, with classical rules unless others are given."""
+    return cycle.plan(snapshot, heads, **{"rules": Rules(now=START), **more})
 
 
 def make_queue(

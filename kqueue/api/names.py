@@ -622,6 +622,8 @@ EVENT_SECOND_PASS_FAILED: Final = "SecondPassFailed"  # noqa: S105 - an event, n
 """Warning: its pods could not be placed, or placed again."""
 EVENT_PREEMPTED: Final = "Preempted"
 """Normal, on the victim: it made room."""
+EVENT_PREEMPTION_LOOP: Final = "PreemptionLoop"
+"""On a preemptor: it made the same workloads leave again, without having been admitted in between."""
 EVENT_PREEMPTED_WORKLOAD: Final = "PreemptedWorkload"
 """Normal, on the preemptor: whom it displaced."""
 EVENT_EVICTED_DUE_TO_PREFIX: Final = "EvictedDueTo"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.core.cycle import Admit
+from kqueue.core.preemption import Target
 from kqueue.core.quota import QuotaNode, Usage, total
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
@@ -93,6 +94,21 @@ class CycleObserver:
             self._record(workload, reason=f"EvictedDueTo{names.REASON_NODE_FAILURES}", message=message)
         else:
             self._record(workload, reason=names.EVENT_SECOND_PASS_FAILED, message=message, warning=True)
+
+    def preempted(
+        self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
+    ) -> None:
+        """Count it for the queue that gains, tell the users on both sides."""
+        self._metrics.cluster_queue(queue).preempts(reason=target.reason)
+        self._record(workload, reason=names.EVENT_PREEMPTED, message=message)
+        victim = f"{target.admitted.key} (UID {target.admitted.uid}) of ClusterQueue {target.admitted.queue}"
+        self._record(preemptor, reason=names.EVENT_PREEMPTED_WORKLOAD, message=f"{victim} makes room: {target.reason}")
+
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
+        """Count it, and say that it comes to an end."""
+        self._metrics.cluster_queue(queue).preemption_loop()
+        message = f"Preempted {', '.join(victims)} before without being admitted; they are safe from it from now on"
+        self._record(preemptor, reason=names.EVENT_PREEMPTION_LOOP, message=message, warning=True)
 
     def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:
         self._events.record(workload_reference(workload), reason=reason, message=message, warning=warning)

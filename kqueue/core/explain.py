@@ -23,6 +23,8 @@ class WaitReason(StrEnum):
     MISCONFIGURED = "Misconfigured"
     SUSPENDED = "Suspended"
     PENDING_EVALUATION = "PendingEvaluation"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
 
 
 SEVERITY = (
@@ -49,6 +51,9 @@ class BlockerKind(StrEnum):
     QUEUE = "Queue"
     NAMESPACE = "Namespace"
     REQUESTS = "Requests"
+    YIELDS = "Yields"
+    LEAVING = "Leaving"
+    PODS_NOT_READY = "PodsNotReady"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,4 +210,7 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,
+    BlockerKind.YIELDS: lambda b: f"it was preempted for {b.detail}, which is admitted first",
+    BlockerKind.LEAVING: lambda b: f"fits as soon as those have left who are preempted for {b.detail}",
+    BlockerKind.PODS_NOT_READY: lambda b: f"the pods of {b.detail} must be ready before another workload is admitted",
 }

@@ -1,8 +1,7 @@
 """Which flavor each pod set gets: quota, taints, labels and topology levels, flavor by flavor in the queue's order.
 
-    NO_FIT           this flavor cannot serve the request, now or ever
-    NO_CANDIDATES    it could, if others gave quota back
-    FIT              quota is there
+What preemption could free is asked of an oracle, one column at a time; which workloads are really preempted is decided
+later, for all columns together.
 
 Pod sets of one group get the same flavors; a group that fails ends the assignment.
 Source: the compatible system's flavor assigner (KEP-582 fungibility, and what its behaviour shows).
@@ -13,13 +12,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Protocol
 
 from kqueue.core import quota
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology import missing_level
 from kqueue.core.topology.matching import matches_labels, untolerated_taint
-from kqueue.core.workload import Flavor, Head, PodSet, PodSetAssignment, QueueSpec, ResourceGroup, Snapshot
+from kqueue.core.workload import (
+    Flavor,
+    Head,
+    PodSet,
+    PodSetAssignment,
+    Preempts,
+    QueueSpec,
+    ResourceGroup,
+    Snapshot,
+)
 
 PODS = "pods"
 
@@ -28,43 +37,86 @@ class Mode(IntEnum):
     """How well a flavor serves, from worst to best."""
 
     NO_FIT = 0
+    """Not now, and not by taking something back."""
     NO_CANDIDATES = 1
-    FIT = 2
+    """Others could be asked to give quota back, but there is nobody who may be preempted."""
+    PREEMPT = 2
+    """Preempting workloads, some of the own queue, would make room."""
+    RECLAIM = 3
+    """Preempting workloads of other queues would make room."""
+    FIT = 4
+    """Quota is there."""
+
+
+class Oracle(Protocol):
+    """Says whether preemption could make room for one column alone."""
+
+    def __call__(self, column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+        """One of the three middle modes, and how far up the tree the amount would reach then.
+
+        `level` is how far it reaches as things are, which is the answer where nobody can be preempted.
+        """
+        ...
+
+
+def nobody(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+    """The oracle where preemption is not considered."""
+    del column, amount
+    return Mode.NO_CANDIDATES, level
 
 
 @dataclass(slots=True)
 class FlavorTry:
-    """The outcome of trying one flavor for the resources of one resource group."""
+    """The outcome of trying one flavor for the resources of one resource group.
+
+    `mode` and `level` are those of the least preferred resource, `worst` and `borrows` the worst of any.
+    """
 
     flavor: str
     mode: Mode = Mode.FIT
     level: int = 0
     """How far up the cohort tree it borrows; 0: not at all."""
+    worst: Mode = Mode.FIT
+    borrows: int = 0
     reason: WaitReason | None = None
     blockers: list[Blocker] = field(default_factory=list)
+    lacking: list[FlavorResource] = field(default_factory=list)
+    """Columns whose quota is not there."""
 
-    def worsen(self, mode: Mode, reason: WaitReason, blocker: Blocker) -> None:
-        """Take in one more problem; the worst mode and the most severe reason stay."""
-        self.mode = min(self.mode, mode)
+    def refuse(self, reason: WaitReason, blocker: Blocker) -> None:
+        """Take in one more problem; the most severe reason stays."""
         self.reason = reason if self.reason is None else most_severe((self.reason, reason))
         self.blockers.append(blocker)
+
+    def take(self, mode: Mode, level: int, spec: QueueSpec) -> None:
+        """Take in one more resource."""
+        self.worst, self.borrows = min(self.worst, mode), max(self.borrows, level)
+        if _is_preferred(self.mode, self.level, mode, level, spec):
+            self.mode, self.level = mode, level
 
 
 @dataclass(slots=True)
 class Assignment:
     """Flavors for a whole workload.
 
-    `pod_sets` lacks those of a failed group and later ones; `level` is the highest borrowing level;
-    `reason` and `blockers` say why it is not FIT; `last_tried` is the scan memory for the next attempt.
+    `pod_sets` lacks those of a failed group and later ones; `level` is the highest borrowing level; `lacking` are the
+    columns whose quota is not there; `reason` and `blockers` say why it is not FIT; `last_tried` is the scan memory for
+    the next attempt.
     """
 
     mode: Mode = Mode.FIT
     level: int = 0
     pod_sets: list[PodSetAssignment] = field(default_factory=list)
     usage: Usage = field(default_factory=dict)
+    lacking: set[FlavorResource] = field(default_factory=set)
     reason: WaitReason = WaitReason.WAITING_FOR_QUOTA
     blockers: list[Blocker] = field(default_factory=list)
     last_tried: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def flavors(self) -> dict[str, Mapping[str, str]]:
+        """Pod set -> resource -> flavor."""
+        return {p.name: p.flavors for p in self.pod_sets}
 
     @property
     def has_more_flavors(self) -> bool:
@@ -72,15 +124,23 @@ class Assignment:
         return any(index != -1 for index in self.last_tried.values())
 
 
-def assign(head: Head, snapshot: Snapshot, *, pinned: Mapping[str, Mapping[str, str]] | None = None) -> Assignment:
+Pins = Mapping[str, Mapping[str, str]]
+"""Pod set -> resource -> the flavor that it was nominated for."""
+
+
+def assign(
+    head: Head, snapshot: Snapshot, *, oracle: Oracle = nobody, fair: bool = False, pinned: Pins | None = None
+) -> Assignment:
     """Choose flavors for every pod set of a workload.
 
-    `pinned` (pod set -> resource -> flavor) restricts the choice to flavors nominated before.
+    `oracle` is asked where quota is missing that preemption might free; `fair`: fair sharing is on, which widens where
+    that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.
     """
     spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
-    out = Assignment()
+    search = _Search(head, spec, node, snapshot, oracle, fair, pinned, Assignment())
+    out = search.out
     for group in _groups(head.pod_sets):
-        reason = _assign_group(group, _Search(head, spec, node, snapshot, pinned, out))
+        reason = _assign_group(group, search)
         if reason is not None:
             out.mode, out.reason = Mode.NO_FIT, reason
             break
@@ -88,6 +148,8 @@ def assign(head: Head, snapshot: Snapshot, *, pinned: Mapping[str, Mapping[str, 
 
 
 def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
+    if len(pod_sets) == 1:
+        return [list(pod_sets)]
     groups: dict[str, list[PodSet]] = {}
     for index, pod_set in enumerate(pod_sets):
         # a group name is never a number (validation), so the index cannot collide with one
@@ -97,37 +159,45 @@ def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What stays the same while one group is searched."""
+    """What stays the same while the groups of one workload are searched, and what is found."""
 
     head: Head
     spec: QueueSpec
     node: QuotaNode
     snapshot: Snapshot
-    pinned: Mapping[str, Mapping[str, str]] | None
+    oracle: Oracle
+    fair: bool
+    pinned: Pins | None
     out: Assignment
 
     def wanted(self, pod_set: PodSet) -> dict[str, int]:
-        """Total quota the pod set asks for, per covered resource; `pods` only where the queue covers it."""
-        count = pod_set.request.count
-        totals = {r: per_pod * count for r, per_pod in pod_set.quota_requests.items() if r != PODS}
-        if self.spec.covers(PODS):
+        """Total quota the pod set asks for, per resource; `pods` only where the queue covers it.
+
+        Resources that the queue does not cover are left out where nothing of them is asked, or it ignores them.
+        """
+        count, covered, spec = pod_set.request.count, self.spec.covered, self.spec
+        totals = {
+            r: per_pod * count
+            for r, per_pod in pod_set.quota_requests.items()
+            if r != PODS and (r in covered or (per_pod * count > 0 and not spec.ignores_undeclared))
+        }
+        if PODS in covered:
             totals[PODS] = count
-        return {r: v for r, v in totals.items() if v > 0 or self.spec.covers(r)}
+        return totals
 
 
 def _assign_group(group: list[PodSet], search: _Search) -> WaitReason | None:
     """Add the group's pod sets to the assignment; the reason when no flavor serves."""
-    totals: dict[str, int] = {}
-    for pod_set in group:
-        for resource, amount in search.wanted(pod_set).items():
-            totals[resource] = totals.get(resource, 0) + amount
-    uncovered = [r for r, v in totals.items() if v > 0 and not search.spec.covers(r)]
+    spec, out = search.spec, search.out
+    wanted = [search.wanted(pod_set) for pod_set in group]
+    totals = wanted[0] if len(wanted) == 1 else _summed(wanted)
+    uncovered = totals.keys() - spec.covered
     if uncovered:
-        search.out.blockers += [
+        out.blockers += [
             Blocker(
                 kind=BlockerKind.RESOURCE_NOT_COVERED,
                 pod_set=group[0].name,
-                queue=search.spec.name,
+                queue=spec.name,
                 resource=resource,
                 asked=totals[resource],
             )
@@ -136,37 +206,56 @@ def _assign_group(group: list[PodSet], search: _Search) -> WaitReason | None:
         return WaitReason.NO_MATCHING_FLAVOR
     chosen: dict[str, str] = {}
     memory: dict[str, int] = {}
-    for resource_group in search.spec.groups:
+    found: list[FlavorTry] = []
+    blockers: list[Blocker] = []
+    for resource_group in spec.groups:
         asked = {r: totals[r] for r in resource_group.resources if r in totals}
         if not asked:
             continue
         best, index, tried = _best_flavor(group, resource_group, asked, search)
-        if best is None or best.mode is not Mode.FIT:
-            search.out.blockers += [b for attempt in tried for b in attempt.blockers]
         if best is None:
+            out.blockers += [b for attempt in tried for b in attempt.blockers]
             return mildest(t.reason for t in tried if t.reason is not None)
-        if best.mode is not Mode.FIT:
-            search.out.mode = min(search.out.mode, best.mode)
-        search.out.level = max(search.out.level, best.level)
+        if best.worst is not Mode.FIT:
+            blockers += [b for attempt in tried for b in attempt.blockers]
+        found.append(best)
         for resource in asked:
             chosen[resource], memory[resource] = best.flavor, index
-    _record(group, search, chosen, memory)
+    for best in found:
+        out.mode, out.level = min(out.mode, best.worst), max(out.level, best.borrows)
+        out.lacking.update(best.lacking)
+    out.blockers += blockers
+    _record(group, wanted, search, chosen, memory)
     return None
 
 
-def _record(group: list[PodSet], search: _Search, chosen: Mapping[str, str], memory: Mapping[str, int]) -> None:
-    for pod_set in group:
-        wanted = search.wanted(pod_set)
+def _summed(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for of_one in amounts:
+        for resource, amount in of_one.items():
+            totals[resource] = totals.get(resource, 0) + amount
+    return totals
+
+
+def _record(
+    group: list[PodSet],
+    wanted: Sequence[Mapping[str, int]],
+    search: _Search,
+    chosen: Mapping[str, str],
+    memory: Mapping[str, int],
+) -> None:
+    out = search.out
+    for pod_set, asked in zip(group, wanted, strict=True):
         # a pod set that requests nothing takes over the flavors of its group, so that it gets a place
-        flavors = {r: chosen[r] for r in wanted if r in chosen} or dict(chosen)
-        usage = {r: wanted.get(r, 0) for r in flavors}
-        search.out.pod_sets.append(
+        flavors = {r: chosen[r] for r in asked if r in chosen} or dict(chosen)
+        usage = {r: asked.get(r, 0) for r in flavors}
+        out.pod_sets.append(
             PodSetAssignment(name=pod_set.name, flavors=flavors, usage=usage, count=pod_set.request.count)
         )
         for resource, flavor in flavors.items():
             column = FlavorResource(flavor, resource)
-            search.out.usage[column] = search.out.usage.get(column, 0) + usage[resource]
-            search.out.last_tried[pod_set.name, resource] = memory[resource]
+            out.usage[column] = out.usage.get(column, 0) + usage[resource]
+            out.last_tried[pod_set.name, resource] = memory[resource]
 
 
 def _best_flavor(
@@ -175,9 +264,11 @@ def _best_flavor(
     """The flavor taken (None: none serves), where the next scan starts after (-1: from the front), all attempts."""
     tried: list[FlavorTry] = []
     best: FlavorTry | None = None
+    spec = search.spec
     last = len(resource_group.flavors) - 1
-    remembered = search.head.last_tried.get((group[0].name, next(iter(asked))), -1)
-    start = remembered + 1 if search.pinned is None else 0
+    start = 0
+    if search.pinned is None and search.head.last_tried:
+        start = search.head.last_tried.get((group[0].name, next(iter(asked))), -1) + 1
     reached = start
     for reached in range(start, last + 1):
         name = resource_group.flavors[reached]
@@ -185,17 +276,17 @@ def _best_flavor(
             continue
         attempt = _try_flavor(group, name, asked, search)
         tried.append(attempt)
-        if attempt.mode is not Mode.NO_FIT and (best is None or _is_preferred(attempt, best, search.spec)):
-            best = attempt
-        if _stops_at(attempt, search.spec):
+        if attempt.mode is Mode.NO_FIT:
+            continue
+        if _stops_at(attempt, spec):
             best = attempt
             break
+        if best is None or _is_preferred(attempt.mode, attempt.level, best.mode, best.level, spec):
+            best = attempt
     return best, (-1 if reached >= last else reached), tried
 
 
-def _is_pinned(
-    group: list[PodSet], asked: Mapping[str, int], flavor: str, pinned: Mapping[str, Mapping[str, str]]
-) -> bool:
+def _is_pinned(group: list[PodSet], asked: Mapping[str, int], flavor: str, pinned: Pins) -> bool:
     return any(pinned.get(p.name, {}).get(r) == flavor for p in group for r in asked)
 
 
@@ -204,7 +295,8 @@ def _try_flavor(group: list[PodSet], name: str, asked: Mapping[str, int], search
     for pod_set in group:
         problem = _eligibility(pod_set, name, search.snapshot)
         if problem is not None:
-            attempt.worsen(Mode.NO_FIT, WaitReason.NO_MATCHING_FLAVOR, problem)
+            attempt.mode = Mode.NO_FIT
+            attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, problem)
             return attempt
     for resource, amount in asked.items():
         _try_quota(attempt, FlavorResource(name, resource), amount, group[0].name, search)
@@ -213,17 +305,18 @@ def _try_flavor(group: list[PodSet], name: str, asked: Mapping[str, int], search
 
 def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set: str, search: _Search) -> None:
     """Judge one column, counting what earlier groups of the same workload took from it."""
-    value = quota.plus(search.out.usage.get(column, 0), amount)
-    most = quota.potential_available(search.node, column)
-    free = max(0, quota.available(search.node, column))
-    reach = quota.lowest_subtree(search.node, column, value)
-    attempt.level = max(attempt.level, reach.height)
+    node, spec, taken = search.node, search.spec, search.out.usage.get(column, 0)
+    value = quota.plus(taken, amount) if taken else amount
+    free = max(0, quota.available(node, column))
+    if value <= free and value <= quota.potential_available(node, column):
+        attempt.take(Mode.FIT, quota.lowest_subtree(node, column, value).height, spec)
+        return
 
     def blocker(kind: BlockerKind, limit: int) -> Blocker:
         return Blocker(
             kind=kind,
             pod_set=pod_set,
-            queue=search.spec.name,
+            queue=spec.name,
             flavor=column.flavor,
             resource=column.resource,
             asked=value,
@@ -231,26 +324,44 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
             never=kind is BlockerKind.EXCEEDS_MAX_QUOTA,
         )
 
+    most = quota.potential_available(node, column)
     if value > most:
-        attempt.worsen(Mode.NO_FIT, WaitReason.EXCEEDS_MAX_QUOTA, blocker(BlockerKind.EXCEEDS_MAX_QUOTA, most))
-    elif value > free:
-        # quota of its own, or of a cohort below the root, is only lent to others and may be taken back
-        is_own = search.node.quota(column).nominal >= value or reach.may_reclaim
-        may_take_back = is_own or search.spec.borrow_preempts
-        mode = Mode.NO_CANDIDATES if may_take_back else Mode.NO_FIT
-        attempt.worsen(mode, WaitReason.WAITING_FOR_QUOTA, blocker(BlockerKind.QUOTA, free))
+        attempt.take(Mode.NO_FIT, 0, spec)
+        attempt.refuse(WaitReason.EXCEEDS_MAX_QUOTA, blocker(BlockerKind.EXCEEDS_MAX_QUOTA, most))
+        return
+    attempt.refuse(WaitReason.WAITING_FOR_QUOTA, blocker(BlockerKind.QUOTA, free))
+    attempt.lacking.append(column)
+    reach = quota.lowest_subtree(node, column, value)
+    if (
+        node.quota(column).nominal >= value
+        or reach.may_reclaim
+        or spec.borrow_preempts
+        or (search.fair and spec.reclaims is not Preempts.NEVER)
+    ):
+        attempt.take(*search.oracle(column, value, reach.height), spec)
+    else:
+        attempt.take(Mode.NO_FIT, reach.height, spec)
 
 
-def _is_preferred(a: FlavorTry, b: FlavorTry, spec: QueueSpec) -> bool:
-    if (a.mode is Mode.NO_CANDIDATES) != (b.mode is Mode.NO_CANDIDATES):
-        return b.mode is Mode.NO_CANDIDATES
+def _is_preferred(mode: Mode, level: int, other: Mode, other_level: int, spec: QueueSpec) -> bool:
+    """Whether the first is strictly better than the other."""
+    if mode is Mode.NO_FIT:
+        return False
+    if other is Mode.NO_FIT:
+        return True
+    if (mode is Mode.NO_CANDIDATES) != (other is Mode.NO_CANDIDATES):
+        return other is Mode.NO_CANDIDATES
     if spec.prefers_preemption:
-        return (-a.level, a.mode) > (-b.level, b.mode)
-    return (a.mode, -a.level) > (b.mode, -b.level)
+        return (-level, mode) > (-other_level, other)
+    return (mode, -level) > (other, -other_level)
 
 
 def _stops_at(attempt: FlavorTry, spec: QueueSpec) -> bool:
-    return attempt.mode is Mode.FIT and (attempt.level == 0 or spec.borrow_before_next_flavor)
+    if attempt.mode in (Mode.NO_FIT, Mode.NO_CANDIDATES):
+        return False
+    if attempt.mode is not Mode.FIT and not spec.preempt_before_next_flavor:
+        return False
+    return attempt.level == 0 or spec.borrow_before_next_flavor
 
 
 def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot) -> Blocker | None:

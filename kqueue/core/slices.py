@@ -15,7 +15,6 @@ from kqueue.core import quota
 from kqueue.core.charging import charge_domains, release_domains
 from kqueue.core.quota import Usage
 from kqueue.core.topology.assignment import TopologyAssignment
-from kqueue.core.topology.node import HOSTNAME
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
 from kqueue.core.workload import Head, PodSetAssignment, Replaced, Snapshot, TopologyView
 
@@ -103,14 +102,9 @@ def _shift(older: Replaced, snapshot: Snapshot, *, back: bool) -> None:
         flavor = _topology_flavor(held, snapshot.topologies)
         if held.topology is not None and flavor is not None:
             requests = older.requests.get(held.name, {})
-            usage = [DomainUsage(_written(held.topology, d.values), requests, d.count) for d in held.topology.domains]
+            usage = [DomainUsage(held.topology.named(d.values), requests, d.count) for d in held.topology.domains]
             change_hosts(flavor, usage, snapshot.topologies)
 
 
 def _topology_flavor(held: PodSetAssignment, topologies: Mapping[str, TopologyView]) -> str | None:
     return min((flavor for flavor in held.flavors.values() if flavor in topologies), default=None)
-
-
-def _written(assignment: TopologyAssignment, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The name of a domain in usage: the host alone where the assignment names hosts."""
-    return values[-1:] if assignment.levels[-1] == HOSTNAME else values

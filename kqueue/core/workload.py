@@ -69,9 +69,16 @@ class QueueSpec:
     """borrowWithinCohort.maxPriorityThreshold"""
     profile: Profile = DEFAULT_PROFILE
 
-    def covers(self, resource: str) -> bool:
-        """Whether any resource group lists the resource."""
-        return any(resource in group.resources for group in self.groups)
+    ignores_undeclared: bool = False
+    """Resources that no group lists are not counted, instead of keeping a workload out."""
+    minimum_runtime: int = 0
+    """Seconds for which an admitted workload is safe from preemption."""
+    covered: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Resources that some group lists."""
+
+    def __post_init__(self) -> None:
+        covered = frozenset(resource for group in self.groups for resource in group.resources)
+        object.__setattr__(self, "covered", covered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +87,14 @@ class PodSet:
 
     `request` carries name, count, per-pod requests (cpu in milli), topology wish and node rules;
     `quota_requests` is what one pod costs in quota (differs where resources are transformed or excluded);
-    `asks_topology`: the user asked for a topology explicitly.
+    `asks_topology`: the user asked for a topology explicitly; `min_count`: so few pods are of use, too (None: all or
+    nothing).
     """
 
     request: PodSetRequest
     quota_requests: Mapping[str, int]
     asks_topology: bool = False
+    min_count: int | None = None
 
     @property
     def name(self) -> str:

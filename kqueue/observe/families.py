@@ -55,6 +55,16 @@ class CycleFamilies(_Group):
         )  # fmt: skip
 
 
+class PreemptorFamilies(_Group):
+    """Per ClusterQueue whose workloads preempt; `preempting_cluster_queue` is the first label of each."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        self.preempted = self._counter(
+            "kueue_preempted_workloads_total", "Preemptions", "preempting_cluster_queue", "reason"
+        )
+
+
 class ClusterQueueFamilies(_Group):
     """Per ClusterQueue; `cluster_queue` is the first label of each."""
 
@@ -76,6 +86,9 @@ class ClusterQueueFamilies(_Group):
         self.finished = self._counter("kueue_finished_workloads_total", "Workloads finished", *by_class)
         self.evicted = self._counter("kueue_evicted_workloads_total", "Evictions", *why)
         self.evicted_once = self._counter("kueue_evicted_workloads_once_total", "First evictions", *why)
+        self.preemption_loops = self._counter(
+            "kqueue_preemption_loops_total", "Preemptions that went round in circles", *queue
+        )
         self.reserved_wait = self._wait("kueue_quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
         self.admission_wait = self._histogram(
             "kueue_admission_wait_time_seconds", "Queued until admitted", *by_class, buckets=LONG_BUCKETS

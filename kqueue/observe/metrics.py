@@ -21,6 +21,7 @@ from kqueue.observe.families import (
     ClusterQueueResourceFamilies,
     CycleFamilies,
     LocalQueueFamilies,
+    PreemptorFamilies,
     ProcessFamilies,
 )
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics
@@ -52,6 +53,7 @@ class Metrics:
         self._cycle = CycleFamilies(self._registry)
         self._process = ProcessFamilies(self._registry)
         self._queue_families = ClusterQueueFamilies(self._registry)
+        self._preemptor_families = PreemptorFamilies(self._registry)
         self._resource_families = ClusterQueueResourceFamilies(self._registry if cluster_queue_resources else None)
         self._local_families = LocalQueueFamilies(self._registry if local_queues else None)
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
@@ -70,7 +72,7 @@ class Metrics:
         """What ClusterQueue `name` reports."""
         found = self._cluster_queues.get(name)
         if found is None:
-            found = ClusterQueueMetrics(name, self._queue_families, self._resource_families)
+            found = ClusterQueueMetrics(name, self._queue_families, self._resource_families, self._preemptor_families)
             self._cluster_queues[name] = found
         return found
 
@@ -80,6 +82,7 @@ class Metrics:
             queue.close()
             for group in (self._queue_families, self._resource_families):
                 _remove(group, {"cluster_queue": name})
+            _remove(self._preemptor_families, {"preempting_cluster_queue": name})
 
     def local_queue(self, *, namespace: str, name: str) -> LocalQueueMetrics:
         """What a LocalQueue reports."""

@@ -13,7 +13,12 @@ from typing import Any, TypeVar
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from kqueue.observe.families import ClusterQueueFamilies, ClusterQueueResourceFamilies, LocalQueueFamilies
+from kqueue.observe.families import (
+    ClusterQueueFamilies,
+    ClusterQueueResourceFamilies,
+    LocalQueueFamilies,
+    PreemptorFamilies,
+)
 
 _M = TypeVar("_M", bound=MetricWrapperBase)
 
@@ -123,9 +128,15 @@ class _QueueMetrics(_Bound):
 class ClusterQueueMetrics(_QueueMetrics):
     """One ClusterQueue."""
 
-    def __init__(self, name: str, families: ClusterQueueFamilies, resources: ClusterQueueResourceFamilies) -> None:
+    def __init__(
+        self,
+        name: str,
+        families: ClusterQueueFamilies,
+        resources: ClusterQueueResourceFamilies,
+        preemptor: PreemptorFamilies,
+    ) -> None:
         super().__init__(families, name)
-        self._f, self._r = families, resources
+        self._f, self._r, self._p = families, resources, preemptor
 
     def status(self, current: str) -> None:
         """`pending`, `active` or `terminating`."""
@@ -158,6 +169,14 @@ class ClusterQueueMetrics(_QueueMetrics):
     def eviction_ended(self, *, reason: str, took: float) -> None:
         """An evicted Workload gave its quota back after `took` seconds."""
         self._observe(self._f.eviction_latency, took, reason)
+
+    def preempts(self, *, reason: str) -> None:
+        """A Workload was evicted to make room for one of this queue."""
+        self._count(self._p.preempted, reason)
+
+    def preemption_loop(self) -> None:
+        """A Workload of this queue made another one leave again, without having been admitted in between."""
+        self._count(self._f.preemption_loops)
 
     def gate_removed(self, *, gate: str, is_group: bool, since_admitted: float) -> None:
         """A pod's scheduling gate was removed."""

@@ -10,10 +10,11 @@ whole gang, and they hold the rest of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 from cachetools import LRUCache
@@ -21,15 +22,19 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Admit, Decision, Mended, Outcome, Unmended, Wait, mend, plan
-from kqueue.core.topology import stands_on
-from kqueue.core.topology.request import DEFAULT_PROFILE
-from kqueue.core.workload import Admission, Damaged, Head, LastTried, Replaced, Snapshot
+from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait, plan
+from kqueue.core.ordering import DEFAULT_RULES, OrderRules
+from kqueue.core.preemption import Preemptor, Rules, Strategy
+from kqueue.core.workload import Admission, Admitted, Claim, Head, LastTried, Replaced, Snapshot
 from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.evictions import EvictionObserver, Evictions
+from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
+from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api, status
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.namespaces import namespace_problem
+from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
 
 _log = structlog.get_logger(__name__)
@@ -38,15 +43,21 @@ _REQUEUE = {
     Outcome.NO_FIT: RequeueReason.NO_FIT,
     Outcome.NO_CANDIDATES: RequeueReason.PREEMPTION_NO_CANDIDATES,
     Outcome.SKIPPED: RequeueReason.FAILED_AFTER_NOMINATION,
+    Outcome.DEFERRED: RequeueReason.PENDING_PREEMPTION,
+    Outcome.YIELDS: RequeueReason.GENERIC,
+    Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.BROKEN: RequeueReason.GENERIC,
 }
+
+_GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD, Outcome.BROKEN})
+"""Outcomes after which a preemptor keeps what it claims."""
 
 _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
 
 
-class Observer(Protocol):
+class Observer(RepairObserver, EvictionObserver, Protocol):
     """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
 
     def cycle_ended(self, *, seconds: float, success: bool) -> None:
@@ -65,10 +76,6 @@ class Observer(Protocol):
         """A slice of an elastic job came to its end, because a newer one (namespace/name) took over."""
         ...
 
-    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
-        """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
-        ...
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
@@ -85,6 +92,13 @@ class LoopSettings:
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True
     """A workload whose failed hosts cannot be replaced at the first try is evicted."""
+    fair: tuple[Strategy, ...] | None = None
+    """Fair sharing, and by which strategies it preempts; None: it is off."""
+    within_nominal: bool = True
+    """With fair sharing, who stays within nominal quota takes it back whatever the shares."""
+    order: OrderRules = DEFAULT_RULES
+    block_admission: bool = False
+    """Nobody is admitted until the pods of all that hold quota are ready."""
 
 
 class SchedulingLoop:
@@ -101,16 +115,33 @@ class SchedulingLoop:
         clock: Clock,
         settings: LoopSettings | None = None,
         second_pass: SecondPass | None = None,
+        preemptions: Preemptions | None = None,
         host_of: Callable[[str], str | None] = lambda _node: None,
     ) -> None:
         """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist."""
         self._cache, self._queues, self._writer = cache, queues, writer
-        self._second_pass, self._host_of = second_pass or SecondPass(), host_of
         self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
-        self._places = asyncio.Semaphore(self._settings.in_flight)
-        self._writes: set[asyncio.Task[None]] = set()
+        self._writes = Writes(writer, in_flight=self._settings.in_flight)
+        self._repairs = Repairs(
+            cache=cache,
+            second_pass=second_pass or SecondPass(),
+            writer=writer,
+            writes=self._writes,
+            observer=observer,
+            clock=clock,
+            host_of=host_of,
+            fail_fast=self._settings.fail_fast,
+        )
+        self._preemptions = preemptions or Preemptions()
+        self._evictions = Evictions(
+            cache=cache,
+            preemptions=self._preemptions,
+            writes=self._writes,
+            observer=observer,
+            clock=clock,
+        )
         self._last_tried: LRUCache[str, tuple[int, LastTried]] = LRUCache(maxsize=100_000)
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
@@ -118,6 +149,10 @@ class SchedulingLoop:
         """What was tried in vain on one state."""
         self._read: dict[str, int] = {}
         """The generation of each head that this cycle decides on."""
+        self._alarm: asyncio.Task[None] | None = None
+        self._alarm_at = clock.now()
+        self._safe_until: datetime | None = None
+        """When the first of those that were to be preempted, and may not yet, has run for long enough."""
         self.cycles = 0
         """Cycles run so far."""
 
@@ -145,15 +180,18 @@ class SchedulingLoop:
 
     async def drain(self) -> None:
         """Wait until every write under way has ended."""
-        while self._writes:
-            await asyncio.wait(set(self._writes))
+        if self._alarm is not None:
+            self._alarm.cancel()
+            await asyncio.gather(self._alarm, return_exceptions=True)
+            self._alarm = None
+        await self._writes.drain()
 
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
         for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
             await self._clock.sleep(0)
         popped = self._queues.pop_heads(self._may_admit)
-        damaged = self._take_damaged()
+        damaged = self._repairs.take()
         if not popped and not damaged:
             return False
         tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
@@ -165,11 +203,11 @@ class SchedulingLoop:
             for _, item in popped:  # those still in flight: a cycle that is cut off half-way loses nobody
                 self._requeue(item.key, RequeueReason.FAILED_AFTER_NOMINATION)
             for patient in damaged:  # as many as were not come to
-                self._ask_again(patient.damaged.key)
+                self._repairs.ask_again(patient.damaged.key)
         self._wake_unless_stuck(tries)
         return success
 
-    async def _try(self, popped: list[tuple[str, Pending]], damaged: list[_Patient]) -> bool:
+    async def _try(self, popped: list[tuple[str, Pending]], damaged: list[Patient]) -> bool:
         heads: list[Head] = []
         for queue, item in popped:
             with self._alone(item.key):
@@ -208,21 +246,83 @@ class SchedulingLoop:
     def _may_admit(self, queue: str) -> bool:
         return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
 
-    async def _plan(self, heads: list[Head], damaged: list[_Patient]) -> bool:
-        snapshot = self._cache.snapshot({head.queue for head in heads})
+    async def _plan(self, heads: list[Head], damaged: list[Patient]) -> bool:
+        snapshot = self._cache.snapshot({head.queue for head in heads}, self._preemptions.claims(self._still_waits))
+        self._safe_until = None
         since, success = self._clock.monotonic(), False
         while damaged:
-            success |= self._mend(snapshot, damaged.pop(0))
+            success |= self._repairs.mend(snapshot, damaged.pop(0))
             if self._clock.monotonic() - since > self._settings.yield_after:
                 await self._clock.sleep(0)
                 since = self._clock.monotonic()
-        for decision in plan(snapshot, heads):
+        for decision in self._decisions(snapshot, heads):
             with self._alone(decision.head.key):
                 success |= self._apply(decision)
             if self._clock.monotonic() - since > self._settings.yield_after:
                 await self._clock.sleep(0)
                 since = self._clock.monotonic()
+        self._set_alarm()
         return success
+
+    def _set_alarm(self) -> None:
+        """Try everybody again when somebody may be preempted who may not now."""
+        at = self._safe_until
+        if at is None:
+            return
+        if self._alarm is not None and not self._alarm.done():
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at, self._alarm = at, asyncio.create_task(self._ring(at))
+
+    async def _ring(self, at: datetime) -> None:
+        await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
+        self._queues.flush(self._queues.names())
+        self.wake()
+
+    def _decisions(self, snapshot: Snapshot, heads: list[Head]) -> Iterator[Decision]:
+        settings = self._settings
+        now = self._clock.now()
+        rules = Rules(
+            now=now,
+            fair=settings.fair,
+            within_nominal=settings.within_nominal,
+            protected=lambda workload, preemptor: self._is_safe(workload, preemptor, now),
+        )
+        unready = self._cache.unready() if settings.block_admission else None
+        yield from plan(
+            snapshot,
+            heads,
+            rules=rules,
+            order=settings.order,
+            held_by=unready or "",
+            one_at_a_time=settings.block_admission,
+        )
+
+    def _is_safe(self, workload: Admitted, preemptor: Preemptor, now: datetime) -> bool:
+        """Whether a workload must not be preempted: it has to run for longer, or has left for the same one before."""
+        if self._preemptions.is_safe(workload.uid, preemptor.uid):
+            return True
+        spec = self._cache.queue_spec(workload.queue)
+        if spec is None or not spec.minimum_runtime or workload.admitted_at is None:
+            return False
+        until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
+        if until <= now:
+            return False
+        if self._safe_until is None or until < self._safe_until:
+            self._safe_until = until
+        return True
+
+    def _still_waits(self, claim: Claim) -> bool:
+        """Whether a preemptor may still get what is kept for it."""
+        obj = self._writer.newest(claim.key)
+        return (
+            obj is not None
+            and obj.metadata.uid == claim.uid
+            and self._queues.is_known(claim.key)
+            and self._queues.cluster_queue_of(from_api.local_queue_key(obj)) == claim.queue
+            and self._may_admit(claim.queue)
+        )
 
     @contextmanager
     def _alone(self, key: str) -> Iterator[None]:
@@ -282,9 +382,31 @@ class SchedulingLoop:
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> bool:
-        if isinstance(decision, Admit):
-            return self._admit(decision)
-        self._wait(decision)
+        match decision:
+            case Admit():
+                return self._admit(decision)
+            case Preempt():
+                return self._preempt(decision)
+            case Wait():
+                self._wait(decision)
+                return False
+
+    def _preempt(self, decision: Preempt) -> bool:
+        """Make its targets leave; it waits first in its queue, and what is freed is kept for it."""
+        head = decision.head
+        obj = self._as_decided(head)
+        if obj is None:
+            return False
+        self._preemptions.begin(decision.claim)
+        self._evictions.begin(decision, obj)
+        self._last_tried.pop(head.key, None)
+        self._put_back(
+            obj,
+            RequeueReason.PENDING_PREEMPTION,
+            names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS,
+            decision.message,
+            requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
+        )
         return False
 
     def _as_decided(self, head: Head) -> wire.Workload | None:
@@ -299,6 +421,8 @@ class SchedulingLoop:
         obj = self._as_decided(head)
         if decision.error is not None:
             _log.error("planning failed on a bug", workload=head.key, exc_info=decision.error)
+        if decision.outcome not in _GOES_ON_WAITING:
+            self._preemptions.end(head.uid)
         if obj is None:
             return
         self._last_tried[head.key] = (obj.metadata.generation, decision.last_tried)
@@ -323,7 +447,7 @@ class SchedulingLoop:
     ) -> None:
         key = from_api.workload_key(obj)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
-        self._spawn(self._write_wait(key, reason, message, requests))
+        self._writes.spawn(self._write_wait(key, reason, message, requests))
 
     async def _write_wait(
         self, key: str, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None
@@ -334,11 +458,7 @@ class SchedulingLoop:
             stamp = status.Stamp(self._clock.now())
             return status.wait(obj, reason=reason, message=message, stamp=stamp, requests=requests)
 
-        try:
-            written = await self._writer.write(key, change)
-        except KqueueError as e:
-            _log.warning("the reason for waiting was not written", workload=key, error=str(e))
-            return
+        written = await self._writes.tell(key, change, what="the reason for waiting")
         if written is not None:
             _log.info("workload waits", workload=key, reason=reason, message=message)
             self._observer.waits(written, reason=reason, message=message)
@@ -357,12 +477,15 @@ class SchedulingLoop:
             requests={p.name: p.request.requests for p in head.pod_sets},
             admitted=False,
             assumed=True,
+            priority=head.priority,
+            timestamp=head.timestamp,
         )
         with ExitStack() as held:
             held.enter_context(self._cache.assumed(holding))
             self._queues.settle(head.key)
+            self._preemptions.admitted(head.uid)
             self._last_tried.pop(head.key, None)
-            self._spawn(self._write_admission(decision, obj.metadata.generation, held.pop_all()))
+            self._writes.spawn(self._write_admission(decision, obj.metadata.generation, held.pop_all()))
         return True
 
     async def _write_admission(self, decision: Admit, generation: int, held: ExitStack) -> None:
@@ -379,11 +502,7 @@ class SchedulingLoop:
             return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
 
         try:
-            with held:
-                async with self._places:
-                    written = await self._writer.write(key, change)
-                if written is None:
-                    raise _WithdrawnError(f"{key} changed while it was being admitted")
+            written = await self._writes.hold(key, change, held, doing="it was being admitted")
         except KqueueError as e:
             _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
             self._push_again(key)
@@ -406,140 +525,10 @@ class SchedulingLoop:
             reason, message = names.REASON_WORKLOAD_SLICE_REPLACED, f"Replaced by {by}"
             return status.finish(obj, reason=reason, message=message, stamp=stamp)
 
-        try:
-            written = await self._writer.write(key, change)
-        except KqueueError as e:
-            _log.warning("a slice that was replaced was not finished", workload=key, by=by, error=str(e))
-            return
+        written = await self._writes.tell(key, change, what="the end of a slice that was replaced")
         if written is not None:
             _log.info("workload replaced", workload=key, by=by)
             self._observer.replaced(written, by=by)
-
-    # --- failed hosts ------------------------------------------------------------------------------------------
-
-    def _take_damaged(self) -> list[_Patient]:
-        """Workloads that are due for their second pass and still need it."""
-        found: list[_Patient] = []
-        for key in self._second_pass.take():
-            try:
-                patient = self._patient(key)
-            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                _log.exception("the second pass failed on a bug", workload=key)
-                self._second_pass.failed(key)
-                continue
-            if patient is None:
-                self._second_pass.drop(key)
-            else:
-                found.append(patient)
-        return found
-
-    def _patient(self, key: str) -> _Patient | None:
-        """The workload with its failed hosts; None when it has none, or is on its way out."""
-        obj = self._writer.newest(key)
-        if obj is None or not obj.status.unhealthy_nodes or not from_api.is_placed(obj):
-            return None
-        admission = from_api.admission(obj)
-        listed = {node.name for node in obj.status.unhealthy_nodes}
-        failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}
-        if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
-            return None
-        topology_only = self._cache.is_topology_only(admission.queue)
-        head = from_api.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
-        spec = self._cache.queue_spec(admission.queue)
-        damaged = Damaged(
-            key=key,
-            uid=head.uid,
-            admission=admission,
-            pod_sets=head.pod_sets,
-            failed=frozenset(failed),
-            avoided=failures.avoided(obj, self._clock.now()),
-            profile=(spec.profile if spec is not None else DEFAULT_PROFILE).with_algorithm(head.algorithm),
-        )
-        return _Patient(obj, damaged)
-
-    def _mend(self, snapshot: Snapshot, patient: _Patient) -> bool:
-        """Find other hosts and begin to write them; True when they were found."""
-        key = patient.damaged.key
-        try:
-            found = mend(snapshot, patient.damaged)
-            if isinstance(found, Unmended):
-                self._spawn(self._give_up(patient, found))
-                return False
-            admission = from_api.admission(status.mended(patient.obj, found.assignments))
-            if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
-                self._ask_again(key)
-                return False
-            with ExitStack() as held:
-                if found.assignments:
-                    held.enter_context(self._cache.moved(key, admission))
-                self._spawn(self._write_mended(patient, found, held.pop_all()))
-        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            _log.exception("the second pass failed on a bug", workload=key)
-            self._second_pass.failed(key)
-            return False
-        return True
-
-    async def _write_mended(self, patient: _Patient, found: Mended, held: ExitStack) -> None:
-        """Write what was found for the workload as it was then; on failure it holds again what it held."""
-        key = patient.damaged.key
-
-        def change(obj: wire.Workload) -> status.Patch | None:
-            return status.mend(obj, found.assignments) if patient.same(obj) else None
-
-        try:
-            with held:
-                async with self._places:
-                    written = await self._writer.write(key, change)
-                if written is None:
-                    raise _WithdrawnError(f"{key} changed while its failed hosts were being replaced")
-        except KqueueError as e:
-            _log.info("the new hosts were not written", workload=key, error=str(e))
-            self._ask_again(key)
-            return
-        self._second_pass.drop(key)
-        if found.stays:
-            self._observer.not_mended(written, message=found.stays)
-        _log.info(
-            "failed hosts are replaced",
-            workload=key,
-            hosts=[node.name for node in patient.obj.status.unhealthy_nodes],
-            pod_sets=sorted(found.assignments),
-            stays=found.stays,
-        )
-
-    async def _give_up(self, patient: _Patient, found: Unmended) -> None:
-        """Evict, or try again later: when that is asked for, or when the obstacle may go away by itself."""
-        key = patient.damaged.key
-        if found.may_pass or not self._settings.fail_fast:
-            _log.info("failed hosts are not replaced yet", workload=key, message=found.message)
-            self._second_pass.failed(key)
-            self._observer.not_mended(patient.obj, message=found.message)
-            return
-        hosts = ", ".join(node.name for node in patient.obj.status.unhealthy_nodes)
-        message = f"No replacement for the pods on failed nodes {hosts}: {found.message}"
-
-        def change(obj: wire.Workload) -> status.Patch | None:
-            if not patient.same(obj):
-                return None
-            stamp = status.Stamp(self._clock.now())
-            return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
-
-        try:
-            written = await self._writer.write(key, change)
-        except KqueueError as e:
-            _log.info("the eviction was not written", workload=key, error=str(e))
-            written = None
-        if written is None:
-            self._ask_again(key)
-            return
-        self._second_pass.drop(key)
-        _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
-        self._observer.not_mended(written, message=message)
-
-    def _ask_again(self, key: str) -> None:
-        """It has changed meanwhile: begin anew."""
-        self._second_pass.drop(key)
-        self._second_pass.ask(key)
 
     def _has_checks(self, queue: str) -> bool:
         obj = self._cache.queue_object(queue)
@@ -550,39 +539,6 @@ class SchedulingLoop:
         obj = self._writer.newest(key)
         if obj is not None and from_api.is_queueable(obj) and self._cache.holding(key) is None:
             self._queues.push(from_api.pending(obj))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._writes.add(task)
-        task.add_done_callback(self._written)
-
-    def _written(self, task: asyncio.Task[None]) -> None:
-        self._writes.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a status write failed on a bug", exc_info=task.exception())
-
-
-@dataclass(frozen=True, slots=True)
-class _Patient:
-    """A damaged workload, and the object that it was read from."""
-
-    obj: wire.Workload
-    damaged: Damaged
-
-    def same(self, now: wire.Workload | None) -> bool:
-        """Whether what is decided on the object holds for its present version."""
-        then = self.obj
-        return (
-            now is not None
-            and now.metadata.uid == then.metadata.uid
-            and from_api.is_placed(now)
-            and now.status.admission == then.status.admission
-            and now.status.unhealthy_nodes == then.status.unhealthy_nodes
-        )
-
-
-class _WithdrawnError(KqueueError):
-    """What was decided no longer applies."""
 
 
 def _totals(per_pod: Mapping[str, int], count: int) -> dict[str, int]:

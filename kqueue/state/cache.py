@@ -10,7 +10,7 @@ the watch's echo; a write that fails takes it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import DEFAULT_PROFILE, DomainUsage, NodeFacts, PodFacts, Profile
-from kqueue.core.workload import Admission, Admitted, Flavor, QueueSpec, Snapshot, TopologyView
+from kqueue.core.workload import Admission, Admitted, Claim, Flavor, QueueSpec, Snapshot, TopologyView
 from kqueue.errors import KqueueError
 from kqueue.state import from_api
 from kqueue.state.audit import Drift, Recounts, Source, chunks
@@ -58,6 +58,8 @@ class Holding:
     reserved_at: datetime | None = None
     admitted_at: datetime | None = None
     evicted: bool = False
+    ready: bool = False
+    """Its pods are ready, or were."""
 
     @property
     def queue(self) -> str:
@@ -72,7 +74,8 @@ class Holding:
             if pod_set.topology is None:
                 continue
             requests = self.requests.get(pod_set.name, {})
-            placed = [DomainUsage(d.values, requests, d.count) for d in pod_set.topology.domains]
+            where = pod_set.topology
+            placed = [DomainUsage(where.named(d.values), requests, d.count) for d in where.domains]
             for flavor in set(pod_set.flavors.values()):
                 domains.setdefault(flavor, []).extend(placed)
         return Admitted(
@@ -310,6 +313,24 @@ class Cache:
                 self._hold(before)
             raise
 
+    def mark_evicted(self, key: str, uid: str, *, evicted: bool = True) -> bool:
+        """Note that a workload is being told to leave (or, if that failed, that it is not).  True when that is new."""
+        holding = self._holdings.get(key)
+        if holding is None or holding.uid != uid or holding.evicted == evicted:
+            return False
+        self._hold(replace(holding, evicted=evicted))
+        return True
+
+    def unready(self) -> str | None:
+        """A workload that holds quota and whose pods are not ready; None when there is none."""
+        return next((key for key, holding in self._holdings.items() if not holding.ready), None)
+
+    def path_of(self, queue: str) -> str:
+        """/root cohort/.../ClusterQueue, for people."""
+        node = self._trees.queues.get(queue)
+        above = [n.name for n in node.path_to_root()] if node is not None else [queue]
+        return "/" + "/".join(reversed(above))
+
     def fits(self, admission: Admission, *, instead_of: str | None = None) -> bool:
         """Whether the live cache still has the quota and the domains of a decision made on an older snapshot.
 
@@ -437,9 +458,12 @@ class Cache:
 
     # --- views -------------------------------------------------------------------------------------------------
 
-    def snapshot(self, queues: Iterable[str]) -> Snapshot:
-        """What a cycle over heads of these ClusterQueues decides on; charging it does not touch the cache."""
-        wanted = set(queues)
+    def snapshot(self, queues: Iterable[str], claims: Sequence[Claim] = ()) -> Snapshot:
+        """What a cycle over heads of these ClusterQueues decides on; charging it does not touch the cache.
+
+        `claims` are kept for preemptors of earlier cycles; their trees are in it, too.
+        """
+        wanted = {*queues, *(claim.queue for claim in claims)}
         inactive = {name: why.message for name in wanted if (why := self.inactive(name)) is not None}
         specs: dict[str, QueueSpec] = {}
         nodes: dict[str, QuotaNode] = {}
@@ -461,6 +485,7 @@ class Cache:
             topologies=topologies,
             inactive=inactive,
             admitted=_Views({name: self._capture(name) for name in nodes}),
+            claims=claims,
         )
 
     def _capture(self, queue: str) -> Mapping[str, Holding]:
@@ -681,6 +706,7 @@ def _reserved(key: str, obj: wire.Workload, admission: Admission, *, assumed: bo
         reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
         admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
         evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
+        ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
     )
 
 

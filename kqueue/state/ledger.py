@@ -211,7 +211,7 @@ class NodeLedger:
         for workload, usages in self._usages.items():
             for usage in usages:
                 for item in usage.assignment.domains if self._meets(usage.flavor, room) else ():
-                    leaf = tree.leaf_of(_written(usage.assignment, item.values))
+                    leaf = tree.leaf_of(usage.assignment.named(item.values))
                     if leaf is not None and tree.paths[leaf][: len(domain)] == domain:
                         found[workload] = found.get(workload, 0) + item.count
         return found
@@ -399,12 +399,7 @@ def _taken_in_domains(held: Iterable[AssignedUsage]) -> Iterator[tuple[tuple[str
     for usage in held:
         for domain in usage.assignment.domains:
             amounts = [(resource, amount * domain.count) for resource, amount in usage.requests.items()]
-            yield (usage.flavor, _written(usage.assignment, domain.values)), (*amounts, (PODS, domain.count))
-
-
-def _written(assignment: TopologyAssignment, values: Path) -> Path:
-    """The name of a domain in usage sums: the host alone where the assignment names hosts."""
-    return values[-1:] if assignment.levels[-1] == HOSTNAME else values
+            yield (usage.flavor, usage.assignment.named(domain.values)), (*amounts, (PODS, domain.count))
 
 
 def _frees(before: PodFacts, after: PodFacts | None) -> bool:

@@ -226,12 +226,17 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     return _status(conditions, **fields)
 
 
-def evict(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
-    """Mark a workload as evicted; its admission stays until its pods are gone.  None when it is evicted already."""
+def evict(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, preempted: str | None = None) -> Patch | None:
+    """Mark a workload as evicted; its admission stays until its pods are gone.  None when it is evicted already.
+
+    `preempted` says by which rule it makes room for another one, in a condition of its own.
+    """
     if from_api.condition_true(obj, names.CONDITION_EVICTED) or from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = _conditions(obj, stamp)
     conditions.set(names.CONDITION_EVICTED, status=True, reason=reason, message=message)
+    if preempted is not None:
+        conditions.set(names.CONDITION_PREEMPTED, status=True, reason=preempted, message=message)
     if conditions.status(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES) == "True":
         conditions.set(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, status=False, reason=reason, message=message)
     counts = {(e.reason, e.underlying_cause): e.count for e in _evictions(obj)}

@@ -46,6 +46,10 @@ class TopologyAssignment:
         """Pods assigned."""
         return sum(domain.count for domain in self.domains)
 
+    def named(self, values: tuple[str, ...]) -> tuple[str, ...]:
+        """How usage names a domain with these values: by the host alone where there is one."""
+        return values[-1:] if self.levels[-1] == HOSTNAME else values
+
 
 def encode(assignment: TopologyAssignment, *, by_host_prefix: bool = True) -> dict[str, Any]:
     """The `topologyAssignment` of a v1beta2 Workload status; `decode` reads it back unchanged.

@@ -128,6 +128,10 @@ class PodSetRequest:
         rules = replace(self.rules, preferred=()) if self.rules.preferred else self.rules
         object.__setattr__(self, "shape", Shape(tuple(sorted(requests.items())), rules))
 
+    def avoiding(self, hosts: frozenset[str]) -> PodSetRequest:
+        """The same request, kept away from these hosts."""
+        return replace(self, rules=self.rules.avoiding(hosts)) if hosts else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:

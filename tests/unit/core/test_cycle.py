@@ -6,13 +6,14 @@ import dataclasses
 
 import pytest
 
-from kqueue.core.cycle import Admit, Decision, Mended, Outcome, Unmended, Wait, mend, plan
+from kqueue.core.cycle import Admit, Decision, Outcome, Wait
 from kqueue.core.explain import WaitReason
+from kqueue.core.mending import Mended, Unmended, mend
 from kqueue.core.quota import FlavorResource, available
 from kqueue.core.topology import Algorithm, Capacity, Profile, Taint, Tree
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Damaged, Flavor, Head, PodSet, Snapshot, TopologyView
-from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view
+from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view, plan
 
 COLUMN = FlavorResource("gpu", GPU)
 

@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from kqueue.core import quota
-from kqueue.core.cycle import Admit, Decision, Outcome, Wait, plan
+from kqueue.core.cycle import Admit, Decision, Outcome, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.quota import FlavorResource, available
 from kqueue.core.topology import Domain, DomainUsage, PodSetRequest, TopologyAssignment, TopologyRequest
 from kqueue.core.topology.node import HOSTNAME
 from kqueue.core.workload import Admission, Flavor, Head, PodSet, Replaced, Snapshot
-from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view
+from tests.builders import GPU, make_head, make_queue, make_snapshot, make_view, plan
 
 COLUMN = FlavorResource("gpu", GPU)
 ANYWHERE = TopologyRequest(unconstrained=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.cycle import Admit
+from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
 from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, UnreachableError
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
@@ -41,6 +42,8 @@ class Observed:
         self.cycles: list[bool] = []
         self.reservations: list[str] = []
         self.waiting: list[tuple[str, str]] = []
+        self.preemptions: list[tuple[str, str]] = []
+        self.loops: list[tuple[str, tuple[str, ...]]] = []
         self.not_mended_messages: list[str] = []
         self.taken_over: list[tuple[str, str]] = []
 
@@ -58,6 +61,16 @@ class Observed:
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
         self.taken_over.append((workload.metadata.name, by))
+
+    def preempted(
+        self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
+    ) -> None:
+        del target, queue, message
+        self.preemptions.append((workload.metadata.name, preemptor.metadata.name))
+
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
+        del queue
+        self.loops.append((preemptor.metadata.name, tuple(victims)))
 
     def not_mended(self, workload: wire.Workload, *, message: str) -> None:
         del workload
@@ -568,11 +581,11 @@ async def test_a_bug_in_one_cycle_does_not_end_scheduling(
     whole = world.cache.snapshot
     answers = iter([ZeroDivisionError()])
 
-    def snapshot(queues: Any) -> Any:
+    def snapshot(*asked: Any) -> Any:
         error = next(answers, None)
         if error is not None:
             raise error
-        return whole(queues)
+        return whole(*asked)
 
     await world.settle()
     monkeypatch.setattr(world.cache, "snapshot", snapshot)

@@ -1,0 +1,184 @@
+"""Room that was made by preemption, kept for those it was made for.
+
+A preemptor waits until its victims have left, which takes as long as their pods take to end.  Meanwhile what leaves
+must go to nobody else, and what was free before and is to be part of the preemptor's room must stay free.  So each
+claim keeps, column by column and host by host, what it wants beyond what its victims still hold.  Nothing is counted
+twice: what victims hold is charged as theirs.
+
+    as things are      victims in place, and of each claim what they do not hold yet       who may start now?
+    as they will be    victims gone, claimants in place                                    what else must go?
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from kqueue.core import quota
+from kqueue.core.charging import same_hosts
+from kqueue.core.preemption.simulation import simulate
+from kqueue.core.quota import Usage
+from kqueue.core.topology.node import PODS
+from kqueue.core.topology.result import DomainUsage, Path
+from kqueue.core.workload import Admitted, Claim, Snapshot
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A claim in a snapshot: its victims that are still there, and what is charged for it beside them."""
+
+    claim: Claim
+    victims: tuple[Admitted, ...]
+    usage: Usage
+    domains: dict[str, dict[Path, dict[str, int]]]
+    """Topology flavor -> written values of the domain -> amounts, `pods` among them."""
+
+
+class Claims:
+    """The claims of one cycle on its snapshot, which is charged with them."""
+
+    def __init__(self, snapshot: Snapshot, claims: Iterable[Claim] = ()) -> None:
+        """Claims of queues that the snapshot does not have are left out."""
+        self._snapshot = snapshot
+        self._kept: dict[str, _Kept] = {}
+        for claim in claims:
+            self.keep(claim)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def of(self, uid: str) -> Claim | None:
+        """The claim of a preemptor; None when it has none."""
+        kept = self._kept.get(uid)
+        return kept.claim if kept is not None else None
+
+    def because_of(self, uid: str) -> Claim | None:
+        """The claim that a workload was evicted for; None when it was evicted for none that still stands."""
+        return next((kept.claim for kept in self._kept.values() if uid in kept.claim.victims), None)
+
+    def victims(self, *, besides: str = "") -> frozenset[str]:
+        """Uids of all that have to leave for claims, except for that of one preemptor."""
+        return frozenset(v for uid, kept in self._kept.items() if uid != besides for v in kept.claim.victims)
+
+    def names(self, *, besides: str) -> str:
+        """The preemptors, except for one, as words."""
+        return ", ".join(sorted(kept.claim.key for uid, kept in self._kept.items() if uid != besides))
+
+    def keep(self, claim: Claim) -> None:
+        """Charge a claim, in place of what the same preemptor claimed before."""
+        self.give_up(claim.uid)
+        if claim.queue not in self._snapshot.nodes:
+            return
+        admitted = self._snapshot.admitted
+        found = ((uid, admitted.get(queue, {}).get(key)) for uid, (queue, key) in claim.victims.items())
+        victims = tuple(victim for uid, victim in found if victim is not None and victim.uid == uid)
+        kept = self._kept[claim.uid] = _Kept(claim, victims, self._missing_quota(claim, victims), {})
+        for flavor, taken in claim.domains.items():
+            kept.domains[flavor] = self._missing_hosts(flavor, taken, victims)
+        self._charge(kept, 1)
+
+    def give_up(self, uid: str) -> None:
+        """Stop keeping what a preemptor claimed; nothing happens when it claimed nothing."""
+        kept = self._kept.pop(uid, None)
+        if kept is not None:
+            self._charge(kept, -1)
+
+    @contextmanager
+    def without(self, uid: str) -> Iterator[None]:
+        """Inside the block a preemptor's own claim does not stand in its way."""
+        kept = self._kept.get(uid)
+        if kept is None:
+            yield
+            return
+        self._charge(kept, -1)
+        try:
+            yield
+        finally:
+            self._charge(kept, 1)
+
+    @contextmanager
+    def fulfilled(self, *, besides: str) -> Iterator[None]:
+        """Inside the block all claims but that of one preemptor are as they will be.
+
+        Those who leave for them are not in the snapshot, so that nobody else counts on them.
+        """
+        others = [kept for uid, kept in self._kept.items() if uid != besides]
+        if not others:
+            yield
+            return
+        leaving = {victim.uid: victim for kept in others for victim in kept.victims}
+        before = self._snapshot.admitted
+        self._snapshot.admitted = _without(before, leaving.values())
+        try:
+            with simulate(self._snapshot) as simulation:
+                for victim in leaving.values():
+                    simulation.remove(victim)
+                for kept in others:
+                    simulation.uncharge(kept.claim.queue, kept.usage)
+                    simulation.charge(kept.claim.queue, kept.claim.usage, kept.claim.domains)
+                    self._charge_hosts(kept, -1)
+                yield
+        finally:
+            self._snapshot.admitted = before
+
+    def _charge(self, kept: _Kept, sign: int) -> None:
+        node = self._snapshot.nodes[kept.claim.queue]
+        change = quota.add_usage if sign > 0 else quota.remove_usage
+        for column, amount in kept.usage.items():
+            change(node, column, amount)
+        self._charge_hosts(kept, sign)
+
+    def _charge_hosts(self, kept: _Kept, sign: int) -> None:
+        topologies = self._snapshot.topologies
+        for flavor, missing in kept.domains.items():
+            for name in same_hosts(flavor, topologies):
+                capacity = topologies[name].capacity
+                for values, amounts in missing.items():
+                    leaf = capacity.tree.leaf_of(values)
+                    if leaf is not None:
+                        capacity.add(leaf, {resource: -sign * amount for resource, amount in amounts.items()})
+
+    @staticmethod
+    def _missing_quota(claim: Claim, victims: Iterable[Admitted]) -> Usage:
+        held = quota.total(victim.usage for victim in victims)
+        missing = {column: amount - held.get(column, 0) for column, amount in claim.usage.items()}
+        return {column: amount for column, amount in missing.items() if amount > 0}
+
+    def _missing_hosts(
+        self, flavor: str, taken: Iterable[DomainUsage], victims: Iterable[Admitted]
+    ) -> dict[Path, dict[str, int]]:
+        shared = same_hosts(flavor, self._snapshot.topologies)
+        held = _by_domain(u for v in victims for f, usage in v.domains.items() if f in shared for u in usage)
+        missing = {
+            values: {r: amount - held.get(values, {}).get(r, 0) for r, amount in amounts.items()}
+            for values, amounts in _by_domain(taken).items()
+        }
+        return {values: {r: n for r, n in amounts.items() if n > 0} for values, amounts in missing.items()}
+
+
+_Admitted = Mapping[str, Mapping[str, Admitted]]
+
+
+def _without(admitted: _Admitted, leaving: Iterable[Admitted]) -> _Admitted:
+    """The same without some; queues that lose nobody are shared."""
+    left: dict[str, dict[str, Admitted]] = {}
+    for victim in leaving:
+        of_queue = left.get(victim.queue)
+        if of_queue is None:
+            of_queue = left[victim.queue] = dict(admitted[victim.queue])
+        of_queue.pop(victim.key, None)
+    layers = (left, admitted)  # only the first is ever written to, and nobody does
+    return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))
+
+
+def _by_domain(usage: Iterable[DomainUsage]) -> dict[Path, dict[str, int]]:
+    out: dict[Path, dict[str, int]] = {}
+    for item in usage:
+        amounts = out.setdefault(item.values, {})
+        for resource, amount in item.requests.items():
+            amounts[resource] = amounts.get(resource, 0) + amount * item.count
+        amounts[PODS] = amounts.get(PODS, 0) + item.count
+    return out

@@ -1,0 +1,122 @@
+"""Admitted workloads that lost hosts: other hosts for the pods that stood there, and nothing else.
+
+Source: the compatible system's second pass (topology-aware scheduling, failed nodes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kqueue.core.charging import charge_domains
+from kqueue.core.explain import Blocker, BlockerKind, message
+from kqueue.core.nomination import topology_blocker
+from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.topology.replacement import Replacement, repair, stands_on
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
+from kqueue.core.workload import Damaged, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """New assignments for the pod sets of a damaged workload that lost hosts; the others keep theirs."""
+
+    damaged: Damaged
+    assignments: Mapping[str, TopologyAssignment]
+    stays: str = ""
+    """Why pods stay on hosts on which they failed repeatedly; empty when they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmended:
+    """Why the pods of failed hosts find no place."""
+
+    damaged: Damaged
+    blockers: tuple[Blocker, ...]
+
+    @property
+    def may_pass(self) -> bool:
+        """All that stands in the way is that another of its hosts is out of use and not known to have failed (yet)."""
+        return all(b.misfit is not None and b.misfit.code is MisfitCode.STALE_ASSIGNMENT for b in self.blockers)
+
+    @property
+    def message(self) -> str:
+        """All blockers as sentences."""
+        return message(self.blockers)
+
+
+def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
+    """Find other hosts for the pods of failed ones, in the flavors that the workload has.  Nobody is preempted for it.
+
+    What is found is charged to the snapshot.  What the failed hosts held stays charged: they are of no use.  Hosts on
+    which the workload failed repeatedly are avoided; where that leaves no place they do, and pods stay on them.
+    """
+    found = _mend(snapshot, damaged, damaged.failed, avoided=damaged.avoided)
+    if isinstance(found, Mended) or not damaged.avoided:
+        return found
+    stay = _may_stay(damaged, snapshot)
+    least = _mend(snapshot, damaged, damaged.failed - stay, avoided=frozenset())
+    if isinstance(least, Unmended) or not stay:
+        return least
+    hosts = ", ".join(sorted(stay))
+    return replace(least, stays=f"Pods stay on {hosts}, where they failed repeatedly: {found.message}")
+
+
+def _may_stay(damaged: Damaged, snapshot: Snapshot) -> frozenset[str]:
+    """Failed hosts that have failed for this workload only, and still accept its pods."""
+    requests = {pod_set.name: pod_set.request for pod_set in damaged.pod_sets}
+    stay = damaged.failed & damaged.avoided
+    for held in damaged.admission.pod_sets:
+        view = next((snapshot.topologies[f] for f in held.flavors.values() if f in snapshot.topologies), None)
+        for host in [host for host in stay if held.topology is not None and stands_on(held.topology, (host,))]:
+            leaf = view.tree.leaf_of((host,)) if view is not None else None
+            mask = view.tree.eligible(requests[held.name].rules).mask if view is not None else None
+            if leaf is None or (mask is not None and not mask[leaf]):
+                stay -= {host}
+    return stay
+
+
+def _mend(
+    snapshot: Snapshot, damaged: Damaged, failed: frozenset[str], *, avoided: frozenset[str]
+) -> Mended | Unmended:
+    found: dict[str, tuple[Replacement, ...]] = {}
+    blockers: list[Blocker] = []
+    on_hosts: list[DomainUsage] = []
+    for flavor, pod_sets in sorted(_held_by_flavor(damaged, failed, avoided, snapshot).items()):
+        view = snapshot.topologies.get(flavor)
+        if view is None:
+            gone = f"the nodes of flavor {flavor} are not known any more, it or its Topology is gone"
+            blockers.append(Blocker(kind=BlockerKind.TOPOLOGY, flavor=flavor, detail=gone))
+            continue
+        capacity = view.capacity
+        with capacity.trial():
+            capacity.charge(on_hosts)  # a flavor with failed hosts has hosts as leaves, as those before it
+            answer = repair(capacity, pod_sets, failed, profile=damaged.profile)
+        if isinstance(answer, Misfit):
+            blockers.append(topology_blocker(flavor, answer))
+            continue
+        found[flavor] = answer
+        on_hosts += usage_of(Placement(tuple(replacement.added for replacement in answer)))
+    if blockers:
+        return Unmended(damaged, tuple(blockers))
+    for flavor, replacements in found.items():
+        added = Placement(tuple(replacement.added for replacement in replacements))
+        charge_domains(flavor, usage_of(added), snapshot.topologies)
+    whole = {r.whole.name: r.whole.assignment for replacements in found.values() for r in replacements}
+    return Mended(damaged, whole)
+
+
+def _held_by_flavor(
+    damaged: Damaged, failed: frozenset[str], avoided: frozenset[str], snapshot: Snapshot
+) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
+    """Pod sets and what they hold, by their topology flavor, for the flavors in which hosts failed."""
+    requests = {pod_set.name: pod_set.request.avoiding(avoided) for pod_set in damaged.pod_sets}
+    out: dict[str, list[tuple[PodSetRequest, TopologyAssignment]]] = {}
+    for held in damaged.admission.pod_sets:
+        if held.topology is None:
+            continue
+        flavors_held = sorted(set(held.flavors.values()))
+        flavor = next((f for f in flavors_held if f in snapshot.topologies), flavors_held[0])
+        out.setdefault(flavor, []).append((requests[held.name], held.topology))
+    return {flavor: held for flavor, held in out.items() if any(stands_on(a, failed) for _, a in held)}

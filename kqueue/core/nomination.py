@@ -1,0 +1,302 @@
+"""One head against the snapshot: which flavors, which domains, and who would have to go.
+
+    as things are      flavors by quota, then domains by topology: it fits, or it does not
+    as they will be    otherwise, with what others wait for already fulfilled: it fits then, or more has to go, or less
+                       of it fits (partial admission), or nothing helps
+
+What is nominated is not charged: the cycle does that when the entry's turn comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from kqueue.core import flavors, quota
+from kqueue.core.claims import Claims
+from kqueue.core.explain import Blocker, BlockerKind, WaitReason
+from kqueue.core.flavors import Assignment, Mode, Pins
+from kqueue.core.preemption import Preemptor, Rules, Target, find_targets, simulate
+from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
+from kqueue.core.topology.placement import place_workload
+from kqueue.core.topology.request import PodSetRequest, Profile
+from kqueue.core.topology.result import Misfit, Placement
+from kqueue.core.workload import Claim, Head, Snapshot
+
+
+class Stand(StrEnum):
+    """How an entry stands."""
+
+    FITS = "Fits"
+    """Now."""
+    FITS_LATER = "FitsLater"
+    """When those have left who leave for others anyway."""
+    PREEMPTS = "Preempts"
+    """When its own targets have left, too."""
+    WAITS = "Waits"
+    """Others hold what it needs, and none of them may be preempted for it."""
+    NEVER = "Never"
+    """No flavor could serve it, or no domain even of an empty cluster."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A nominated head.
+
+    `placement` is per topology flavor; of one that waits: where it would go on an empty cluster.
+    """
+
+    head: Head
+    profile: Profile
+    assignment: Assignment
+    stand: Stand = Stand.WAITS
+    placement: dict[str, Placement] = field(default_factory=dict)
+    targets: tuple[Target, ...] = ()
+    place_requests: dict[str, list[PodSetRequest]] = field(default_factory=dict)
+    """What is to be placed, by topology flavor."""
+    avoids: frozenset[str] = frozenset()
+    """Hosts to keep away from, while it fits without them."""
+
+    holds_reservation: bool = field(default=False, init=False)
+    """Those that have quota already do not come here: they are mended."""
+
+    @property
+    def usage(self) -> Usage:
+        """Quota per column, for all pods."""
+        return self.assignment.usage
+
+    @property
+    def level(self) -> int:
+        """How far up the cohort tree it borrows."""
+        return self.assignment.level
+
+    @property
+    def is_preemptor(self) -> bool:
+        """Whether room is being made for it."""
+        return self.stand in (Stand.PREEMPTS, Stand.FITS_LATER)
+
+    def claim(self) -> Claim:
+        """What is to be kept for it while its targets leave: all but what an older slice of it holds already."""
+        return Claim(
+            key=self.head.key,
+            uid=self.head.uid,
+            queue=self.head.queue,
+            usage=added_quota(self.head, self.usage),
+            domains={flavor: tuple(added_pods(self.head, found)) for flavor, found in self.placement.items()},
+            victims={t.admitted.uid: (t.admitted.queue, t.admitted.key) for t in self.targets},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Nominator:
+    """Nominates heads of one cycle."""
+
+    snapshot: Snapshot
+    claims: Claims
+    rules: Rules
+
+    def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> Entry:
+        """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination."""
+        with self.claims.without(head.uid), without_older(head, self.snapshot):
+            entry = self._whole(head, profile, pinned or flavors_to_keep(head))
+            if entry.stand is Stand.WAITS or entry.stand is Stand.NEVER:
+                entry = self._part(head, profile, pinned or flavors_to_keep(head)) or entry
+        return entry
+
+    def place(self, entry: Entry, *, empty: bool = False, measure: bool = False) -> dict[str, Misfit]:
+        """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
+
+        `entry.placement` holds the domains found.  Flavors whose leaves are hosts share what this workload takes.
+        Hosts on which it failed repeatedly are avoided, unless it does not fit then.
+        """
+        if not entry.place_requests:
+            entry.placement = {}
+            return {}
+        found = self._ask(entry, empty=empty, measure=measure)
+        misfits = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
+        if misfits and entry.avoids and not empty:
+            entry.avoids = frozenset()
+            return self.place(entry, measure=measure)
+        entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
+        return misfits
+
+    def _ask(self, entry: Entry, *, empty: bool, measure: bool) -> Mapping[str, Placement | Misfit]:
+        requests = entry.place_requests
+        if entry.avoids and not empty:
+            requests = {f: [p.avoiding(entry.avoids) for p in pod_sets] for f, pod_sets in requests.items()}
+        capacities = {name: self.snapshot.topologies[name].capacity for name in requests}
+        previous = places_to_keep(entry.head)
+        return place_workload(
+            capacities, requests, profile=entry.profile, empty=empty, measure=measure, previous=previous
+        )
+
+    # --- the whole workload --------------------------------------------------------------------------------------
+
+    def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+        entry = self._assigned(head, profile, pinned)
+        if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
+            entry.stand = Stand.FITS
+            return entry
+        if entry.assignment.mode is Mode.NO_FIT and not self.claims:
+            entry.stand = Stand.NEVER
+            return entry
+        with self.claims.fulfilled(besides=head.uid):
+            return self._later(entry, pinned)
+
+    def _later(self, entry: Entry, pinned: Pins | None) -> Entry:
+        """The entry as it stands when all that is under way has happened."""
+        if self.claims.victims(besides=entry.head.uid):
+            entry = self._assigned(entry.head, entry.profile, pinned)
+            if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
+                entry.stand = Stand.FITS_LATER
+                return entry
+        if entry.assignment.mode is Mode.NO_FIT:
+            entry.stand = Stand.NEVER
+            return entry
+        never = self.place(entry, empty=True)
+        if never:
+            self._refuse_for_ever(entry, never)
+            return entry
+        reserved = entry.placement
+        entry.targets = self._targets(entry)
+        if not entry.targets:
+            entry.placement = reserved
+            return entry
+        entry.stand = Stand.PREEMPTS
+        with simulate(self.snapshot) as simulation:
+            for target in entry.targets:
+                simulation.remove(target.admitted)
+            self.place(entry, measure=True)
+        return entry
+
+    def _assigned(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+        assignment = flavors.assign(
+            head,
+            self.snapshot,
+            oracle=self._oracle(head),
+            fair=self.rules.fair is not None,
+            pinned=pinned,
+        )
+        entry = Entry(head, profile, assignment, avoids=head.avoided)
+        if head.replaces is not None and assignment.mode is Mode.NO_FIT and not assignment.blockers:
+            older = head.replaces.key
+            gone = f"ClusterQueue {head.queue} has not all flavors of {older} any more, which it is to replace"
+            assignment.blockers.append(Blocker(kind=BlockerKind.QUEUE, detail=gone))
+        if assignment.mode is not Mode.NO_FIT:
+            entry.place_requests = _by_topology_flavor(entry, self.snapshot)
+        return entry
+
+    def _misplaced(self, entry: Entry) -> bool:
+        """Whether quota is there and domains are not: then those who stand on the hosts may have to go."""
+        misfits = self.place(entry, measure=True)
+        if not misfits:
+            return False
+        assignment = entry.assignment
+        assignment.mode = Mode.NO_CANDIDATES
+        assignment.reason = WaitReason.WAITING_FOR_QUOTA
+        assignment.blockers += [topology_blocker(flavor, misfit) for flavor, misfit in misfits.items()]
+        placed = {request.name for requests in entry.place_requests.values() for request in requests}
+        assignment.lacking.update(
+            FlavorResource(flavor, resource)
+            for pod_set in assignment.pod_sets
+            if pod_set.name in placed
+            for resource, flavor in pod_set.flavors.items()
+        )
+        return True
+
+    @staticmethod
+    def _refuse_for_ever(entry: Entry, never: Mapping[str, Misfit]) -> None:
+        entry.stand = Stand.NEVER
+        assignment = entry.assignment
+        assignment.mode, assignment.reason = Mode.NO_FIT, WaitReason.TOPOLOGY_PLACEMENT_FAILED
+        others = [b for b in assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
+        assignment.blockers = others + [topology_blocker(f, m, never=True) for f, m in never.items()]
+
+    # --- who would have to go --------------------------------------------------------------------------------------
+
+    def _targets(self, entry: Entry) -> tuple[Target, ...]:
+        places = None
+        if entry.place_requests:
+
+            def places() -> bool:
+                found = self._ask(entry, empty=False, measure=False)
+                return all(isinstance(answer, Placement) for answer in found.values())
+
+        preemptor = _preemptor(entry.head, entry.usage, frozenset(entry.assignment.lacking))
+        return find_targets(self.snapshot, preemptor, self.rules, places=places)
+
+    def _oracle(self, head: Head) -> flavors.Oracle:
+        """Whether preemption could free one column, and how far up the tree the workload would reach then."""
+
+        def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+            targets = find_targets(self.snapshot, _preemptor(head, {column: amount}, frozenset((column,))), self.rules)
+            if not targets:
+                return Mode.NO_CANDIDATES, level
+            with simulate(self.snapshot, with_domains=False) as simulation:
+                for target in targets:
+                    simulation.remove(target.admitted)
+                level = quota.lowest_subtree(self.snapshot.nodes[head.queue], column, amount).height
+            own = any(target.admitted.queue == head.queue for target in targets)
+            return (Mode.PREEMPT if own else Mode.RECLAIM), level
+
+        return ask
+
+    # --- a part of the workload --------------------------------------------------------------------------------------
+
+    def _part(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry | None:
+        """The largest part that fits or finds targets; None when there is none, or only the whole is of use."""
+        slack = [p.request.count - p.min_count if p.min_count is not None else 0 for p in head.pod_sets]
+        total = sum(s for s in slack if s > 0)
+        found: Entry | None = None
+        low, high = 1, total  # the answer, if any, is the smallest step that is enough
+        while low <= high:
+            step = (low + high) // 2
+            entry = self._whole(_reduced(head, slack, step, total), profile, pinned)
+            if entry.stand in (Stand.WAITS, Stand.NEVER):
+                low = step + 1
+            else:
+                found, high = entry, step - 1
+        return found
+
+
+def _reduced(head: Head, slack: list[int], step: int, total: int) -> Head:
+    pod_sets = tuple(
+        p if s <= 0 else replace(p, request=replace(p.request, count=p.request.count - s * step // total))
+        for p, s in zip(head.pod_sets, slack, strict=True)
+    )
+    return replace(head, pod_sets=pod_sets)
+
+
+def _preemptor(head: Head, usage: Usage, needs: frozenset[FlavorResource]) -> Preemptor:
+    return Preemptor(
+        uid=head.uid,
+        key=head.key,
+        queue=head.queue,
+        priority=head.priority,
+        timestamp=head.timestamp,
+        usage={column: amount for column, amount in usage.items() if amount},
+        needs=needs,
+    )
+
+
+def topology_blocker(flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
+    """A misfit as a reason to wait."""
+    return Blocker(kind=BlockerKind.TOPOLOGY, pod_set=misfit.pod_set, flavor=flavor, misfit=misfit, never=never)
+
+
+def _by_topology_flavor(entry: Entry, snapshot: Snapshot) -> dict[str, list[PodSetRequest]]:
+    """Pod sets that need domains, by the topology flavor they were assigned."""
+    if not snapshot.topologies:
+        return {}
+    requests = {p.name: p for p in entry.head.pod_sets}
+    out: dict[str, list[PodSetRequest]] = {}
+    for assigned in entry.assignment.pod_sets:
+        pod_set = requests[assigned.name]
+        if assigned.count == 0 or not (pod_set.asks_topology or pod_set.request.topology.implied):
+            continue
+        with_topology = sorted({f for f in assigned.flavors.values() if f in snapshot.topologies})
+        if with_topology:
+            out.setdefault(with_topology[0], []).append(pod_set.request)
+    return out

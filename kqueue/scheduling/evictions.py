@@ -1,0 +1,106 @@
+"""What a preemption writes: each victim is told to leave, by whom and why; nobody is told twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.core.cycle import Preempt
+from kqueue.core.preemption import PreemptionReason, Target
+from kqueue.scheduling.writes import Writes
+from kqueue.state import from_api, status
+from kqueue.state.cache import Cache
+from kqueue.state.preemptions import Preemptions
+
+_log = structlog.get_logger(__name__)
+
+_AT_ONCE = 8
+"""Victims of one preemptor that are written at once.  Source: the compatible system."""
+
+_REASONS = {
+    PreemptionReason.IN_CLUSTER_QUEUE: "it comes first in the same ClusterQueue",
+    PreemptionReason.IN_COHORT_RECLAMATION: "its ClusterQueue takes back quota that was borrowed",
+    PreemptionReason.IN_COHORT_FAIR_SHARING: "its ClusterQueue has less than its fair share",
+    PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "it borrows with a higher priority",
+}
+
+
+class EvictionObserver(Protocol):
+    """Who wants to know.  Calls must return at once and must not raise."""
+
+    def preempted(
+        self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
+    ) -> None:
+        """A victim was told to leave, and the write is done; `workload` is as written, `queue` the preemptor's."""
+        ...
+
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
+        """The preemptor has made the same workloads (namespace/name) leave before, and was not admitted since."""
+        ...
+
+
+class Evictions:
+    """Makes victims leave."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        preemptions: Preemptions,
+        writes: Writes,
+        observer: EvictionObserver,
+        clock: Clock,
+    ) -> None:
+        """Victims are marked in the cache at once, and written by `writes`."""
+        self._cache, self._preemptions, self._writes = cache, preemptions, writes
+        self._observer, self._clock = observer, clock
+
+    def begin(self, decision: Preempt, preemptor: wire.Workload) -> None:
+        """Tell all victims that do not know yet, beside the loop."""
+        new = [t for t in decision.targets if self._cache.mark_evicted(t.admitted.key, t.admitted.uid)]
+        if not new:
+            return
+        circles = set(self._preemptions.evicts(decision.head.uid, [t.admitted.uid for t in new]))
+        if circles:
+            victims = sorted(t.admitted.key for t in new if t.admitted.uid in circles)
+            _log.error("preemption goes round in circles", workload=decision.head.key, victims=victims)
+            self._observer.preemption_loop(preemptor, queue=decision.head.queue, victims=victims)
+        self._writes.spawn(self._evict_all(new, preemptor, decision.head.queue))
+
+    async def _evict_all(self, targets: Sequence[Target], preemptor: wire.Workload, queue: str) -> None:
+        left = list(targets)
+
+        async def work() -> None:
+            while left:
+                await self._evict(left.pop(), preemptor, queue)
+
+        await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
+
+    async def _evict(self, target: Target, preemptor: wire.Workload, queue: str) -> None:
+        victim = target.admitted
+        message = (
+            f"Makes room for {from_api.workload_key(preemptor)} (UID {preemptor.metadata.uid}, job UID "
+            f"{preemptor.metadata.labels.get(names.JOB_UID_LABEL, 'unknown')}): {_REASONS[target.reason]}; "
+            f"from {self._cache.path_of(victim.queue)} to {self._cache.path_of(queue)}"
+        )
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            if obj.metadata.uid != victim.uid or from_api.is_over(obj) or obj.status.admission is None:
+                return None
+            stamp = status.Stamp(self._clock.now())
+            return status.evict(
+                obj, reason=names.REASON_PREEMPTED, message=message, stamp=stamp, preempted=target.reason
+            )
+
+        written = await self._writes.tell(victim.key, change, what="the preemption")
+        if written is None:
+            self._cache.mark_evicted(victim.key, victim.uid, evicted=False)
+            return
+        _log.info("workload preempted", workload=victim.key, by=from_api.workload_key(preemptor), reason=target.reason)
+        self._observer.preempted(written, target=target, queue=queue, preemptor=preemptor, message=message)

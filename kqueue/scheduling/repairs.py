@@ -1,0 +1,189 @@
+"""Admitted workloads that lost hosts: when it is their turn, the search for others, and the write of what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.core.mending import Mended, Unmended, mend
+from kqueue.core.topology import stands_on
+from kqueue.core.topology.request import DEFAULT_PROFILE
+from kqueue.core.workload import Damaged, Snapshot
+from kqueue.errors import KqueueError
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.writes import Writes
+from kqueue.state import failures, from_api, status
+from kqueue.state.cache import Cache
+from kqueue.state.queues import SecondPass
+
+_log = structlog.get_logger(__name__)
+
+
+class RepairObserver(Protocol):
+    """Who wants to know.  Calls must return at once and must not raise."""
+
+    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+        """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """A damaged workload, and the object that it was read from."""
+
+    obj: wire.Workload
+    damaged: Damaged
+
+    def same(self, now: wire.Workload | None) -> bool:
+        """Whether what is decided on the object holds for its present version."""
+        then = self.obj
+        return (
+            now is not None
+            and now.metadata.uid == then.metadata.uid
+            and from_api.is_placed(now)
+            and now.status.admission == then.status.admission
+            and now.status.unhealthy_nodes == then.status.unhealthy_nodes
+        )
+
+
+class Repairs:
+    """The second pass of workloads with failed hosts."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        second_pass: SecondPass,
+        writer: StatusWriter[wire.Workload],
+        writes: Writes,
+        observer: RepairObserver,
+        clock: Clock,
+        host_of: Callable[[str], str | None],
+        fail_fast: bool,
+    ) -> None:
+        """`host_of` gives a node's host name; `fail_fast`: who finds no other hosts at the first try is evicted."""
+        self._cache, self._second_pass, self._writer, self._writes = cache, second_pass, writer, writes
+        self._observer, self._clock, self._host_of, self._fail_fast = observer, clock, host_of, fail_fast
+
+    def take(self) -> list[Patient]:
+        """Workloads that are due for their second pass and still need it."""
+        found: list[Patient] = []
+        for key in self._second_pass.take():
+            try:
+                patient = self._patient(key)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                _log.exception("the second pass failed on a bug", workload=key)
+                self._second_pass.failed(key)
+                continue
+            if patient is None:
+                self._second_pass.drop(key)
+            else:
+                found.append(patient)
+        return found
+
+    def _patient(self, key: str) -> Patient | None:
+        """The workload with its failed hosts; None when it has none, or is on its way out."""
+        obj = self._writer.newest(key)
+        if obj is None or not obj.status.unhealthy_nodes or not from_api.is_placed(obj):
+            return None
+        admission = from_api.admission(obj)
+        listed = {node.name for node in obj.status.unhealthy_nodes}
+        failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}
+        if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
+            return None
+        topology_only = self._cache.is_topology_only(admission.queue)
+        head = from_api.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
+        spec = self._cache.queue_spec(admission.queue)
+        damaged = Damaged(
+            key=key,
+            uid=head.uid,
+            admission=admission,
+            pod_sets=head.pod_sets,
+            failed=frozenset(failed),
+            avoided=failures.avoided(obj, self._clock.now()),
+            profile=(spec.profile if spec is not None else DEFAULT_PROFILE).with_algorithm(head.algorithm),
+        )
+        return Patient(obj, damaged)
+
+    def mend(self, snapshot: Snapshot, patient: Patient) -> bool:
+        """Find other hosts and begin to write them; True when they were found."""
+        key = patient.damaged.key
+        try:
+            found = mend(snapshot, patient.damaged)
+            if isinstance(found, Unmended):
+                self._writes.spawn(self._give_up(patient, found))
+                return False
+            admission = from_api.admission(status.mended(patient.obj, found.assignments))
+            if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
+                self.ask_again(key)
+                return False
+            with ExitStack() as held:
+                if found.assignments:
+                    held.enter_context(self._cache.moved(key, admission))
+                self._writes.spawn(self._write_mended(patient, found, held.pop_all()))
+        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            _log.exception("the second pass failed on a bug", workload=key)
+            self._second_pass.failed(key)
+            return False
+        return True
+
+    async def _write_mended(self, patient: Patient, found: Mended, held: ExitStack) -> None:
+        """Write what was found for the workload as it was then; on failure it holds again what it held."""
+        key = patient.damaged.key
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            return status.mend(obj, found.assignments) if patient.same(obj) else None
+
+        try:
+            written = await self._writes.hold(key, change, held, doing="its failed hosts were being replaced")
+        except KqueueError as e:
+            _log.info("the new hosts were not written", workload=key, error=str(e))
+            self.ask_again(key)
+            return
+        self._second_pass.drop(key)
+        if found.stays:
+            self._observer.not_mended(written, message=found.stays)
+        _log.info(
+            "failed hosts are replaced",
+            workload=key,
+            hosts=[node.name for node in patient.obj.status.unhealthy_nodes],
+            pod_sets=sorted(found.assignments),
+            stays=found.stays,
+        )
+
+    async def _give_up(self, patient: Patient, found: Unmended) -> None:
+        """Evict, or try again later: when that is asked for, or when the obstacle may go away by itself."""
+        key = patient.damaged.key
+        if found.may_pass or not self._fail_fast:
+            _log.info("failed hosts are not replaced yet", workload=key, message=found.message)
+            self._second_pass.failed(key)
+            self._observer.not_mended(patient.obj, message=found.message)
+            return
+        hosts = ", ".join(node.name for node in patient.obj.status.unhealthy_nodes)
+        message = f"No replacement for the pods on failed nodes {hosts}: {found.message}"
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            if not patient.same(obj):
+                return None
+            stamp = status.Stamp(self._clock.now())
+            return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
+
+        written = await self._writes.tell(key, change, what="the eviction")
+        if written is None:
+            self.ask_again(key)
+            return
+        self._second_pass.drop(key)
+        _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
+        self._observer.not_mended(written, message=message)
+
+    def ask_again(self, key: str) -> None:
+        """It has changed meanwhile: begin anew."""
+        self._second_pass.drop(key)
+        self._second_pass.ask(key)

@@ -1,0 +1,69 @@
+"""Who makes room for whom: claims that outlive their cycle, and preemption that goes round in circles.
+
+A claim begins when victims are chosen and ends when its preemptor is admitted, gives up, or is gone.  It lives in
+memory only: after a restart the preemptor is tried again, finds its victims on their way out, and claims anew.
+
+A preemptor that makes the same workload leave a second time without having been admitted in between goes round in
+circles: what it gains does not last.  That is counted, and from then on the workload is safe from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from cachetools import LRUCache
+
+from kqueue.core.workload import Claim
+
+LOOP_AT = 2
+"""The eviction of one workload for the same preemptor that makes it a loop."""
+
+
+class Preemptions:
+    """What the cycles remember of each other's preemptions."""
+
+    def __init__(self) -> None:
+        self.on_ended: Callable[[Claim], None] = lambda _claim: None
+        """Told of each claim that is over: what it kept is free, and whoever left for it may come back."""
+        self.loops = 0
+        """Loops found so far."""
+        self._claims: dict[str, Claim] = {}
+        self._evicted: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)  # preemptor -> victim -> evictions
+
+    def claims(self, waits: Callable[[Claim], bool]) -> tuple[Claim, ...]:
+        """All claims whose preemptors still wait; the others are over."""
+        for claim in [c for c in self._claims.values() if not waits(c)]:
+            self.end(claim.uid)
+        return tuple(self._claims.values())
+
+    def begin(self, claim: Claim) -> None:
+        """Room is being made; replaces what the preemptor claimed before."""
+        self._claims[claim.uid] = claim
+
+    def end(self, uid: str) -> None:
+        """The preemptor is admitted, gives up or is gone.  Nothing happens when it claims nothing."""
+        claim = self._claims.pop(uid, None)
+        if claim is not None:
+            self.on_ended(claim)
+
+    def evicts(self, uid: str, victims: Iterable[str]) -> list[str]:
+        """A preemptor makes these workloads (uids) leave now; those of them that it goes round in circles with."""
+        counted = self._evicted.get(uid)
+        if counted is None:
+            counted = self._evicted[uid] = Counter()
+        victims = list(victims)
+        counted.update(victims)
+        circles = [victim for victim in victims if counted[victim] >= LOOP_AT]
+        self.loops += bool(circles)
+        return circles
+
+    def admitted(self, uid: str) -> None:
+        """The preemptor is in: what it did to get there is forgotten."""
+        self.end(uid)
+        self._evicted.pop(uid, None)
+
+    def is_safe(self, victim: str, preemptor: str) -> bool:
+        """Whether a workload must not leave for this preemptor again."""
+        counted = self._evicted.get(preemptor)
+        return counted is not None and counted[victim] >= LOOP_AT

@@ -17,7 +17,7 @@ from kqueue.core import flavors, quota
 from kqueue.core.claims import Claims
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import Assignment, Mode, Pins
-from kqueue.core.preemption import Preemptor, Rules, Target, find_targets, simulate
+from kqueue.core.preemption import Preemptor, Rules, Target, find_targets, on_hosts_for, simulate
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
@@ -122,14 +122,22 @@ class Nominator:
         entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
         return misfits
 
-    def _ask(self, entry: Entry, *, empty: bool, measure: bool) -> Mapping[str, Placement | Misfit]:
+    def _ask(
+        self, entry: Entry, *, empty: bool, measure: bool, explain: bool = True
+    ) -> Mapping[str, Placement | Misfit]:
         requests = entry.place_requests
         if entry.avoids and not empty:
             requests = {f: [p.avoiding(entry.avoids) for p in pod_sets] for f, pod_sets in requests.items()}
         capacities = {name: self.snapshot.topologies[name].capacity for name in requests}
         previous = places_to_keep(entry.head)
         return place_workload(
-            capacities, requests, profile=entry.profile, empty=empty, measure=measure, previous=previous
+            capacities,
+            requests,
+            profile=entry.profile,
+            empty=empty,
+            explain=explain,
+            measure=measure,
+            previous=previous,
         )
 
     # --- the whole workload --------------------------------------------------------------------------------------
@@ -217,15 +225,16 @@ class Nominator:
     # --- who would have to go --------------------------------------------------------------------------------------
 
     def _targets(self, entry: Entry) -> tuple[Target, ...]:
-        places = None
-        if entry.place_requests:
-
-            def places() -> bool:
-                found = self._ask(entry, empty=False, measure=False)
-                return all(isinstance(answer, Placement) for answer in found.values())
-
         preemptor = _preemptor(entry.head, entry.usage, frozenset(entry.assignment.lacking))
-        return find_targets(self.snapshot, preemptor, self.rules, places=places)
+        if not entry.place_requests:
+            return find_targets(self.snapshot, preemptor, self.rules)
+
+        def places() -> bool:
+            found = self._ask(entry, empty=False, measure=False, explain=False)
+            return all(isinstance(answer, Placement) for answer in found.values())
+
+        matters = on_hosts_for(self.snapshot, entry.place_requests)
+        return find_targets(self.snapshot, preemptor, self.rules, places=places, matters=matters)
 
     def _oracle(self, head: Head) -> flavors.Oracle:
         """Whether preemption could free one column, and how far up the tree the workload would reach then."""

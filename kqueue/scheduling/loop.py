@@ -507,6 +507,7 @@ class SchedulingLoop:
             _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
             self._push_again(key)
             return
+        self._cache.on_written(key, written)
         _log.info(
             "quota reserved",
             workload=key,

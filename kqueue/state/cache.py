@@ -10,18 +10,26 @@ the watch's echo; a write that fails takes it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import DEFAULT_PROFILE, DomainUsage, NodeFacts, PodFacts, Profile
-from kqueue.core.workload import Admission, Admitted, Claim, Flavor, QueueSpec, Snapshot, TopologyView
+from kqueue.core.workload import (
+    Admission,
+    Admitted,
+    Claim,
+    Flavor,
+    PodSetAssignment,
+    QueueSpec,
+    Snapshot,
+    TopologyView,
+)
 from kqueue.errors import KqueueError
 from kqueue.state import from_api
 from kqueue.state.audit import Drift, Recounts, Source, chunks
@@ -60,24 +68,43 @@ class Holding:
     evicted: bool = False
     ready: bool = False
     """Its pods are ready, or were."""
+    version: int | None = None
+    """Of what is assumed: the version of the object in which it was written; None: it is being written."""
 
     @property
     def queue(self) -> str:
         """The ClusterQueue that holds it."""
         return self.admission.queue
 
-    @cached_property
-    def view(self) -> Admitted:
-        """The workload as preemption sees it."""
+    def is_same_reservation(self, other: Holding) -> bool:
+        """Whether one of them is only a later version of the other."""
+        return (self.uid, self.reserved_at) == (other.uid, other.reserved_at) or (
+            self.uid == other.uid and self.reserved_at is None
+        )
+
+    def is_older_than(self, obj: wire.Workload) -> bool:
+        """Whether the object is of a later version than the one in which this was written."""
+        return self.version is not None and self.version < _version(obj)
+
+    def view(self, with_topology: frozenset[str]) -> Admitted:
+        """The workload as preemption sees it; `with_topology` are the flavors that have one."""
+        known: tuple[frozenset[str], Admitted] | None = self.__dict__.get("_view")
+        if known is not None and known[0] == with_topology:
+            return known[1]
+        view = self._seen(with_topology)
+        self.__dict__["_view"] = with_topology, view  # frozen for everybody else
+        return view
+
+    def _seen(self, with_topology: frozenset[str]) -> Admitted:
         domains: dict[str, list[DomainUsage]] = {}
         for pod_set in self.admission.pod_sets:
-            if pod_set.topology is None:
+            flavor = standing_in(pod_set, with_topology)
+            if pod_set.topology is None or flavor is None:
                 continue
             requests = self.requests.get(pod_set.name, {})
             where = pod_set.topology
             placed = [DomainUsage(where.named(d.values), requests, d.count) for d in where.domains]
-            for flavor in set(pod_set.flavors.values()):
-                domains.setdefault(flavor, []).extend(placed)
+            domains.setdefault(flavor, []).extend(placed)
         return Admitted(
             key=self.key,
             uid=self.uid,
@@ -93,18 +120,23 @@ class Holding:
         )
 
 
+def standing_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
+    """The one flavor in which the pods of a pod set are counted on their hosts, which others share; None: in none."""
+    return min((flavor for flavor in set(pod_set.flavors.values()) if flavor in with_topology), default=None)
+
+
 class _Views(Mapping[str, Mapping[str, Admitted]]):
     """Holdings as preemption sees them, by ClusterQueue; worked out when first asked for, and then kept."""
 
-    def __init__(self, holdings: Mapping[str, Mapping[str, Holding]]) -> None:
-        self._holdings = holdings
+    def __init__(self, holdings: Mapping[str, Mapping[str, Holding]], with_topology: frozenset[str]) -> None:
+        self._holdings, self._with_topology = holdings, with_topology
         self._views: dict[str, Mapping[str, Admitted]] = {}
 
     def __getitem__(self, queue: str) -> Mapping[str, Admitted]:
         views = self._views.get(queue)
         if views is None:
             holdings = self._holdings[queue]
-            views = self._views[queue] = {key: holding.view for key, holding in holdings.items()}
+            views = self._views[queue] = {key: h.view(self._with_topology) for key, h in holdings.items()}
         return views
 
     def __iter__(self) -> Iterator[str]:
@@ -165,6 +197,7 @@ class Cache:
         self._queues: dict[str, _Queue] = {}
         self._cohorts: dict[str, wire.Cohort] = {}
         self._flavors: dict[str, Flavor] = {}
+        self._with_topology: frozenset[str] = frozenset()
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
@@ -208,9 +241,11 @@ class Cache:
         self._set_levels(from_api.inline_topology(name), levels)
         if obj is None:
             self._flavors.pop(name, None)
+            self._with_topology -= {name}
             self.ledger.on_flavor(name, None)
             return
         flavor = self._flavors[name] = from_api.flavor(obj)
+        self._with_topology = self._with_topology - {name} | ({name} if flavor.topology is not None else set())
         self.ledger.on_flavor(name, flavor if flavor.topology is not None else None)
 
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
@@ -259,11 +294,20 @@ class Cache:
         if admission is not None:
             if held is not None and (held.uid, held.replaces) == (obj.metadata.uid, admission):
                 return False  # from before the write that moves it
-            self._hold(_reserved(key, obj, admission, assumed=False))
+            holding = _reserved(key, obj, admission, assumed=False)
+            if held is not None and held.evicted and held.is_same_reservation(holding):
+                holding = replace(holding, evicted=True)  # from before the write that evicts it
+            self._hold(holding)
             return False
-        if held is not None and (not held.assumed or held.uid != obj.metadata.uid):
+        if held is not None and (not held.assumed or held.uid != obj.metadata.uid or held.is_older_than(obj)):
             return self._drop(key)
         return False
+
+    def on_written(self, key: str, obj: wire.Workload) -> None:
+        """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
+        held = self._holdings.get(key)
+        if held is not None and held.assumed and held.uid == obj.metadata.uid:
+            self._hold(replace(held, version=_version(obj)))
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
         """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
@@ -398,9 +442,14 @@ class Cache:
                 AssignedUsage(flavor=f, assignment=p.topology, requests=holding.requests.get(p.name, {}))
                 for p in holding.admission.pod_sets
                 if p.topology is not None
-                for f in sorted(set(p.flavors.values()))
+                for f in self._standing_in(p)
             ],
         )
+
+    def _standing_in(self, pod_set: PodSetAssignment) -> list[str]:
+        """The flavor that the pods are counted in; all that may become it, while none of them is known."""
+        flavor = standing_in(pod_set, self._with_topology)
+        return [flavor] if flavor is not None else sorted(set(pod_set.flavors.values()))
 
     # --- quota trees -------------------------------------------------------------------------------------------
 
@@ -484,7 +533,7 @@ class Cache:
             flavors=dict(self._flavors),
             topologies=topologies,
             inactive=inactive,
-            admitted=_Views({name: self._capture(name) for name in nodes}),
+            admitted=_Views({name: self._capture(name) for name in nodes}, self._with_topology),
             claims=claims,
         )
 
@@ -650,7 +699,9 @@ class Cache:
     def _bears_out(told: wire.Workload, held: Holding | None) -> bool:
         admission = None if from_api.is_over(told) else from_api.admission(told)
         if held is None or admission is None:
-            is_assumed = held is not None and held.assumed and not from_api.is_over(told)
+            is_assumed = (
+                held is not None and held.assumed and not from_api.is_over(told) and not held.is_older_than(told)
+            )
             return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
         if held.replaces == admission and held.uid == told.metadata.uid:
             return True
@@ -708,6 +759,10 @@ def _reserved(key: str, obj: wire.Workload, admission: Admission, *, assumed: bo
         evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
         ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
     )
+
+
+def _version(obj: wire.Workload) -> int:
+    return int(obj.metadata.resource_version or 0)
 
 
 def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:

@@ -25,8 +25,10 @@ def read(kind: type[Any], **obj: Any) -> Any:
     return msgspec.convert(obj, kind)
 
 
-def make_workload(name: str, *, host: str | None = None, cpus: int = 4, finished: bool = False) -> wire.Workload:
-    """Pending without a `host`, else admitted there."""
+def make_workload(
+    name: str, *, host: str | None = None, cpus: int = 4, finished: bool = False, minute: int = 0
+) -> wire.Workload:
+    """Pending without a `host`, else admitted there, in this minute."""
     template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
     status: dict[str, Any] = {"conditions": []}
     if host is not None:
@@ -42,7 +44,10 @@ def make_workload(name: str, *, host: str | None = None, cpus: int = 4, finished
             "topologyAssignment": assigned,
         }
         status["admission"] = {"clusterQueue": "team", "podSetAssignments": [entry]}
-        status["conditions"] = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
+        status["conditions"] = [
+            {"type": kind, "status": "True", "lastTransitionTime": f"2026-01-01T00:{minute:02}:00Z"}
+            for kind in ("QuotaReserved", "Admitted")
+        ]
     if finished:
         status["conditions"].append({"type": "Finished", "status": "True"})
     return read(
@@ -145,6 +150,42 @@ def test_an_event_from_before_the_write_does_not_undo_it() -> None:
     cache.on_workload("ns/a", admitted)
     assert cache.on_workload("ns/a", make_workload("a"))
     assert free(cache) == (10000, 8000)
+
+
+@pytest.mark.parametrize("audited", [False, True], ids=["an event tells of it", "an audit finds it"])
+def test_what_was_written_and_taken_back_unseen_holds_nothing(audited: bool) -> None:
+    """A watch that begins anew may show a workload as pending without ever having shown its reservation."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    with cache.assumed(holding(admitted)):
+        pass
+    cache.on_written("ns/a", version(admitted, 7))
+    assert not cache.on_workload("ns/a", version(make_workload("a"), 6))
+    assert free(cache) == (6000, 4000)
+    later = version(make_workload("a"), 8)
+    if audited:
+        told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": later})
+        assert [drift.cause for drifts in cache.audit_steps(told) for drift in drifts] == ["workload"]
+    else:
+        assert cache.on_workload("ns/a", later)
+    assert free(cache) == (10000, 8000)
+
+
+def test_who_is_told_to_leave_is_told_once() -> None:
+    """News from before the eviction do not undo the mark; a reservation made after it does."""
+    cache = make_cache()
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    assert cache.mark_evicted("ns/a", "a")
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    assert not cache.mark_evicted("ns/a", "a")
+    cache.on_workload("ns/a", make_workload("a", host="h1", minute=5))
+    assert cache.mark_evicted("ns/a", "a")
+    assert not cache.mark_evicted("ns/a", "b")
+
+
+def version(workload: wire.Workload, number: int) -> wire.Workload:
+    """The workload as of this resource version."""
+    metadata = msgspec.structs.replace(workload.metadata, resource_version=str(number))
+    return msgspec.structs.replace(workload, metadata=metadata)
 
 
 def answered(cache: Cache, key: str, workload: wire.Workload, *, before: wire.Workload | None = None) -> None:

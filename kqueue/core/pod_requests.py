@@ -18,10 +18,25 @@ class ContainerRequests:
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
     sidecar: bool = False
+    name: str = ""
 
     def effective(self) -> dict[str, int]:
         """Requests, and limits where a request is missing."""
         return {**self.limits, **self.requests}
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """What the parts of a pod ask for.  `level` is the pod as a whole; None: it says nothing of its own."""
+
+    containers: tuple[ContainerRequests, ...] = ()
+    init_containers: tuple[ContainerRequests, ...] = ()
+    level: ContainerRequests | None = None
+    overhead: Amounts = field(default_factory=dict)
+
+    def total(self) -> dict[str, int]:
+        """What one pod requests in all; see `pod_requests`."""
+        return pod_requests(self.containers, self.init_containers, pod_level=self.level, overhead=self.overhead)
 
 
 def pod_requests(

@@ -7,6 +7,7 @@ zero to the next whole unit and held within 64 bits, so that no sum of them is e
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 
 INT64_MAX = 2**63 - 1
@@ -45,6 +46,12 @@ def parse_billionths(text: str | int) -> int:
     return _parse(text if type(text) is str else _digits_of(text), 9)
 
 
+def parse_exactly(text: str | int) -> Fraction:
+    """A Kubernetes quantity as it stands there, neither rounded nor cut; otherwise as `parse_quantity`."""
+    number, exponent = _number(text if type(text) is str else _digits_of(text))
+    return Fraction(number) * Fraction(10) ** exponent
+
+
 def _digits_of(number: object) -> str:
     if isinstance(number, int) and not isinstance(number, bool):
         return str(clamp(number))
@@ -53,6 +60,14 @@ def _digits_of(number: object) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _parse(text: str, places: int) -> int:
+    number, exponent = _number(text)
+    exponent += places
+    magnitude = abs(number) * 10**exponent if exponent >= 0 else -(-abs(number) // 10**-exponent)
+    return clamp(-magnitude if number < 0 else magnitude)
+
+
+def _number(text: str) -> tuple[int, int]:
+    """The whole number, and the power of ten that it is to be multiplied by."""
     if len(text) > _LONGEST_TEXT:
         raise ValueError(f"a quantity of {len(text)} characters is too long: write at most {_LONGEST_TEXT}")
     match = _TEXT.fullmatch(text)
@@ -62,13 +77,8 @@ def _parse(text: str, places: int) -> int:
     if not whole and not fraction:
         raise ValueError(_complaint(text))
     number = int(whole + fraction)
-    exponent = _exponent(suffix) - len(fraction) + places
     number <<= _BINARY.get(suffix, 0)
-    if exponent >= 0:
-        number *= 10**exponent
-    else:
-        number = -(-number // 10**-exponent)
-    return clamp(-number if sign == "-" else number)
+    return (-number if sign == "-" else number), _exponent(suffix) - len(fraction)
 
 
 def _exponent(suffix: str) -> int:

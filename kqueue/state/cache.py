@@ -544,53 +544,85 @@ class Cache:
         return captured
 
     def inactive(self, name: str) -> Inactive | None:
-        """Why the ClusterQueue may not admit; None when it may, or does not exist."""
+        """Why the ClusterQueue may not admit; None when it may, or does not exist.
+
+        The reason is that of the first problem, in the order of the compatible system; the message names them all.
+        """
         queue = self._queues.get(name)
         if queue is None:
             return None
+        problems = list(self._problems(name, queue))
+        return Inactive(problems[0].reason, "; ".join(p.message for p in problems)) if problems else None
+
+    def _problems(self, name: str, queue: _Queue) -> Iterator[Inactive]:
         obj = queue.wire
         if obj.metadata.deletion_timestamp is not None:
-            return Inactive(names.REASON_TERMINATING, "it is being deleted")
+            yield Inactive(names.REASON_TERMINATING, "it is being deleted")
         if obj.spec.stop_policy != "None":
-            return Inactive(names.REASON_STOPPED, f"its stopPolicy is {obj.spec.stop_policy}")
-        if queue.problem:
-            return Inactive(names.REASON_UNKNOWN, queue.problem)
+            yield Inactive(names.REASON_STOPPED, f"its stopPolicy is {obj.spec.stop_policy}")
         flavors = [f for group in queue.spec.groups for f in group.flavors]
         missing = [f for f in flavors if f not in self._flavors]
         if missing:
-            return Inactive(names.REASON_FLAVOR_NOT_FOUND, f"ResourceFlavor {_listed(missing)} not found; create it")
-        check = self._check_problem(obj)
-        if check is not None:
-            return check
-        return self._topology_problem(flavors) or self._cycle_problem(name)
-
-    def _check_problem(self, obj: wire.ClusterQueue) -> Inactive | None:
+            yield Inactive(names.REASON_FLAVOR_NOT_FOUND, f"ResourceFlavor {_listed(missing)} not found; create it")
         strategy = obj.spec.admission_checks_strategy
-        wanted = [rule.name for rule in strategy.admission_checks] if strategy is not None else []
+        rules = strategy.admission_checks if strategy is not None else ()
+        if rules:
+            yield from self._check_problems(rules)
+        if not self._checks_of(rules, names.MULTIKUEUE_CONTROLLER):
+            yield from self._topology_problems(flavors)
+        if queue.problem:
+            yield Inactive(names.REASON_UNKNOWN, queue.problem)
+        if name in self._trees.in_cycle:
+            yield Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
+
+    def _check_problems(self, rules: Iterable[wire.AdmissionCheckRule]) -> Iterator[Inactive]:
+        wanted = [rule.name for rule in rules]
         missing = [name for name in wanted if name not in self._checks]
         if missing:
-            return Inactive(
+            yield Inactive(
                 names.REASON_ADMISSION_CHECK_NOT_FOUND, f"AdmissionCheck {_listed(missing)} not found; create it"
             )
-        idle = [n for n in wanted if not from_api.is_active(self._checks[n].status.conditions)]
+        idle = [n for n in wanted if n not in missing and not from_api.is_active(self._checks[n].status.conditions)]
         if idle:
-            return Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, f"AdmissionCheck {_listed(idle)} is not active")
-        return None
+            yield Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, f"AdmissionCheck {_listed(idle)} is not active")
+        remote = self._checks_of(rules, names.MULTIKUEUE_CONTROLLER)
+        if len(remote) > 1:
+            yield Inactive(
+                names.REASON_MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS,
+                f"AdmissionChecks {_listed(r.name for r in remote)} are all of MultiKueue; keep one",
+            )
+        some = [rule.name for rule in remote if rule.on_flavors]
+        if some:
+            yield Inactive(
+                names.REASON_MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR,
+                f"AdmissionCheck {_listed(some)} of MultiKueue must be for all flavors; remove its onFlavors",
+            )
+        local = self._checks_of(rules, names.PROVISIONING_REQUEST_CONTROLLER)
+        if remote and local:
+            yield Inactive(
+                names.REASON_MULTIKUEUE_WITH_PROVISIONING_REQUEST,
+                f"AdmissionCheck {_listed(r.name for r in local)} asks for nodes here, and "
+                f"{_listed(r.name for r in remote)} sends workloads elsewhere; remove one of them",
+            )
 
-    def _topology_problem(self, flavors: Iterable[str]) -> Inactive | None:
+    def _checks_of(self, rules: Iterable[wire.AdmissionCheckRule], controller: str) -> list[wire.AdmissionCheckRule]:
+        """Those of the checks that are answered by one controller."""
+        return [
+            rule
+            for rule in rules
+            if (check := self._checks.get(rule.name)) is not None
+            and check.spec is not None
+            and check.spec.controller_name == controller
+        ]
+
+    def _topology_problems(self, flavors: Iterable[str]) -> Iterator[Inactive]:
         missing = [
-            f"{topology} (flavor {name})"
-            for name in flavors
-            if (topology := self._flavors[name].topology) is not None and topology not in self._topologies
+            f"{flavor.topology} (flavor {flavor.name})"
+            for flavor in map(self._flavors.get, flavors)
+            if flavor is not None and flavor.topology is not None and flavor.topology not in self._topologies
         ]
         if missing:
-            return Inactive(names.REASON_TOPOLOGY_NOT_FOUND, f"Topology {_listed(missing)} not found; create it")
-        return None
-
-    def _cycle_problem(self, name: str) -> Inactive | None:
-        if name in self._trees.in_cycle:
-            return Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
-        return None
+            yield Inactive(names.REASON_TOPOLOGY_NOT_FOUND, f"Topology {_listed(missing)} not found; create it")
 
     def queue_names(self) -> list[str]:
         """All known ClusterQueues."""

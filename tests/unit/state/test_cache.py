@@ -308,26 +308,91 @@ def test_usage_is_right_after_something_was_deleted_and_created_again(gone: str)
     assert cache.audit() == []
 
 
+def make_check(name: str, controller: str = "somebody", *, active: bool = True) -> wire.AdmissionCheck:
+    found: wire.AdmissionCheck = read(
+        wire.AdmissionCheck,
+        metadata={"name": name},
+        spec={"controllerName": f"kueue.x-k8s.io/{controller}"},
+        status={"conditions": [{"type": "Active", "status": str(active), "reason": "", "message": ""}]},
+    )
+    return found
+
+
+CHECKS = [
+    make_check("fine"),
+    make_check("idle", active=False),
+    make_check("remote", "multikueue"),
+    make_check("far", "multikueue"),
+    make_check("nodes", "provisioning-request"),
+]
+
+
+def checked(*checks: str, on_flavors: tuple[str, ...] = (), **spec: Any) -> wire.ClusterQueue:
+    rules = [{"name": name, "onFlavors": list(on_flavors)} for name in checks]
+    return make_queue(admissionChecksStrategy={"admissionChecks": rules}, **spec)
+
+
 @pytest.mark.parametrize(
-    ("queue", "reason", "fact"),
+    ("queue", "reason", "facts"),
     [
-        pytest.param(make_queue(stopPolicy="Hold"), "Stopped", "stopPolicy is Hold", id="stopped"),
+        pytest.param(make_queue(stopPolicy="Hold"), "Stopped", ["stopPolicy is Hold"], id="it is stopped"),
         pytest.param(
-            make_queue(admissionChecksStrategy={"admissionChecks": [{"name": "gone"}]}),
-            "AdmissionCheckNotFound",
-            "AdmissionCheck gone",
-            id="check-missing",
+            checked("gone", "fine"), "AdmissionCheckNotFound", ["AdmissionCheck gone not found"], id="a check is missing"
+        ),
+        pytest.param(
+            checked("idle", "fine"), "AdmissionCheckInactive", ["AdmissionCheck idle is not active"], id="a check is idle"
+        ),
+        pytest.param(
+            checked("remote", "far"), "MultipleMultiKueueAdmissionChecks", ["far, remote", "keep one"],
+            id="two checks would send its workloads away",
+        ),
+        pytest.param(
+            checked("remote", on_flavors=("gpu",)), "MultiKueueAdmissionCheckAppliedPerFlavor", ["remove its onFlavors"],
+            id="a check would send away what uses some flavors",
+        ),
+        pytest.param(
+            checked("remote", "nodes"), "MultiKueueWithProvisioningRequest", ["nodes asks for nodes here"],
+            id="nodes are asked for, and work is sent away",
+        ),
+        pytest.param(
+            make_queue(fairSharing={"weight": "much"}), "Unknown", ["spec.fairSharing.weight"], id="a weight is no number"
+        ),
+        pytest.param(
+            checked("gone", "idle", stopPolicy="Hold"), "Stopped",
+            ["stopPolicy is Hold; AdmissionCheck gone not found", "; AdmissionCheck idle is not active"],
+            id="the first of many problems is the reason, and all are named",
         ),
     ],
-)
-def test_an_inactive_queue_says_why(queue: wire.ClusterQueue, reason: str, fact: str) -> None:
+)  # fmt: skip
+def test_an_inactive_queue_says_why(queue: wire.ClusterQueue, reason: str, facts: list[str]) -> None:
     """The reason of its condition, and a sentence that names the thing."""
     cache = make_cache()
+    for check in CHECKS:
+        cache.on_check(check.metadata.name, check)
     cache.on_cluster_queue("team", queue)
     why = cache.inactive("team")
 
     assert why is not None
-    assert (why.reason, fact in why.message) == (reason, True)
+    assert why.reason == reason
+    assert [fact for fact in facts if fact not in why.message] == []
+
+
+@pytest.mark.parametrize(
+    ("check", "works"),
+    [
+        pytest.param("remote", True, id="pods that run elsewhere need no topology here"),
+        pytest.param("fine", False, id="pods that run here do"),
+    ],
+)
+def test_a_topology_is_missed_where_pods_run(check: str, works: bool) -> None:
+    """A queue whose workloads MultiKueue sends away is active without it."""
+    cache = make_cache()
+    for each in CHECKS:
+        cache.on_check(each.metadata.name, each)
+    cache.on_topology("dc", None)
+    cache.on_cluster_queue("team", checked(check))
+
+    assert (cache.inactive("team") is None) == works
 
 
 def test_a_missing_flavor_and_topology_are_named() -> None:

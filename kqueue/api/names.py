@@ -214,6 +214,8 @@ PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
 LeastFreeCapacity, balanced or optimal."""
 PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced")
 """What that annotation may say."""
+MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"
+"""On ClusterQueues: for how long an admitted workload is safe from preemption, a duration such as 10m."""
 RUN_SECONDS_ANNOTATION: Final = "sandbox.kqueue.dev/run-seconds"
 """On pod templates in a simulated cluster: how long the pod runs before it succeeds."""
 FAIL_ANNOTATION: Final = "sandbox.kqueue.dev/fail"

@@ -29,6 +29,8 @@ from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueRe
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.core.ordering import OrderRules
+from kqueue.core.preemption import Strategy
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
@@ -45,7 +47,8 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Told
-from kqueue.state.from_api import PodView, pod_view
+from kqueue.state.from_api import PodView, QueueOrder, pod_view
+from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import Queues, SecondPass
 
 _log = structlog.get_logger(__name__)
@@ -124,9 +127,15 @@ class Operator:
         self._switches = switches_from(config.enabled)
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = self._make_watches()
-        self.cache = Cache(_profile(config.enabled), merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames)
+        order = _queue_order(config)
+        self.cache = Cache(
+            _profile(config.enabled),
+            merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
+            order=order,
+        )
         self.queues = Queues(clock.now, self._wake)
         self.second_pass = SecondPass()
+        self.preemptions = Preemptions()
         self._recorder = self._make_recorder()
         self._events = Events(self._recorder)
         self._workload_writer = self._writer(kinds.WORKLOADS, self.watches.workloads, wire.Workload)
@@ -137,14 +146,9 @@ class Operator:
             namespace_labels=self._namespace_labels,
             observer=CycleObserver(metrics, self._events, clock),
             clock=clock,
-            settings=LoopSettings(
-                retry_base=timings.cycle_retry_base,
-                retry_max=timings.cycle_retry_max,
-                yield_after=timings.cycle_yield_after,
-                elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
-                fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
-            ),
+            settings=_loop_settings(config, timings, order),
             second_pass=self.second_pass,
+            preemptions=self.preemptions,
             host_of=self._host_of,
         )
         self._intake = Intake(
@@ -156,7 +160,10 @@ class Operator:
             flush_window=timings.queue_flush_window,
             node_window=timings.node_event_window,
             foreign_drain=timings.foreign_pod_drain,
+            order=order,
+            waits_for_ready=_blocks_admission(config),
         )
+        self.preemptions.on_ended = self._intake.on_claim_ended
         self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)
         self._controllers: list[Controller] = []
         self._on_lead: list[Callable[[], None]] = []
@@ -649,6 +656,40 @@ def _profile(enabled: Callable[[str], bool]) -> Profile:
         constrained=Algorithm.BALANCED if enabled("TASBalancedPlacement") else Algorithm.BEST_FIT,
         unconstrained=Algorithm.LEAST_FREE_CAPACITY if enabled("TASProfileMixed") else Algorithm.BEST_FIT,
         preferred_affinity=enabled("TASRespectNodeAffinityPreferred"),
+    )
+
+
+def _loop_settings(config: Configuration, timings: Timings, order: QueueOrder) -> LoopSettings:
+    """How cycles go, as the file and the gates say."""
+    fair = config.fair_sharing
+    return LoopSettings(
+        retry_base=timings.cycle_retry_base,
+        retry_max=timings.cycle_retry_max,
+        yield_after=timings.cycle_yield_after,
+        elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
+        fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
+        fair=None if fair is None else tuple(Strategy(name) for name in fair.preemption_strategies),
+        within_nominal=config.enabled("FairSharingPreemptWithinNominal"),
+        order=OrderRules(
+            preemptors_first=config.enabled("PrioritizePreemptorWorkloads"),
+            non_borrowing_first=config.enabled("FairSharingPrioritizeNonBorrowing"),
+            priority=config.enabled("PrioritySortingWithinCohort"),
+        ),
+        queue_order=order,
+        block_admission=_blocks_admission(config),
+    )
+
+
+def _blocks_admission(config: Configuration) -> bool:
+    return config.wait_for_pods_ready is not None and config.wait_for_pods_ready.block_admission
+
+
+def _queue_order(config: Configuration) -> QueueOrder:
+    """What besides creation tells a workload's place in its queue."""
+    ready = config.wait_for_pods_ready
+    return QueueOrder(
+        by_timeout=ready is None or ready.requeuing_strategy.timestamp == "Eviction",
+        by_reclaim=not config.enabled("PrioritySortingWithinCohort"),
     )
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _PATHS = (
     "admission_fair_sharing",
     "controller.cache_sync_timeout",
-    "fair_sharing",
     "integrations.external_frameworks",
     "manage_jobs_without_queue_name",
     "metrics.custom_labels",
@@ -28,7 +27,11 @@ _PATHS = (
     "resources",
     "tls.curve_preferences",
     "visibility_server",
-    "wait_for_pods_ready",
+    "wait_for_pods_ready.recovery_timeout",
+    "wait_for_pods_ready.requeuing_strategy.backoff_base_seconds",
+    "wait_for_pods_ready.requeuing_strategy.backoff_limit_count",
+    "wait_for_pods_ready.requeuing_strategy.backoff_max_seconds",
+    "wait_for_pods_ready.timeout",
 )
 """Sections and fields, in Python's names."""
 
@@ -39,8 +42,12 @@ _GATES = frozenset(
     {
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
+        "FairSharingPreemptWithinNominal",
+        "FairSharingPrioritizeNonBorrowing",
         "LocalQueueMetrics",
         "PartialAdmission",
+        "PrioritizePreemptorWorkloads",
+        "PrioritySortingWithinCohort",
         "RejectUpdatesToCQWithInvalidOnFlavors",
         "ShortWorkloadNames",
         "TASBalancedPlacement",

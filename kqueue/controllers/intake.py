@@ -15,9 +15,10 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.topology import NodeFacts
+from kqueue.core.workload import Claim
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Holding
-from kqueue.state.from_api import PodView
+from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.state.queues import Pending, Queues, Strategy
 
 _log = structlog.get_logger(__name__)
@@ -66,10 +67,15 @@ class Intake:
         flush_window: float = 1.0,
         node_window: float = 1.0,
         foreign_drain: float = 10.0,
+        order: QueueOrder = DEFAULT_ORDER,
+        waits_for_ready: bool = False,
     ) -> None:
-        """`wake` tells the scheduling loop; the windows are seconds."""
+        """`wake` tells the scheduling loop; the windows are seconds.
+
+        `order` is as in `from_api.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
+        """
         self._cache, self._queues, self._wake = cache, queues, wake
-        self._namespace_labels = namespace_labels
+        self._namespace_labels, self._order, self._waits_for_ready = namespace_labels, order, waits_for_ready
         self._flushes = Window(clock, flush_window, self._flush)
         self._changed_nodes = Window(clock, node_window, self._flush)
         self._freed_nodes = Window(clock, foreign_drain, self._drain)
@@ -93,12 +99,17 @@ class Intake:
             self._queues.delete(key)
             self._help_others(seen, held)
             return
-        if gave_back or _shrank(held, self._cache.holding(key)):
+        holding = self._cache.holding(key)
+        if gave_back or _shrank(held, holding):
             self._help_others(seen, held)
+        if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
+            self._wake()
         if not from_api.is_queueable(new):
-            self._queues.delete(key)
-        elif self._cache.holding(key) is None:
-            self._queues.push(from_api.pending(new))
+            if self._queues.is_known(key):
+                self._queues.delete(key)
+                self._wake()  # what others left for, for its sake, is free
+        elif holding is None:
+            self._queues.push(from_api.pending(new, self._order))
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
         """Whoever the freed quota or the freed nodes can help is tried again."""
@@ -108,6 +119,14 @@ class Intake:
             helped.update(self._cache.tree_of(held.queue))
             flavors = {f for p in held.admission.pod_sets if p.topology is not None for f in p.flavors.values()}
             helped.update(q for f in flavors for q in self._cache.queues_of_flavor(f))
+        self._flushes.add(helped)
+
+    def on_claim_ended(self, claim: Claim) -> None:
+        """A preemptor is in, or does not come any more: whoever left for it may return, and what it kept is free."""
+        helped = set(self._cache.tree_of(claim.queue))
+        for queue, _key in claim.victims.values():
+            helped.update(self._cache.tree_of(queue))
+        helped.update(q for flavor in claim.domains for q in self._cache.queues_of_flavor(flavor))
         self._flushes.add(helped)
 
     # --- queues ------------------------------------------------------------------------------------------------
@@ -217,6 +236,10 @@ class Intake:
         obj = self._cache.queue_object(queue)
         labels = self._namespace_labels(item.key.partition("/")[0])
         return obj is not None and labels is not None and from_api.selector_matches(obj.spec.namespace_selector, labels)
+
+
+def _is_ready(holding: Holding | None) -> bool:
+    return holding is not None and holding.ready
 
 
 def _shrank(before: Holding | None, after: Holding | None) -> bool:

@@ -33,6 +33,7 @@ from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api, status
 from kqueue.state.cache import Cache, Holding
+from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
@@ -97,6 +98,7 @@ class LoopSettings:
     within_nominal: bool = True
     """With fair sharing, who stays within nominal quota takes it back whatever the shares."""
     order: OrderRules = DEFAULT_RULES
+    queue_order: QueueOrder = DEFAULT_ORDER
     block_admission: bool = False
     """Nobody is admitted until the pods of all that hold quota are ready."""
 
@@ -361,6 +363,7 @@ class SchedulingLoop:
                 topology_only=self._cache.is_topology_only(queue),
                 last_tried=last_tried if generation == obj.metadata.generation else {},
                 replaces=self._replaced(obj, queue) if self._settings.elastic else None,
+                order=self._settings.queue_order,
             )
             avoided = failures.avoided(obj, self._clock.now())
             return replace(head, avoided=avoided) if avoided else head
@@ -539,7 +542,7 @@ class SchedulingLoop:
     def _push_again(self, key: str) -> None:
         obj = self._writer.newest(key)
         if obj is not None and from_api.is_queueable(obj) and self._cache.holding(key) is None:
-            self._queues.push(from_api.pending(obj))
+            self._queues.push(from_api.pending(obj, self._settings.queue_order))
 
 
 def _totals(per_pod: Mapping[str, int], count: int) -> dict[str, int]:

@@ -33,6 +33,7 @@ from kqueue.core.workload import (
 from kqueue.errors import KqueueError
 from kqueue.state import from_api
 from kqueue.state.audit import Drift, Recounts, Source, chunks
+from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 
 
@@ -188,10 +189,18 @@ class _Trees:
 class Cache:
     """Everything a cycle needs, true to what the watches have told so far."""
 
-    def __init__(self, profile: Profile = DEFAULT_PROFILE, *, merge_duplicate_hostnames: bool = False) -> None:
-        """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`."""
+    def __init__(
+        self,
+        profile: Profile = DEFAULT_PROFILE,
+        *,
+        merge_duplicate_hostnames: bool = False,
+        order: QueueOrder = DEFAULT_ORDER,
+    ) -> None:
+        """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
+        `order` as in `from_api.queue_time`.
+        """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
-        self._profile = profile
+        self._profile, self._order = profile, order
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
         self._queues: dict[str, _Queue] = {}
@@ -294,7 +303,7 @@ class Cache:
         if admission is not None:
             if held is not None and (held.uid, held.replaces) == (obj.metadata.uid, admission):
                 return False  # from before the write that moves it
-            holding = _reserved(key, obj, admission, assumed=False)
+            holding = _reserved(key, obj, admission, self._order, assumed=False)
             if held is not None and held.evicted and held.is_same_reservation(holding):
                 holding = replace(holding, evicted=True)  # from before the write that evicts it
             self._hold(holding)
@@ -321,7 +330,7 @@ class Cache:
             return
         admission = from_api.admission(obj)
         if admission is not None:
-            self._hold(_reserved(key, obj, admission, assumed=True))
+            self._hold(_reserved(key, obj, admission, self._order, assumed=True))
 
     @contextmanager
     def assumed(self, holding: Holding) -> Iterator[None]:
@@ -774,7 +783,7 @@ class Cache:
         return drifts
 
 
-def _reserved(key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
+def _reserved(key: str, obj: wire.Workload, admission: Admission, order: QueueOrder, *, assumed: bool) -> Holding:
     """What a Workload holds by this admission in its status."""
     return Holding(
         key=key,
@@ -785,7 +794,7 @@ def _reserved(key: str, obj: wire.Workload, admission: Admission, *, assumed: bo
         admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
         assumed=assumed,
         priority=from_api.priority(obj),
-        timestamp=from_api.queue_time(obj),
+        timestamp=from_api.queue_time(obj, order),
         reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
         admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
         evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, ResourceList
+from kqueue.config.duration import parse_duration
 from kqueue.core.pod_requests import ContainerRequests, pod_requests
 from kqueue.core.quantity import parse_billionths, parse_quantity
 from kqueue.core.quota import FlavorResource, Quota
@@ -355,7 +356,8 @@ def queue_spec(
     spec = obj.spec
     columns, problem = quotas(spec.resource_groups)
     algorithm, unknown = _chosen(obj.metadata)
-    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown)))
+    runtime, unreadable = minimum_runtime(obj.metadata)
+    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, unreadable)))
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     return (
         QueueSpec(
@@ -372,6 +374,7 @@ def queue_spec(
             borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
             borrow_preempts_up_to=preemption.borrow_within_cohort.max_priority_threshold,
             profile=profile.with_algorithm(algorithm),
+            minimum_runtime=runtime,
         ),
         columns,
         problem,
@@ -380,7 +383,29 @@ def queue_spec(
 
 def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
     """Whether planning sees no difference: only status or other metadata changed."""
-    return one.spec == other.spec and profile_name(one.metadata) == profile_name(other.metadata)
+    return one.spec == other.spec and _own_words(one.metadata) == _own_words(other.metadata)
+
+
+def _own_words(meta: ObjectMeta) -> list[str | None]:
+    """What a ClusterQueue's annotations say to planning, right or wrong."""
+    return [meta.annotations.get(key) for key in (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION)]
+
+
+def minimum_runtime(meta: ObjectMeta) -> tuple[int, str]:
+    """For how many seconds, rounded up, workloads of a ClusterQueue run before they may be preempted; 0: from the
+    first on.  And what is wrong with what it says; empty: nothing.
+    """
+    text = meta.annotations.get(names.MINIMUM_RUNTIME_ANNOTATION)
+    if text is None:
+        return 0, ""
+    path = f"metadata.annotations[{names.MINIMUM_RUNTIME_ANNOTATION}]"
+    try:
+        duration = parse_duration(text)
+    except ValueError as e:
+        return 0, f"{path}: {text!r} {e}"
+    if duration < timedelta(0):
+        return 0, f"{path}: {text!r} must not be negative; write 0 or more"
+    return -(-duration // timedelta(seconds=1)), ""
 
 
 def profile_name(meta: ObjectMeta) -> str | None:
@@ -498,16 +523,42 @@ def is_placed(obj: wire.Workload) -> bool:
     )
 
 
-def queue_time(obj: wire.Workload) -> datetime:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOrder:
+    """Which evictions move a workload behind those of its priority; without any it keeps its place by creation.
+
+    `by_timeout`: its pods were not ready in time.  `by_reclaim`: it borrowed, and one of higher priority did so in its
+    place; for clusters in which priority does not order workloads within a cohort.
+    """
+
+    by_timeout: bool = True
+    by_reclaim: bool = False
+
+
+DEFAULT_ORDER = QueueOrder()
+_NEXT = timedelta(milliseconds=1)
+
+
+def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:
     """The time that orders it among equals: creation, or the eviction that moved it back."""
-    evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
-    moves_back = (names.REASON_PODS_READY_TIMEOUT, names.REASON_ADMISSION_CHECK)
-    if evicted is not None and evicted.status == "True" and evicted.reason in moves_back:
+    evicted = _true(obj, names.CONDITION_EVICTED)
+    if evicted is not None and (
+        evicted.reason == names.REASON_ADMISSION_CHECK
+        or (evicted.reason == names.REASON_PODS_READY_TIMEOUT and order.by_timeout)
+    ):
         return evicted.last_transition_time or _NO_TIME
+    preempted = _true(obj, names.CONDITION_PREEMPTED) if order.by_reclaim else None
+    if preempted is not None and preempted.reason == names.REASON_IN_COHORT_RECLAIM_WHILE_BORROWING:
+        return (preempted.last_transition_time or _NO_TIME) + _NEXT  # behind the one that it left for
     return obj.metadata.creation_timestamp or _NO_TIME
 
 
-def pending(obj: wire.Workload) -> Pending:
+def _true(obj: wire.Workload, kind: str) -> Condition | None:
+    found = condition(obj.status.conditions, kind)
+    return found if found is not None and found.status == "True" else None
+
+
+def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
     """What the queues know of a waiting workload."""
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
@@ -530,7 +581,7 @@ def pending(obj: wire.Workload) -> Pending:
         uid=obj.metadata.uid,
         local_queue=local_queue_key(obj),
         priority=priority(obj),
-        timestamp=queue_time(obj),
+        timestamp=queue_time(obj, order),
         shape=shape,
         version=version,
         not_before=state.requeue_at if state is not None else None,
@@ -557,6 +608,7 @@ def head(
     topology_only: bool,
     last_tried: Mapping[tuple[str, str], int],
     replaces: Replaced | None = None,
+    order: QueueOrder = DEFAULT_ORDER,
 ) -> Head:
     """A pending workload as the planner tries it.
 
@@ -570,7 +622,7 @@ def head(
         uid=obj.metadata.uid,
         queue=queue,
         priority=priority(obj),
-        timestamp=queue_time(obj),
+        timestamp=queue_time(obj, order),
         pod_sets=tuple(_pod_set(p, obj, i, implied=topology_only) for i, p in enumerate(obj.spec.pod_sets)),
         last_tried=last_tried,
         algorithm=algorithm,

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import structlog
-from cachetools import TTLCache
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
@@ -62,8 +61,7 @@ class Regarding:
         return {key: value for key, value in fields.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     """What makes two events equal."""
 
     object: tuple[str, str, str, str]
@@ -112,6 +110,36 @@ class EventLimits:
     changing numbers would otherwise make an object per attempt."""
 
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class _Recent(Generic[K, V]):
+    """What was put here within the limits' window; of too much, the least recent is forgotten first."""
+
+    def __init__(self, clock: Clock, limits: EventLimits) -> None:
+        self._clock, self._window, self._max = clock, limits.window, limits.remembered_max
+        self._kept: OrderedDict[K, tuple[V, float]] = OrderedDict()
+        """With the time from which it does not count any more, the earliest first."""
+
+    def get(self, key: K) -> V | None:
+        """What was put last under this key; None when that is too long ago."""
+        value, until = self._kept.get(key, (None, 0.0))
+        return value if value is not None and self._clock.monotonic() < until else None
+
+    def put(self, key: K, value: V) -> None:
+        """Keep it, for a whole window from now on."""
+        kept, now = self._kept, self._clock.monotonic()
+        kept[key] = (value, now + self._window)
+        kept.move_to_end(key)
+        while len(kept) > self._max or next(iter(kept.values()))[1] <= now:
+            kept.popitem(last=False)
+
+    def drop(self, key: K) -> None:
+        """Forget it."""
+        self._kept.pop(key, None)
+
+
 class EventRecorder:
     """Takes events from anywhere on the event loop, and writes them when there is time."""
 
@@ -133,9 +161,8 @@ class EventRecorder:
         self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
         self._instance = instance
         self._limits = limits or EventLimits()
-        timer, ttl = clock.monotonic, self._limits.window
-        self._recent: TTLCache[_Key, _Series] = TTLCache(self._limits.remembered_max, ttl, timer=timer)
-        self._notes: TTLCache[tuple[object, str], int] = TTLCache(self._limits.remembered_max, ttl, timer=timer)
+        self._recent = _Recent[_Key, _Series](clock, self._limits)
+        self._notes = _Recent[tuple[object, str], int](clock, self._limits)
         self._waiting: deque[_Series] = deque()
         self._grown: dict[_Key, _Series] = {}
         self._wake = asyncio.Event()
@@ -168,23 +195,23 @@ class EventRecorder:
         if known is not None:
             self._grow(known)
             return
-        notes = self._notes.get((who, reason), 0)
+        notes = self._notes.get((who, reason)) or 0
         if notes >= self._limits.notes_max:
             self._lost("too-many-notes")
             return
         if len(self._waiting) >= self._limits.waiting_max:
             self._lost("queue-full")
             return
-        self._notes[who, reason] = notes + 1
+        self._notes.put((who, reason), notes + 1)
         series = _Series(key, self._body(regarding, key, related))
-        self._recent[key] = series
+        self._recent.put(key, series)
         self._waiting.append(series)
         self._wake.set()
 
     def _grow(self, series: _Series) -> None:
         series.count += 1
         series.last = self._clock.now()
-        self._recent[series.key] = series  # the window begins anew
+        self._recent.put(series.key, series)  # the window begins anew
         if series.posted:
             self._grown[series.key] = series
 
@@ -270,7 +297,7 @@ class EventRecorder:
         return False
 
     def _give_up(self, series: _Series, error: Exception) -> bool:
-        self._recent.pop(series.key, None)  # the next equal event makes a new object
+        self._recent.drop(series.key)  # the next equal event makes a new object
         self._lost("refused")
         _log.debug("event not written", event_reason=series.key.reason, about=series.key.object, error=str(error))
         return False
@@ -278,7 +305,7 @@ class EventRecorder:
 
 def _micro(moment: datetime) -> str:
     """Kubernetes' MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _cut(note: str) -> str:

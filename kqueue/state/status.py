@@ -35,7 +35,7 @@ class Stamp:
     @property
     def text(self) -> str:
         """As it stands in an object: whole seconds, UTC."""
-        return self.now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.now.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def cut(message: str, limit: int = MESSAGE_BYTES) -> str:

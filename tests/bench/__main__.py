@@ -55,7 +55,7 @@ def processes(module: str, patterns: Sequence[str]) -> list[list[str]]:
     rows = rows_of(module)
     if not rows:
         return [[module]] if chosen(module, module, patterns) else []
-    mine = [row for row in rows if chosen(row.name, module, patterns)]
+    mine = [row for row in rows if row.chosen(module, patterns)]
     together = [row.name for row in mine if not row.alone]
     return [part for part in (together, *([row.name] for row in mine if row.alone)) if part]
 

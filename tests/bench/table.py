@@ -13,8 +13,9 @@ To add rows, give a module of this folder a tuple `ROWS` of `Row`: a name, and a
 
 Names are paths from the general to the special; `ROWS=` chooses by them, by every beginning of them that ends before
 a slash, by the name of the module, and by patterns of these.  The rows of a module run in one process in their order
-and may share what `functools.cache` keeps, those that are `alone` in one of their own.  The last word of a metric is
-its unit: `ms`, `mib`, `per_s`, else plain numbers.
+and may share what `functools.cache` keeps, those that are `alone` in one of their own.  Rows that take minutes are
+`asked` for by name: without `ROWS=` they are left out.  The last word of a metric is its unit: `ms`, `mib`, `per_s`,
+else plain numbers.
 
 A row with a wrong answer has no figures: what `check` or an assert finds is reported in their place, and the run fails.
 To fall short of a goal is a finding, not a failure.
@@ -104,11 +105,26 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A case to measure; `alone`: in a process of its own, because of its size or because it leaves traces."""
+    """A case to measure.
+
+    Args:
+        name: what it is chosen by.
+        measure: finds the figures.
+        alone: in a process of its own, because of its size or because it leaves traces.
+        asked: measured only for a pattern that begins so, because it takes long; empty: like all others.
+    """
 
     name: str
     measure: Callable[[], Iterable[Figure]]
     alone: bool = False
+    asked: str = ""
+
+    def chosen(self, module: str, patterns: Sequence[str]) -> bool:
+        """Whether these patterns choose this row of that module."""
+        if self.asked:
+            patterns = [pattern for pattern in patterns if pattern.startswith(self.asked)]
+            return bool(patterns) and chosen(self.name, module, patterns)
+        return chosen(self.name, module, patterns)
 
 
 def chosen(name: str, module: str, patterns: Sequence[str]) -> bool:

@@ -1,0 +1,312 @@
+"""A load that arrives over time, through an API server: `make bench ROWS=load`, or `ROWS=load/sandbox`.
+
+15,000 Workloads in 30 ClusterQueues of 5 cohorts, without Jobs and pods (`_arrivals.py`); `load/tas` adds a topology of
+640 nodes and asks for racks.  The controller is a process of its own, without a limit of its client's rate; this
+process makes the Workloads and plays kubelets and jobs.  The API server is the real one with etcd, or the sandbox's.
+
+    wall_s              from the first Workload's creation until the last one is finished
+    arrival_bound_s     when the last Workload arrives
+    capacity_bound_s    CPU-seconds of all Workloads / quota of all queues
+    wall_to_bound       wall / the larger bound; goal: 1.5
+    *_writes            requests of the controller that change something, per admission: of Workloads, of events, of
+                        all else (statuses of queues)
+    *_cpu_pct           of all processors over the wall time; the API server's includes etcd.  Where they add up to
+                        100, the machine is what bounds the wall time
+    usage_pct           quota that is reserved, over the wall time
+    wait_*_s            mean time from a Workload's first sight to its first admission, by class
+
+`KQUEUE_LOAD_SHARE=0.02` takes this share of the Workloads, at the same pace.  The row fails when quota is overdrawn, a
+placement does not hold what was asked for, a queue counts somebody in the end, or nothing moves for a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from kqueue.controllers import resources as kinds
+from kqueue.observe import configure_logs
+from kqueue.runtime.client import Client, ClientSettings, PatchType, connect
+from kqueue.runtime.lane import Lane, LaneLimit
+from kqueue.runtime.loop import run
+from tests.bench._arrivals import Player, Shape, typed
+from tests.bench.table import Figure, Row, WrongAnswerError, at_most, check
+from tests.integration.controlplane import binaries
+from tests.integration.controlplane.plane import ControlPlane, free_ports
+from tests.integration.controlplane.processes import Process
+
+SHARE = "KQUEUE_LOAD_SHARE"
+CRDS = Path(__file__).resolve().parents[2] / "config" / "crd"
+GOAL = 1.5
+START_SECONDS, SETTLE_SECONDS, STALL_SECONDS, WALL_SECONDS = 60, 30, 60, 1800
+IN_FLIGHT = {Lane.JOBS: LaneLimit(64), Lane.STATUS: LaneLimit(64)}
+API_SERVER = (
+    "--max-requests-inflight=5000",
+    "--max-mutating-requests-inflight=2500",
+    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",  # nobody makes accounts, or says nodes are well
+)
+CONFIGURATION = {
+    "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+    "kind": "Configuration",
+    "clientConnection": {"qps": -1, "burst": 0},
+    "leaderElection": {"leaderElect": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """A running API server: how to reach it, and the processes behind it."""
+
+    kubeconfig: Path
+    pids: tuple[int, ...]
+
+
+@asynccontextmanager
+async def real(folder: Path) -> AsyncIterator[Servers]:
+    """kube-apiserver and etcd."""
+    missing = binaries.why_missing()
+    check(missing is None, missing or "")
+    async with ControlPlane.start(folder, crds=CRDS, flags={"kube-apiserver": API_SERVER}) as plane:
+        yield Servers(plane.kubeconfig, tuple(process.pid for process in plane.processes))
+
+
+@asynccontextmanager
+async def sandbox(folder: Path) -> AsyncIterator[Servers]:
+    """The sandbox without its nodes and controllers."""
+    kubeconfig = folder / "kubeconfig"
+    left_out = "nodes,kubelet,scheduler,jobs,daemonsets,collector"
+    process = Process.start(
+        [sys.executable, "-m", "kqueue", "sandbox", "--port", "0", "--without", left_out, "--kubeconfig", kubeconfig,
+         "-o", "json"], logs=folder)  # fmt: skip
+    try:
+        async with limit(START_SECONDS, "the sandbox does not start", process):
+            while not (process.log.exists() and "url" in process.log.read_text()):
+                check(process.ended() is None, f"the sandbox ended\n{process.tail()}")
+                await asyncio.sleep(0.05)
+        yield Servers(kubeconfig, (process.pid,))
+    finally:
+        process.stop()
+
+
+@asynccontextmanager
+async def controller(kubeconfig: Path, folder: Path) -> AsyncIterator[tuple[Process, str]]:
+    """A controller process that is ready, and where its metrics are."""
+    folder.mkdir()
+    config = folder / "config.yaml"
+    config.write_text(json.dumps(CONFIGURATION))
+    health, metrics = free_ports(2)
+    process = Process.start(
+        [sys.executable, "-m", "kqueue", "controller", "--config", config, "--kubeconfig", kubeconfig,
+         "--parts", "core,scheduler,topology", "--health-address", f"127.0.0.1:{health}",
+         "--metrics-address", f"127.0.0.1:{metrics}"], logs=folder)  # fmt: skip
+    try:
+        async with limit(START_SECONDS, "the controller is not ready", process), aiohttp.ClientSession() as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(f"http://127.0.0.1:{health}/readyz") as answer:
+                        if answer.status == 200:
+                            break
+                check(process.ended() is None, f"the controller ended\n{process.tail()}")
+                await asyncio.sleep(0.05)
+        yield process, f"http://127.0.0.1:{metrics}/metrics"
+    finally:
+        process.stop()
+
+
+@asynccontextmanager
+async def limit(seconds: float, otherwise: str, process: Process) -> AsyncIterator[None]:
+    """The block must end in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise WrongAnswerError(f"{otherwise} within {seconds} s\n{process.tail()}") from None
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a running process so far."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mib(pid: int) -> float:
+    """The largest resident set of a running process so far."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+async def requests(metrics: str) -> Counter[tuple[str, str, str, str]]:
+    """Requests of the controller that change something: (verb, resource, subresource, code)."""
+    async with aiohttp.ClientSession() as session, session.get(metrics) as answer:
+        answer.raise_for_status()
+        text = await answer.text()
+    found: Counter[tuple[str, str, str, str]] = Counter()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == "kqueue_api_requests_total" and sample.labels["verb"] not in ("get", "list", "watch"):
+                of = sample.labels
+                found[of["verb"], of["resource"], of["subresource"], of["code"]] += int(sample.value)
+    return found
+
+
+async def fill(client: Client, shape: Shape) -> None:
+    """Make what is there before the first workload arrives."""
+    places = asyncio.Semaphore(16)
+
+    async def make_node(obj: dict[str, object]) -> None:
+        async with places:
+            await client.create(kinds.NODES, obj)
+            name = obj["metadata"]["name"]  # type: ignore[index]
+            await client.patch(kinds.NODES, name, {"status": obj["status"]}, subresource="status",
+                               content_type=PatchType.MERGE)  # fmt: skip
+
+    async with asyncio.TaskGroup() as tasks:
+        for resource, obj in shape.objects():
+            if resource is kinds.NODES:
+                tasks.create_task(make_node(typed(resource, obj)))
+            else:
+                await client.create(resource, typed(resource, obj))
+
+
+async def settled(client: Client, process: Process, *, active: bool) -> None:
+    """Every ClusterQueue says that it is active, or in the end: that nobody is in it and nothing is used."""
+    left = ["all"]
+
+    async def ask() -> None:
+        while left:
+            listed = await client.list_json(kinds.CLUSTER_QUEUES)
+            left[:] = [queue["metadata"]["name"] for queue in listed if not rests(queue.get("status", {}), active)]
+            await asyncio.sleep(0.2 if left else 0)
+
+    try:
+        await asyncio.wait_for(ask(), SETTLE_SECONDS)
+    except TimeoutError:
+        what = "are not active" if active else "still count workloads"
+        raise WrongAnswerError(f"queues {what} after {SETTLE_SECONDS} s: {left}\n{process.tail()}") from None
+
+
+def rests(status: dict[str, object], active: bool) -> bool:
+    """Whether a ClusterQueue's status says what is waited for."""
+    conditions: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
+    if active:
+        return any(c["type"] == "Active" and c["status"] == "True" for c in conditions)
+    counts = [status.get(f"{which}Workloads", 0) for which in ("pending", "reserving", "admitted")]
+    flavors: list[dict[str, list[dict[str, str]]]] = status.get("flavorsReservation", [])  # type: ignore[assignment]
+    return not any(counts) and all(r["total"] == "0" for flavor in flavors for r in flavor["resources"])
+
+
+async def played(player: Player, process: Process) -> None:
+    """Play to the end.
+
+    Raises:
+        WrongAnswerError: nothing moved for too long, or the controller is gone; says what is stuck.
+    """
+    loop = asyncio.get_running_loop()
+    playing = asyncio.create_task(player.play())
+    begun = loop.time()
+    try:
+        while not playing.done():
+            await asyncio.wait({playing}, timeout=1)
+            idle, all_in_all = loop.time() - max(player.moved, begun), loop.time() - begun
+            if not playing.done() and (
+                idle > STALL_SECONDS or all_in_all > WALL_SECONDS or process.ended() is not None
+            ):
+                why = f"nothing moves for {idle:.0f} s, {all_in_all:.0f} s after the start"
+                raise WrongAnswerError(f"{why}\n{player.stuck()}\n{process.tail()}")
+        await playing
+    finally:
+        playing.cancel()
+
+
+async def measured(shape: Shape, *, on_sandbox: bool) -> list[Figure]:
+    """One run."""
+    with tempfile.TemporaryDirectory(prefix="kqueue-load-") as name:
+        folder = Path(name)
+        async with contextlib.AsyncExitStack() as stack:
+            servers = await stack.enter_async_context((sandbox if on_sandbox else real)(folder))
+            client = await connect(servers.kubeconfig, None, ClientSettings(lanes=IN_FLIGHT))
+            await stack.enter_async_context(client)
+            await fill(client, shape)
+            process, metrics = await stack.enter_async_context(controller(servers.kubeconfig, folder / "controller"))
+            player = Player(client, shape)
+            watching = asyncio.create_task(player.watch.run())
+            stack.callback(watching.cancel)
+            await player.watch.synced.wait()
+            await settled(client, process, active=True)
+            pids = {"api_server": servers.pids, "generator": (os.getpid(),), "controller": (process.pid,)}
+            before = {who: sum(map(cpu_seconds, which)) for who, which in pids.items()}
+            await played(player, process)
+            spent = {who: sum(map(cpu_seconds, which)) - before[who] for who, which in pids.items()}
+            await settled(client, process, active=False)
+            check(not player.ledger.problems, "\n".join(player.ledger.problems[:10]))
+            writes = await requests(metrics)
+            tell(player, writes, process)
+            return list(figures(shape, player, writes, spent, peak_mib(process.pid)))
+
+
+def tell(player: Player, writes: Counter[tuple[str, str, str, str]], process: Process) -> None:
+    """Beside the table: the conditions, and what the controller wrote."""
+    limits = CONFIGURATION["clientConnection"]
+    print(f"controller's client: {limits}, negative is no limit; in flight: 64", file=sys.stderr)
+    print(f"last workload made after {player.last_arrival - player.begun:.1f} s", file=sys.stderr)
+    for key, count in writes.most_common():
+        print(f"{' '.join(filter(None, key)):<60} {count:>7}", file=sys.stderr)
+    errors = [line for line in process.log.read_text().splitlines() if '"level":"error"' in line.replace(" ", "")]
+    for line in errors[:3]:
+        print(f"one of {len(errors)} errors: {line[:300]}", file=sys.stderr)
+
+
+def figures(
+    shape: Shape, player: Player, writes: Counter[tuple[str, str, str, str]], spent: dict[str, float], mib: float
+) -> Iterator[Figure]:
+    """What one run comes to."""
+    wall = player.ended - player.begun
+    processors = (os.cpu_count() or 1) * wall
+    yield Figure("workloads", [player.finished])
+    yield Figure("wall_s", [wall])
+    yield Figure("arrival_bound_s", [shape.arrival_bound])
+    yield Figure("capacity_bound_s", [shape.capacity_bound])
+    yield Figure("wall_to_bound", [wall / max(shape.arrival_bound, shape.capacity_bound)], at_most(GOAL))
+    yield Figure("admissions_per_s", [player.admissions / wall])
+    per: Counter[str] = Counter()
+    for (_, resource, _, _), count in writes.items():
+        kind = resource.partition(".")[0]
+        per[{"workloads": "workload", "events": "event"}.get(kind, "queue")] += count
+    for kind in ("workload", "event", "queue"):
+        yield Figure(f"{kind}_writes", [per[kind] / player.admissions])
+    yield Figure("controller_cpu_s", [spent["controller"]])
+    yield Figure("controller_rss_mib", [mib])
+    for who in ("controller", "api_server", "generator"):
+        yield Figure(f"{who}_cpu_pct", [100 * spent[who] / processors])
+    yield Figure("usage_pct", [100 * player.ledger.cpu_seconds / (shape.quota * wall)])
+    for kind, waited in player.waits().items():
+        yield Figure(f"wait_{kind}_s", [waited])
+    yield Figure("evictions", [player.evictions])
+
+
+def measure(*, topology: bool, on_sandbox: bool) -> Iterator[Figure]:
+    """A row."""
+    share = float(os.environ.get(SHARE, "1"))
+    check(0 < share <= 1, f"{SHARE}={share} must be above 0 and at most 1")
+    configure_logs("console", "error")
+    yield from run(measured(Shape(topology, share), on_sandbox=on_sandbox))
+
+
+ROWS = tuple(
+    Row(f"{where}/{name}", partial(measure, topology=topology, on_sandbox=on_sandbox), alone=True, asked=where)
+    for where, on_sandbox in (("load", False), ("load/sandbox", True))
+    for name, topology in (("baseline", False), ("tas", True))
+)

@@ -145,9 +145,17 @@ class World:
         local = {"metadata": {"name": name, "namespace": name}, "spec": {"clusterQueue": name}}
         self.intake.on_local_queue(None, msgspec.convert(local, wire.LocalQueue))
 
-    def node(self, name: str, *, block: str, rack: str, allocatable: Mapping[str, str | int]) -> None:
+    def node(
+        self,
+        name: str,
+        *,
+        block: str,
+        rack: str,
+        allocatable: Mapping[str, str | int],
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         """A host that is ready."""
-        labels = {"tas-node-group": "tas", BLOCK: block, RACK: rack, HOST: name}
+        labels = {"tas-node-group": "tas", BLOCK: block, RACK: rack, HOST: name, **(labels or {})}
         body = {
             "metadata": {"name": name, "labels": labels},
             "status": {"allocatable": dict(allocatable), "conditions": [{"type": "Ready", "status": "True"}]},

@@ -91,18 +91,21 @@ def filled(racks: int) -> World:
 
 async def emptied(racks: int) -> list[float]:
     """Run until nothing waits; the seconds of each cycle, its writes included."""
-    world = filled(racks)
+    world, answers, cycles = filled(racks), Answers(), list[float]()
     gc.collect()
     freeze_after_sync()
-    cycles = []
     while True:
         start = time.perf_counter()
         if not await world.cycle():
             break
         cycles.append(time.perf_counter() - start)
+        answers.take(world)
     gc.unfreeze()
     await world.close()
-    check_answer(world, racks)
+    check(answers.placed == (WORKLOADS if racks else 0), f"{answers.placed} of {WORKLOADS} have places")
+    check(answers.admitted == WORKLOADS, f"{answers.admitted} of {WORKLOADS} are admitted")
+    check(world.loop.cycles == WORKLOADS // HEADS, f"{world.loop.cycles} cycles")
+    check(world.events == 2 * WORKLOADS, f"{world.events} events")
     return cycles
 
 
@@ -116,43 +119,48 @@ def run(racks: int) -> Iterator[Figure]:
 # --- is the answer right
 
 
-def check_answer(world: World, racks: int) -> None:
-    """Everybody is admitted once, and told so; with topology all pods are where they may be, and no host is overfull."""
-    kinds = {kind.name: kind for kind in KINDS}
-    pods, milli = Counter[str](), Counter[str]()
-    check(len(world.writer.patches) == WORKLOADS, f"{len(world.writer.patches)} of {WORKLOADS} are written")
-    check(world.loop.cycles == WORKLOADS // HEADS, f"{world.loop.cycles} cycles")
-    check(world.events == 2 * WORKLOADS, f"{world.events} events")
-    for key, patches in world.writer.patches.items():
-        (status,) = [patch["status"] for patch in patches]
+class Answers:
+    """What was written: who is admitted, and what hosts have to bear."""
+
+    def __init__(self) -> None:
+        self.admitted = self.placed = 0
+        self._kinds = {kind.name: (kind, [wish for _, wish in kind.wishes()]) for kind in KINDS}
+        self._pods = Counter[str]()
+        self._cpu_milli = Counter[str]()
+
+    def take(self, world: World) -> None:
+        """Check what was written since, and let go of it: a writer keeps nothing either."""
+        for key, patches in world.writer.patches.items():
+            check(len(patches) == 1, f"{key} is written {len(patches)} times")
+            self._take(key, patches[0]["status"])
+        world.writer.patches.clear()
+
+    def _take(self, key: str, status: Mapping[str, Any]) -> None:
         true = {c["type"] for c in status["conditions"] if c["status"] == "True"}
         check(true == {"QuotaReserved", "Admitted"}, f"{key} is {true}")
         (held,) = status["admission"]["podSetAssignments"]
         name, _, number = key.partition("/")[2].partition("-")
-        kind = kinds[name]
+        kind, wishes = self._kinds[name]
         check(held["count"] == kind.pods, f"{key} has {held['count']} pods")
-        if racks:
-            wish = [wish for _, wish in kind.wishes()][int(number)]
-            places = _places(key, held, wish, kind)
-            pods.update(places)
-            milli.update({host: count * kind.cpu_milli for host, count in places.items()})
-    check(max(pods.values(), default=0) <= PODS, "a host has too many pods")
-    check(max(milli.values(), default=0) <= CPUS * 1000, "a host has too little cpu")
+        self.admitted += 1
+        if "topologyAssignment" in held:
+            self._place(key, held["topologyAssignment"], wishes[int(number)], kind)
 
-
-def _places(key: str, held: Mapping[str, Any], wish: Mapping[str, Any], kind: Kind) -> Counter[str]:
-    """Pods by host, which must be as the workload wishes."""
-    found = decode(held["topologyAssignment"])
-    places = Counter({domain.values[-1]: domain.count for domain in found.domains})
-    check(places.total() == kind.pods, f"{key} has places for {places.total()} pods")
-    by_rack = Counter[str]()
-    for host, count in places.items():
-        by_rack[host.rpartition("-")[0]] += count
-    if "required" in wish or "preferred" in wish:  # there is room enough for either
-        check(len(by_rack) == 1, f"{key} is in {len(by_rack)} racks")
-    elif wish:
-        check(all(count % kind.slice_size == 0 for count in by_rack.values()), f"{key} has a torn slice")
-    return places
+    def _place(self, key: str, assignment: Mapping[str, Any], wish: Mapping[str, Any], kind: Kind) -> None:
+        self.placed += 1
+        by_rack = Counter[str]()
+        for domain in decode(assignment).domains:
+            host = domain.values[-1]
+            self._pods[host] += domain.count
+            self._cpu_milli[host] += domain.count * kind.cpu_milli
+            check(self._pods[host] <= PODS, f"{host} has too many pods")
+            check(self._cpu_milli[host] <= CPUS * 1000, f"{host} has too little cpu")
+            by_rack[host.rpartition("-")[0]] += domain.count
+        check(by_rack.total() == kind.pods, f"{key} has places for {by_rack.total()} pods")
+        if "required" in wish or "preferred" in wish:  # there is room enough for either
+            check(len(by_rack) == 1, f"{key} is in {len(by_rack)} racks")
+        else:
+            check(all(count % kind.slice_size == 0 for count in by_rack.values()), f"{key} has a torn slice")
 
 
 GOALS = {0: 8_000, 10: 5_000, 40: 4_500}

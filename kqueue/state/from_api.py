@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -17,7 +17,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition, LabelSelector, ObjectMeta, OwnerReference, ResourceList
 from kqueue.config.duration import parse_duration
-from kqueue.core.pod_requests import ContainerRequests, pod_requests
+from kqueue.core.pod_requests import Amounts, ContainerRequests, PodResources
 from kqueue.core.quantity import parse_billionths, parse_quantity
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import (
@@ -50,7 +50,7 @@ from kqueue.core.workload import (
     ResourceGroup,
 )
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.state.queues import Pending
+from kqueue.state.queues import Asked, Pending
 
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 
@@ -230,6 +230,11 @@ def _owner(reference: OwnerReference) -> tuple[str, str]:
 
 def template_requests(spec: wire_core.PodSpec, path: str) -> dict[str, int]:
     """What one pod of this spec requests in total, without `pods`."""
+    return pod_resources(spec, path).total()
+
+
+def pod_resources(spec: wire_core.PodSpec, path: str) -> PodResources:
+    """What the parts of a pod ask for.  Raises InvalidObjectError, with `path` before the field."""
 
     def read(container: wire_core.Container, where: str) -> ContainerRequests:
         resources = container.resources
@@ -237,13 +242,14 @@ def template_requests(spec: wire_core.PodSpec, path: str) -> dict[str, int]:
             amounts(resources.requests, f"{where}.resources.requests"),
             amounts(resources.limits, f"{where}.resources.limits"),
             sidecar=container.restart_policy == "Always",
+            name=container.name,
         )
 
     level = spec.resources
-    return pod_requests(
-        [read(c, f"{path}.containers[{i}]") for i, c in enumerate(spec.containers)],
-        [read(c, f"{path}.initContainers[{i}]") for i, c in enumerate(spec.init_containers)],
-        pod_level=None
+    return PodResources(
+        tuple([read(c, f"{path}.containers[{i}]") for i, c in enumerate(spec.containers)]),
+        tuple([read(c, f"{path}.initContainers[{i}]") for i, c in enumerate(spec.init_containers)]),
+        level=None
         if level is None
         else ContainerRequests(
             amounts(level.requests, f"{path}.resources.requests"), amounts(level.limits, f"{path}.resources.limits")
@@ -558,22 +564,24 @@ def _true(obj: wire.Workload, kind: str) -> Condition | None:
     return found if found is not None and found.status == "True" else None
 
 
-def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
-    """What the queues know of a waiting workload."""
+def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Sequence[str] = ()) -> Pending:
+    """What the queues know of a waiting workload.
+
+    `added` stands for what its namespace and its runtime classes add to its requests, equal where that is equal.
+    """
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
     state = obj.status.requeue_state
-    ended = sorted((r.name, r.count) for r in obj.status.reclaimable_pods)  # they are not asked for again
-    pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
+    asked = asked_for(obj)
     profile = profile_name(obj.metadata)
-    # labels are left out: those of a Job's pods name the Job
-    shape = _digest([priority(obj), pods, ended, profile, replaced_key(obj)])
+    shape = _digest([priority(obj), asked.pods, asked.ended, profile, replaced_key(obj), added])
     version = _digest(
         [
             obj.metadata.generation,
             [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
             obj.status.reclaimable_pods,
             profile,
+            added,
         ]
     )
     return Pending(
@@ -586,7 +594,20 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
         version=version,
         not_before=state.requeue_at if state is not None else None,
         on_hold=requeued is not None and requeued.status == "False",
+        asked=asked,
     )
+
+
+def asked_for(obj: wire.Workload) -> Asked:
+    """What the workload asks for by itself."""
+    # labels are left out: those of a Job's pods name the Job
+    pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
+    return Asked(obj.metadata.generation, ended_pods(obj), _digest(pods))
+
+
+def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:
+    """Per pod set, how many of its pods have ended for good: they are not asked for again."""
+    return tuple(sorted((r.name, r.count) for r in obj.status.reclaimable_pods)) if obj.status.reclaimable_pods else ()
 
 
 def _digest(value: Any) -> str:
@@ -609,9 +630,12 @@ def head(
     last_tried: Mapping[tuple[str, str], int],
     replaces: Replaced | None = None,
     order: QueueOrder = DEFAULT_ORDER,
+    pod_sets: tuple[PodSet, ...] | None = None,
+    refused: str = "",
 ) -> Head:
     """A pending workload as the planner tries it.
 
+    `pod_sets`: what it asks for, if that has been read already.  `refused`: why its requests may not be.
     `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
     `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.
     Raises InvalidObjectError when its requests cannot be read.
@@ -623,30 +647,57 @@ def head(
         queue=queue,
         priority=priority(obj),
         timestamp=queue_time(obj, order),
-        pod_sets=tuple(_pod_set(p, obj, i, implied=topology_only) for i, p in enumerate(obj.spec.pod_sets)),
+        pod_sets=_pod_sets(obj, implied=topology_only) if pod_sets is None else pod_sets,
         last_tried=last_tried,
         algorithm=algorithm,
-        problem=problem,
+        problem="; ".join(filter(None, (problem, refused))) if refused else problem,
         replaces=replaces,
     )
 
 
-def _pod_set(p: wire.PodSet, obj: wire.Workload, index: int, *, implied: bool) -> PodSet:
-    requests = template_requests(p.template.spec, f"spec.podSets[{index}].template.spec")
-    reclaimed = next((r.count for r in obj.status.reclaimable_pods if r.name == p.name), 0)
+def _pod_sets(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
+    ended = dict(ended_pods(obj))
+    found: list[PodSet] = []
+    for i, p in enumerate(obj.spec.pod_sets):
+        requests = template_requests(p.template.spec, template_path(i))
+        found.append(pod_set(p, requests, ended=ended.get(p.name, 0), implied=implied))
+    return tuple(found)
+
+
+def template_path(index: int) -> str:
+    """Where in a Workload the pod spec of a pod set stands."""
+    return f"spec.podSets[{index}].template.spec"
+
+
+def pod_set(
+    p: wire.PodSet,
+    requests: Amounts,
+    *,
+    costs: Amounts | None = None,
+    ended: int = 0,
+    implied: bool = False,
+    partial: bool = False,
+) -> PodSet:
+    """A pod set as planning sees it.
+
+    `requests` are those of one pod, `costs` what it costs in quota (None: the same); `ended` pods are not needed again;
+    `implied`: it is placed also if it does not ask for that; `partial`: fewer pods will do if it says so.
+    """
     topology = topology_request(p.topology_request)
     asks = _asks(p.topology_request)
+    count = max(0, p.count - ended)
     return PodSet(
         request=PodSetRequest(
             name=p.name,
-            count=max(0, p.count - reclaimed),
+            count=count,
             requests=requests,
             topology=topology if asks else replace(topology, implied=implied),
             group=p.topology_request.pod_set_group_name if p.topology_request is not None else None,
             rules=node_rules(p.template.spec),
         ),
-        quota_requests=requests,
+        quota_requests=requests if costs is None else costs,
         asks_topology=asks,
+        min_count=p.min_count if partial and p.min_count is not None and p.min_count < count else None,
     )
 
 
@@ -679,7 +730,7 @@ def requests_per_pod(obj: wire.Workload) -> dict[str, dict[str, int]]:
     out: dict[str, dict[str, int]] = {}
     for i, p in enumerate(obj.spec.pod_sets):
         try:
-            out[p.name] = template_requests(p.template.spec, f"spec.podSets[{i}].template.spec")
+            out[p.name] = template_requests(p.template.spec, template_path(i))
         except InvalidObjectError:
             out[p.name] = {}
     return out

@@ -48,6 +48,18 @@ IMMEDIATE_BEST_EFFORT = frozenset(
 SHAPE_WIDE = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
 
 
+class Asked(NamedTuple):
+    """What a workload asks for, so far that it need not be read again: equal where pods and counts are equal.
+
+    `generation` and `ended` (pods of each pod set that have ended for good) tell an object that asks for the same.
+    """
+
+    generation: int
+    ended: tuple[tuple[str, int], ...]
+    pods: str
+    """Digest of its pod sets."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """What the queues know of one waiting workload.
@@ -66,6 +78,8 @@ class Pending:
     version: str
     not_before: datetime | None = None
     on_hold: bool = False
+    asked: Asked | None = None
+    """None: what it asks for is read anew at each try."""
 
     def may_run(self, now: datetime) -> bool:
         """Whether its back-off is over."""

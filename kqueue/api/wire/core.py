@@ -1,4 +1,4 @@
-"""Nodes, pods, namespaces, limit ranges and priority classes, as far as we read them."""
+"""Nodes, pods, namespaces, limit ranges, runtime and priority classes, as far as we read them."""
 
 from __future__ import annotations
 
@@ -192,6 +192,19 @@ class LimitRange(Struct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class Overhead(Struct, frozen=True, kw_only=True):
+    """What every pod of a runtime class takes beside its containers."""
+
+    pod_fixed: ResourceList = msgspec.field(default_factory=dict)
+
+
+class RuntimeClass(Struct, frozen=True, kw_only=True):
+    """How pods are run; it may cost something."""
+
+    metadata: ObjectMeta
+    overhead: Overhead | None = None
 
 
 class PriorityClass(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,263 @@
+"""What workloads ask for, with what their namespace and their runtime classes add to it, and what it costs in quota.
+
+Nothing of this is written back: it follows from the Workload, the LimitRanges of its namespace and the RuntimeClasses
+that its templates name.  Equal pod sets are read once, however many workloads have them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import structlog
+from cachetools import LRUCache
+
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import ResourceList
+from kqueue.core.limit_ranges import NO_LIMITS, Bound, Limits, NamespaceLimits, merged, violations, with_defaults
+from kqueue.core.pod_requests import Amounts, PodResources
+from kqueue.core.quota_requests import Counting
+from kqueue.core.workload import Head, PodSet, Replaced
+from kqueue.errors import InvalidObjectError
+from kqueue.state import from_api
+from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
+from kqueue.state.queues import Asked, Pending
+
+_log = structlog.get_logger(__name__)
+
+_MOST_FORMS = 20_000
+"""Forms of pod sets that are kept.  A form takes a few KiB; workloads of one owner usually share theirs."""
+
+
+@dataclass(slots=True)
+class _Form:
+    """What equal pod sets in equal surroundings ask for."""
+
+    per_pod: dict[str, dict[str, int]]
+    """By pod set; nothing for one that cannot be read."""
+    unreadable: str = ""
+    refused: str = ""
+    """Why pods with these requests may not be."""
+    pod_sets: dict[bool, tuple[PodSet, ...]] = field(default_factory=dict)
+    """By whether they are placed also if they do not ask for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What a namespace adds, and a text that is equal where that is equal."""
+
+    limits: NamespaceLimits
+    text: str
+
+
+_NOTHING = _Surroundings(NO_LIMITS, "")
+_NO_OVERHEAD: tuple[dict[str, int], str] = ({}, "")
+
+
+class Requests:
+    """Reads what workloads ask for.  Told of LimitRanges and RuntimeClasses, it answers by the newest of them."""
+
+    def __init__(self, counting: Counting | None = None, *, partial_admission: bool = False) -> None:
+        """`counting` says what requests cost in quota; `partial_admission`: a pod set's `minCount` is heeded."""
+        self._counting = counting or Counting()
+        self._partial = partial_admission
+        self._limit_ranges: dict[str, dict[str, wire_core.LimitRange]] = {}
+        self._namespaces: dict[str, _Surroundings] = {}
+        self._overheads: dict[str, tuple[dict[str, int], str]] = {}
+        self._overhead_changes = 0
+        self._forms: LRUCache[tuple[object, ...], _Form] = LRUCache(maxsize=_MOST_FORMS)
+
+    # --- surroundings ------------------------------------------------------------------------------------------
+
+    def on_limit_range(self, old: wire_core.LimitRange | None, new: wire_core.LimitRange | None) -> str | None:
+        """A LimitRange came, changed or is gone.  The namespace that this concerns; None: it changed nothing."""
+        seen = new if new is not None else old
+        assert seen is not None
+        namespace, name = seen.metadata.namespace, seen.metadata.name
+        ranges = self._limit_ranges.setdefault(namespace, {})
+        if new is None:
+            ranges.pop(name, None)
+        else:
+            ranges[name] = new
+        if not ranges:
+            del self._limit_ranges[namespace]
+        before = self._around(namespace)
+        after = _surroundings([ranges[key] for key in sorted(ranges)])
+        if after.text == before.text:
+            return None
+        if after.text:
+            self._namespaces[namespace] = after
+        else:
+            self._namespaces.pop(namespace, None)
+        return namespace
+
+    def on_runtime_class(self, old: wire_core.RuntimeClass | None, new: wire_core.RuntimeClass | None) -> str | None:
+        """A RuntimeClass came, changed or is gone.  Its name, if what its pods take has changed; None: it has not."""
+        seen = new if new is not None else old
+        assert seen is not None
+        name = seen.metadata.name
+        overhead: dict[str, int] = {}
+        if new is not None and new.overhead is not None:
+            try:
+                overhead = from_api.amounts(new.overhead.pod_fixed, "overhead.podFixed")
+            except InvalidObjectError as e:
+                _log.warning("the overhead of a runtime class cannot be read and is left out", name=name, error=str(e))
+        text = _text(sorted(overhead.items())) if overhead else ""
+        if text == self._overheads.get(name, _NO_OVERHEAD)[1]:
+            return None
+        if overhead:
+            self._overheads[name] = overhead, text
+        else:
+            del self._overheads[name]
+        self._overhead_changes += 1
+        return name
+
+    def _around(self, namespace: str) -> _Surroundings:
+        return self._namespaces.get(namespace, _NOTHING)
+
+    def _overhead(self, spec: wire_core.PodSpec) -> tuple[dict[str, int], str]:
+        """What the runtime class of a pod adds to it; nothing where the pod says itself, or the class is not known."""
+        if spec.overhead or not spec.runtime_class_name:
+            return _NO_OVERHEAD
+        return self._overheads.get(spec.runtime_class_name, _NO_OVERHEAD)
+
+    # --- workloads ---------------------------------------------------------------------------------------------
+
+    def pending(self, obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
+        """What the queues know of a waiting workload."""
+        added = [self._around(obj.metadata.namespace).text]
+        added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
+        return from_api.pending(obj, order, added=added if any(added) else ())
+
+    def head(
+        self,
+        obj: wire.Workload,
+        item: Pending | None = None,
+        *,
+        queue: str,
+        topology_only: bool,
+        last_tried: Mapping[tuple[str, str], int],
+        replaces: Replaced | None = None,
+        order: QueueOrder = DEFAULT_ORDER,
+    ) -> Head:
+        """A pending workload as the planner tries it; see `from_api.head`.
+
+        `item` is what the queues know of it: while that is true nothing is read again.
+        Raises InvalidObjectError when its requests cannot be read.
+        """
+        asked = item.asked if item is not None and item.uid == obj.metadata.uid else None
+        if asked is None or asked[:2] != (obj.metadata.generation, from_api.ended_pods(obj)):
+            asked = from_api.asked_for(obj)
+        form = self._form(obj, asked)
+        if form.unreadable:
+            self._read_all(obj)
+        return from_api.head(
+            obj,
+            queue=queue,
+            topology_only=topology_only,
+            last_tried=last_tried,
+            replaces=replaces,
+            order=order,
+            pod_sets=self._pod_sets(obj, form, asked, implied=topology_only),
+            refused=form.refused,
+        )
+
+    def per_pod(self, obj: wire.Workload) -> dict[str, dict[str, int]]:
+        """Per pod set, what one pod takes from its node; nothing for a pod set that cannot be read."""
+        return self._form(obj, from_api.asked_for(obj)).per_pod
+
+    def problem(self, obj: wire.Workload) -> str:
+        """Why the workload cannot be admitted with the requests that it has; empty: it can."""
+        form = self._form(obj, from_api.asked_for(obj))
+        return form.unreadable or form.refused
+
+    # --- forms -------------------------------------------------------------------------------------------------
+
+    def _form(self, obj: wire.Workload, asked: Asked) -> _Form:
+        around = self._around(obj.metadata.namespace)
+        key = (asked.pods, asked.ended, around.text, self._overhead_changes)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = self._read(obj, around.limits)
+        return form
+
+    def _read(self, obj: wire.Workload, limits: NamespaceLimits) -> _Form:
+        form = _Form({})
+        problems: list[str] = []
+        unreadable: list[str] = []
+        for i, p in enumerate(obj.spec.pod_sets):
+            try:
+                pod = self._pod(p.template.spec, i, limits)
+            except InvalidObjectError as e:
+                form.per_pod[p.name] = {}
+                unreadable.append(str(e))
+                continue
+            form.per_pod[p.name] = pod.total()
+            problems += [f"Pod set {p.name}: {problem}" for problem in violations(pod, limits)]
+        form.unreadable, form.refused = "; ".join(unreadable), "; ".join(problems)
+        return form
+
+    def _pod(self, spec: wire_core.PodSpec, index: int, limits: NamespaceLimits) -> PodResources:
+        pod = from_api.pod_resources(spec, from_api.template_path(index))
+        overhead, _ = self._overhead(spec)
+        return with_defaults(replace(pod, overhead=overhead) if overhead else pod, limits)
+
+    def _read_all(self, obj: wire.Workload) -> None:
+        """Raise InvalidObjectError for the first pod set that cannot be read."""
+        for i, p in enumerate(obj.spec.pod_sets):
+            from_api.pod_resources(p.template.spec, from_api.template_path(i))
+
+    def _pod_sets(self, obj: wire.Workload, form: _Form, asked: Asked, *, implied: bool) -> tuple[PodSet, ...]:
+        found = form.pod_sets.get(implied)
+        if found is None:
+            ended = dict(asked.ended)
+            found = form.pod_sets[implied] = tuple(
+                from_api.pod_set(
+                    p,
+                    form.per_pod[p.name],
+                    costs=self._counting.counted(form.per_pod[p.name]),
+                    ended=ended.get(p.name, 0),
+                    implied=implied,
+                    partial=self._partial,
+                )
+                for p in obj.spec.pod_sets
+            )
+        return found
+
+
+def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:
+    """What LimitRanges say together.  What cannot be read of them is left out, and logged."""
+    said: dict[str, list[Limits]] = {"Container": [], "Pod": []}
+    for one in ranges:
+        for item in one.spec.limits or ():
+            if item.type in said:
+                said[item.type].append(_limits(item, one.metadata.name))
+    if not any(said.values()):
+        return _NOTHING
+    limits = NamespaceLimits(container=merged(said["Container"]), pod=merged(said["Pod"]))
+    return _Surroundings(limits, _text(limits))
+
+
+def _limits(item: wire_core.LimitRangeItem, name: str) -> Limits:
+    def read(written: ResourceList, field_: str) -> Amounts:
+        found: dict[str, int] = {}
+        for resource, text in written.items():
+            try:
+                found |= from_api.amounts({resource: text}, field_)
+            except InvalidObjectError as e:
+                _log.warning("a limit range is not heeded where it cannot be read", name=name, error=str(e))
+        return found
+
+    return Limits(
+        default=read(item.default, "default"),
+        default_request=read(item.default_request, "defaultRequest"),
+        most={resource: Bound(amount, name) for resource, amount in read(item.max, "max").items()},
+        least={resource: Bound(amount, name) for resource, amount in read(item.min, "min").items()},
+    )
+
+
+def _text(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]

@@ -25,7 +25,7 @@ from kqueue.controllers.gate_sweeper import GateSweeper
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
-from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
+from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
@@ -305,8 +305,16 @@ class Operator:
             cache=self.cache,
             queues=self.queues,
             clock=self.clock,
+            fair_sharing=self.config.fair_sharing is not None,
         )
         cluster_queues = self._controller("cluster_queue", cluster_queue.reconcile)
+        cohort = CohortReconciler(
+            cohorts=watches.cohorts.store,
+            writer=self._writer(kinds.COHORTS, watches.cohorts, wire.Cohort),
+            cache=self.cache,
+            fair_sharing=self.config.fair_sharing is not None,
+        )
+        cohorts = self._controller("cohort", cohort.reconcile)
         local_queue = LocalQueueReconciler(
             local_queues=watches.local_queues.store,
             writer=self._writer(kinds.LOCAL_QUEUES, watches.local_queues, wire.LocalQueue),
@@ -321,12 +329,13 @@ class Operator:
         topology_writer = self._writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
         topology = FinalizerReconciler(topology_writer, lambda name: bool(self.cache.flavors_of_topology(name)))
         topologies = self._controller("topology", topology.reconcile)
-        self._route_core(workloads, cluster_queues, local_queues, flavors, topologies)
+        self._route_core(workloads, cluster_queues, cohorts, local_queues, flavors, topologies)
 
     def _route_core(
         self,
         workloads: Controller,
         cluster_queues: Controller,
+        cohorts: Controller,
         local_queues: Controller,
         flavors: Controller,
         topologies: Controller,
@@ -337,6 +346,8 @@ class Operator:
         def refresh_counts() -> None:
             for name in self.cache.queue_names():
                 cluster_queues.enqueue(name, after=window)
+            for name in watches.cohorts.store:
+                cohorts.enqueue(name, after=window)
             for key in watches.local_queues.store:
                 local_queues.enqueue(key, after=window)
 
@@ -347,6 +358,8 @@ class Operator:
             for name in {self.queues.cluster_queue_of(local), admission.cluster_queue if admission else None}:
                 if name is not None:
                     cluster_queues.enqueue(name, after=window)
+                    for cohort in self._cohorts_above(name):
+                        cohorts.enqueue(cohort, after=window)
 
         def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
             for workload in (old, new):
@@ -558,6 +571,12 @@ class Operator:
         namespace = self.watches.namespaces.store.get(name)
         return namespace.metadata.labels if namespace is not None else None
 
+    def _cohorts_above(self, cluster_queue: str) -> list[str]:
+        """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""
+        node = self.cache.node_of(cluster_queue) if self.config.fair_sharing is not None else None
+        above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
+        return [name for name in above if name in self.watches.cohorts.store]
+
     def _host_of(self, node: str) -> str | None:
         found = self.watches.nodes.store.get(node)
         return found.labels.get(HOSTNAME) if found is not None else None
@@ -630,7 +649,7 @@ class Operator:
 
     async def _keep_gauges(self) -> None:
         """Gauges of queues, and the audit, in the background."""
-        gauges = QueueGauges(self.metrics, self.cache, self.queues)
+        gauges = QueueGauges(self.metrics, self.cache, self.queues, fair_sharing=self.config.fair_sharing is not None)
         nodes = NodeGauges(self.metrics, self.cache.ledger, self._events)
         foreign = ForeignGauges(self.metrics, self.cache.ledger, self.clock)
         auditor = self._make_auditor()

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.core.cycle import Admit
+from kqueue.core.fair_share import dominant_share
 from kqueue.core.preemption import Target
 from kqueue.core.quota import QuotaNode, Usage, total
 from kqueue.core.topology import HOSTNAME
@@ -199,9 +200,11 @@ class _Held:
 class QueueGauges:
     """The gauges of queues, set afresh from cache and queues: one pass over holdings and one over Workloads."""
 
-    def __init__(self, metrics: Metrics, cache: Cache, queues: Queues) -> None:
+    def __init__(self, metrics: Metrics, cache: Cache, queues: Queues, *, fair_sharing: bool = False) -> None:
         self._metrics, self._cache, self._queues = metrics, cache, queues
+        self._fair_sharing = fair_sharing
         self._cluster_queues: set[str] = set()
+        self._cohorts: set[str] = set()
         self._local_queues: set[str] = set()
 
     def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
@@ -219,6 +222,8 @@ class QueueGauges:
             self._metrics.forget_cluster_queue(name)
         for name in names_now:
             self._cluster_queue(name, by_cluster.get(name) or _Held(), tally)
+        if self._fair_sharing:
+            self._shares(names_now)
         locals_now = {f"{q.metadata.namespace}/{q.metadata.name}": q for q in local_queues}
         for key in self._local_queues - locals_now.keys():
             namespace, _, name = key.partition("/")
@@ -226,6 +231,19 @@ class QueueGauges:
         for key, queue in locals_now.items():
             self._local_queue(key, queue, by_local.get(key) or _Held(), tally)
         self._cluster_queues, self._local_queues = names_now, set(locals_now)
+
+    def _shares(self, cluster_queues: Iterable[str]) -> None:
+        for name in cluster_queues:
+            node = self._cache.node_of(name)
+            if node is not None:
+                cohort = node.parent.name if node.parent is not None else ""
+                self._metrics.cluster_queue(name).weighted_share(cohort, dominant_share(node).precise())
+        cohorts = {name: node for name in self._cache.cohort_names() if (node := self._cache.cohort_node(name))}
+        for name in self._cohorts - cohorts.keys():
+            self._metrics.forget_cohort(name)
+        for name, node in cohorts.items():
+            self._metrics.cohort_share(name, dominant_share(node).precise())
+        self._cohorts = set(cohorts)
 
     def _cluster_queue(self, name: str, held: _Held, tally: _Tally) -> None:
         queue = self._metrics.cluster_queue(name)

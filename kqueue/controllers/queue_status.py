@@ -1,19 +1,21 @@
-"""Status of ClusterQueues and LocalQueues, and the finalizers that keep things alive while they are in use.
+"""Status of ClusterQueues, LocalQueues and Cohorts, and the finalizer that keeps a queue alive while it is in use.
 
-Never on the critical path: counts are refreshed at a bounded rate, in the background.
+Never on the critical path: counts are refreshed at a bounded rate, in the background, and what stands there already is
+not written again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core import quota
+from kqueue.core.fair_share import dominant_share
 from kqueue.core.quantity import format_quantity
-from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
@@ -22,6 +24,9 @@ from kqueue.state.cache import Cache, Holding
 from kqueue.state.queues import Queues
 
 Patch = dict[str, Any]
+
+_FLAVORS_MAX = 64
+"""What the schemas of the statuses allow; a ClusterQueue may have more, and its first ones are shown."""
 
 
 class ClusterQueueReconciler:
@@ -35,9 +40,12 @@ class ClusterQueueReconciler:
         cache: Cache,
         queues: Queues,
         clock: Clock,
+        fair_sharing: bool = False,
     ) -> None:
+        """`fair_sharing`: shares decide who goes first and who has to go, so they are shown."""
         self._cluster_queues, self._writer = cluster_queues, writer
         self._cache, self._queues, self._clock = cache, queues, clock
+        self._fair_sharing = fair_sharing
 
     async def reconcile(self, key: str) -> Result:
         """Bring finalizer and status in line."""
@@ -50,7 +58,7 @@ class ClusterQueueReconciler:
 
     def _status(self, obj: wire.ClusterQueue) -> Patch | None:
         name = obj.metadata.name
-        holdings = self._cache.holdings(name)
+        holdings, node = self._cache.holdings(name), self._cache.node_of(name)
         active, parked = self._queues.counts(name)
         conditions = status.Conditions(
             obj.status.conditions,
@@ -68,22 +76,39 @@ class ClusterQueueReconciler:
             "pendingWorkloads": active + parked,
             "reservingWorkloads": len(holdings),
             "admittedWorkloads": sum(h.admitted for h in holdings),
-            "flavorsReservation": self._flavor_usage(obj, holdings),
-            "flavorsUsage": self._flavor_usage(obj, [h for h in holdings if h.admitted]),
+            "flavorsReservation": _flavor_usage(obj, node, holdings),
+            "flavorsUsage": _flavor_usage(obj, node, [h for h in holdings if h.admitted]),
+            "fairSharing": _share(node) if self._fair_sharing else None,
         }
-        changes = {k: v for k, v in wanted.items() if v != _present(obj.status)[k]}
+        present = _present(obj.status) | {"fairSharing": _shown_share(obj.status.fair_sharing)}
+        changes = {k: v for k, v in wanted.items() if v != present[k]}
         if conditions.changed:
             changes["conditions"] = conditions.list()
         return {"status": changes} if changes else None
 
-    def _flavor_usage(self, obj: wire.ClusterQueue, holdings: Iterable[Holding]) -> list[Patch]:
-        node = self._cache.node_of(obj.metadata.name)
 
-        def entry(column: FlavorResource, total: int) -> Patch:
-            nominal = node.quota(column).nominal if node is not None else total
-            return {**_total(column, total), "borrowed": format_quantity(max(0, total - nominal), column.resource)}
+class CohortReconciler:
+    """One Cohort: its share among its siblings, where fair sharing is on."""
 
-        return _usage_of(obj, holdings, entry)
+    def __init__(
+        self,
+        *,
+        cohorts: Store[wire.Cohort],
+        writer: StatusWriter[wire.Cohort],
+        cache: Cache,
+        fair_sharing: bool = False,
+    ) -> None:
+        self._cohorts, self._writer, self._cache, self._fair_sharing = cohorts, writer, cache, fair_sharing
+
+    async def reconcile(self, key: str) -> Result:
+        """Bring the status in line."""
+        if self._cohorts.get(key) is not None:
+            await self._writer.write(key, self._status)
+        return Result()
+
+    def _status(self, obj: wire.Cohort) -> Patch | None:
+        wanted = _share(self._cache.cohort_node(obj.metadata.name)) if self._fair_sharing else None
+        return None if wanted == _shown_share(obj.status.fair_sharing) else {"status": {"fairSharing": wanted}}
 
 
 class LocalQueueReconciler:
@@ -109,7 +134,9 @@ class LocalQueueReconciler:
 
     def _status(self, obj: wire.LocalQueue) -> Patch | None:
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
-        holdings = [h for h in self._cache.holdings() if h.local_queue == key]
+        name = obj.spec.cluster_queue or ""
+        cluster_queue = self._cache.queue_object(name)
+        holdings = [h for h in self._cache.holdings(name) if h.local_queue == key] if cluster_queue is not None else []
         conditions = status.Conditions(
             obj.status.conditions,
             generation=obj.metadata.generation,
@@ -117,9 +144,8 @@ class LocalQueueReconciler:
         )
         reason, message = self._problem(obj)
         conditions.set(names.CONDITION_ACTIVE, status=reason == names.REASON_READY, reason=reason, message=message)
-        cluster_queue = self._cache.queue_object(obj.spec.cluster_queue or "")
         wanted: Patch = {
-            "pendingWorkloads": self._queues.local_count(key),
+            "pendingWorkloads": self._queues.local_count(key) if obj.spec.stop_policy == "None" else 0,
             "reservingWorkloads": len(holdings),
             "admittedWorkloads": sum(h.admitted for h in holdings),
             "flavorsReservation": _usage_of(cluster_queue, holdings, _total),
@@ -156,6 +182,22 @@ def finalizer_patch(metadata: Any, *, in_use: bool) -> Patch | None:
     return {"metadata": {"finalizers": [f for f in metadata.finalizers if f != ours] or None}}
 
 
+def _share(node: QuotaNode | None) -> Patch | None:
+    return None if node is None else {"weightedShare": dominant_share(node).weighted_share()}
+
+
+def _shown_share(current: wire.FairSharingStatus | None) -> Patch | None:
+    return None if current is None else {"weightedShare": current.weighted_share}
+
+
+def _flavor_usage(obj: wire.ClusterQueue, node: QuotaNode | None, holdings: Iterable[Holding]) -> list[Patch]:
+    def entry(column: FlavorResource, total: int) -> Patch:
+        nominal = node.quota(column).nominal if node is not None else total
+        return {**_total(column, total), "borrowed": format_quantity(max(0, total - nominal), column.resource)}
+
+    return _usage_of(obj, holdings, entry)
+
+
 def _usage_of(
     queue: wire.ClusterQueue | None, holdings: Iterable[Holding], entry: Callable[[FlavorResource, int], Patch]
 ) -> list[Patch]:
@@ -171,14 +213,14 @@ def _usage_of(
         }
         for group in (queue.spec.resource_groups if queue is not None else ())
         for flavor in group.flavors
-    ]
+    ][:_FLAVORS_MAX]
 
 
 def _total(column: FlavorResource, total: int) -> Patch:
     return {"name": column.resource, "total": format_quantity(total, column.resource)}
 
 
-def _present(current: wire.ClusterQueueStatus | wire.LocalQueueStatus) -> Mapping[str, Any]:
+def _present(current: wire.ClusterQueueStatus | wire.LocalQueueStatus) -> Patch:
     return {
         "pendingWorkloads": current.pending_workloads,
         "reservingWorkloads": current.reserving_workloads,

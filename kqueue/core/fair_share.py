@@ -12,6 +12,7 @@ Source: the compatible system's fair sharing (KEP-1714).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -48,6 +49,10 @@ class Share:
     def weighted_share(self) -> int:
         """The share as a status tells it: rounded up; 2^63 - 1 for an endless one."""
         return INT64_MAX if self.is_endless else min(INT64_MAX, -(-self.scaled >> _FRACTION_BITS))
+
+    def precise(self) -> float:
+        """The share as a metric tells it: not rounded up; infinity for an endless one."""
+        return math.inf if self.is_endless else self.scaled / (1 << _FRACTION_BITS)
 
 
 NO_SHARE = Share()

@@ -136,6 +136,19 @@ class ClusterQueueResourceFamilies(_Group):
         self.nominal = self._gauge(f"{prefix}nominal_quota", "Nominal quota", *labels)
         self.borrowing_limit = self._gauge(f"{prefix}borrowing_limit", "Borrowing limit, +Inf without", *labels)
         self.lending_limit = self._gauge(f"{prefix}lending_limit", "Lending limit, +Inf without", *labels)
+        self.weighted_share = self._gauge(
+            f"{prefix}weighted_share", "Its fair share, NaN where it is endless", "cluster_queue", "cohort"
+        )
+
+
+class CohortFamilies(_Group):
+    """Per cohort."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        super().__init__(registry)
+        self.weighted_share = self._gauge(
+            "kueue_cohort_weighted_share", "Its fair share, NaN where it is endless", "cohort"
+        )
 
 
 class LocalQueueFamilies(_Group):
@@ -155,6 +168,9 @@ class LocalQueueFamilies(_Group):
         self.status = self._gauge(f"{p}status", "1 for the status of condition Active", *queue, "active")
         self.reservation = self._gauge(f"{p}resource_reservation", "Reserved", *by_resource)
         self.usage = self._gauge(f"{p}resource_usage", "Used by admitted Workloads", *by_resource)
+        self.fair_usage = self._gauge(
+            f"{p}admission_fair_sharing_usage", "What it used lately, weighted", *queue, "cluster_queue"
+        )
         self.reserved = self._counter(f"{p}quota_reserved_workloads_total", "Reservations made", *by_class)
         self.admitted = self._counter(f"{p}admitted_workloads_total", "Admissions", *by_class)
         self.finished = self._counter(f"{p}finished_workloads_total", "Workloads finished", *by_class)

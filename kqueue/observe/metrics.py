@@ -19,12 +19,13 @@ from kqueue.observe.exposition import text_page
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
+    CohortFamilies,
     CycleFamilies,
     LocalQueueFamilies,
     PreemptorFamilies,
     ProcessFamilies,
 )
-from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics
+from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, finite
 
 Role = Literal["leader", "follower", "standalone"]
 
@@ -55,6 +56,7 @@ class Metrics:
         self._queue_families = ClusterQueueFamilies(self._registry)
         self._preemptor_families = PreemptorFamilies(self._registry)
         self._resource_families = ClusterQueueResourceFamilies(self._registry if cluster_queue_resources else None)
+        self._cohort_families = CohortFamilies(self._registry)
         self._local_families = LocalQueueFamilies(self._registry if local_queues else None)
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
@@ -96,6 +98,14 @@ class Metrics:
         if (queue := self._local_queues.pop((namespace, name), None)) is not None:
             queue.close()
             _remove(self._local_families, {"name": name, "namespace": namespace})
+
+    def cohort_share(self, name: str, share: float) -> None:
+        """The fair share of a cohort; infinity is shown as not a number."""
+        self._cohort_families.weighted_share.labels(name).set(finite(share))
+
+    def forget_cohort(self, name: str) -> None:
+        """Remove every series of a cohort that is gone."""
+        _remove(self._cohort_families, {"cohort": name})
 
     # --- admission
 

@@ -160,6 +160,10 @@ class ClusterQueueMetrics(_QueueMetrics):
         self._replace(self._r.borrowing_limit, {key: _limit(row.borrowing_limit) for key, row in rows.items()})
         self._replace(self._r.lending_limit, {key: _limit(row.lending_limit) for key, row in rows.items()})
 
+    def weighted_share(self, cohort: str, share: float) -> None:
+        """Its fair share; infinity is shown as not a number."""
+        self._replace(self._r.weighted_share, {(cohort,): finite(share)})
+
     def evicted(self, *, reason: str, underlying_cause: str, priority_class: str, first: bool) -> None:
         """A Workload was evicted; `first` when never before."""
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
@@ -211,9 +215,18 @@ class LocalQueueMetrics(_QueueMetrics):
         self._replace(self._f.reservation, {tuple(key): reserved for key, (reserved, _) in figures.items()})
         self._replace(self._f.usage, {tuple(key): used for key, (_, used) in figures.items()})
 
+    def fair_usage(self, cluster_queue: str, usage: float) -> None:
+        """What it used lately, as the order of its ClusterQueue sees it; +Inf for a queue of weight 0."""
+        self._replace(self._f.fair_usage, {(cluster_queue,): usage})
+
     def evicted(self, *, reason: str, underlying_cause: str, priority_class: str) -> None:
         """A Workload was evicted."""
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
+
+
+def finite(share: float) -> float:
+    """The share as dashboards of the compatible system expect it: an endless one is not a number."""
+    return math.nan if math.isinf(share) else share
 
 
 def _limit(value: float | None) -> float:

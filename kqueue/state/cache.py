@@ -677,13 +677,21 @@ class Cache:
         """The ClusterQueue's live quota node, to be read only."""
         return self._trees.queues.get(name)
 
+    def cohort_node(self, name: str) -> QuotaNode | None:
+        """The live quota node of a cohort, to be read only; None when there is neither an object nor a member."""
+        return self._trees.cohorts.get(name)
+
+    def cohort_names(self) -> list[str]:
+        """All cohorts, also those without an object."""
+        return list(self._trees.cohorts)
+
     def holding(self, key: str) -> Holding | None:
         """What a workload holds; None when nothing."""
         return self._holdings.get(key)
 
     def holdings(self, queue: str | None = None) -> list[Holding]:
         """All holdings, or those of one ClusterQueue."""
-        return [h for h in self._holdings.values() if queue is None or h.queue == queue]
+        return list((self._holdings if queue is None else self._by_queue.get(queue, {})).values())
 
     # --- audit -------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ NOWHERE = "http://127.0.0.1:1"
 AT_ONCE = Timings(
     status_refresh_window=0, ungater_window=0, node_failure_pod_window=0, leaked_gate_after=1, leaked_gate_sweep=1
 )
-CORE = {"workload", "cluster_queue", "local_queue", "resource_flavor", "topology", "configuration"}
+CORE = {"workload", "cluster_queue", "cohort", "local_queue", "resource_flavor", "topology", "configuration"}
 NEW_YEAR = "2026-01-01T00:00:00Z"
 ALL = {"configuration"}
 """Makes every workload and queue be looked at."""
@@ -319,6 +319,27 @@ async def test_an_event_wakes_those_whom_it_concerns(
 ) -> None:
     """What may free or block somebody makes them be looked at; echoes of our own counts wake nobody."""
     assert await woken(filled(make()), change) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "looked_at"),
+    [
+        pytest.param("fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n", True, id="where shares count"),
+        pytest.param("", False, id="not where they do not"),
+    ],
+)
+async def test_a_workload_changes_the_shares_of_the_cohorts_above_it(make: Make, text: str, looked_at: bool) -> None:
+    """Cohorts with an object are looked at with every change of what is held below them."""
+    operator = filled(make(config=make_configuration(text=text)))
+    queue = operator.watches.cluster_queues.store.get("team")
+    assert queue is not None
+    spec = msgspec.structs.replace(queue.spec, cohort_name="all")
+    operator.watches.cluster_queues.store.put("team", msgspec.structs.replace(queue, spec=spec))
+    operator.watches.cohorts.store.put("all", read(wire.Cohort, "all"))
+
+    found = await woken(operator, put("workloads", "ns/w", make_workload(clusterName="x")))
+
+    assert ("cohort" in found) == looked_at
 
 
 # --- health and leadership -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -148,10 +149,10 @@ def test_released_pods_are_counted_with_the_time_since_admission(annotations: di
 class World:
     """One ClusterQueue with one LocalQueue, and its gauges."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fair: bool = False) -> None:
         self.metrics = Metrics(clock=CLOCK, cluster_queue_resources=True)
         self.cache, self.queues = Cache(), Queues(CLOCK.now)
-        self.gauges = QueueGauges(self.metrics, self.cache, self.queues)
+        self.gauges = QueueGauges(self.metrics, self.cache, self.queues, fair_sharing=fair)
         quota = {"name": "cpu", "nominalQuota": "10", "borrowingLimit": "2500m"}
         groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}]
         spec = {"resourceGroups": groups, "cohortName": "all"}
@@ -251,6 +252,48 @@ def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     assert value(world.metrics, "kueue_pending_workloads", QUEUE | {"status": "inadmissible"}) == 1
     assert value(world.metrics, "kueue_local_queue_pending_workloads", LOCAL | {"status": "inadmissible"}) == 1
     assert value(world.metrics, "kueue_cluster_queue_status", QUEUE | {"status": "pending"}) == 1
+
+
+SHARE, COHORT_SHARE = "kueue_cluster_queue_weighted_share", "kueue_cohort_weighted_share"
+
+
+def lender(world: World, name: str, cpus: int, *, weight: str = "1") -> None:
+    """Another ClusterQueue of cohort `all`."""
+    quota = {"name": "cpu", "nominalQuota": str(cpus)}
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}]
+    spec = {"resourceGroups": groups, "cohortName": "all", "fairSharing": {"weight": weight}}
+    world.cache.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
+
+
+def test_shares_are_shown_as_they_are() -> None:
+    """Half a cpu borrowed of 20 is 25 per thousand; of an endless share there is no number; gone ones leave no series."""
+    world = World(fair=True)
+    lender(world, "lender", 10)
+    world.add(*(workload(true("QuotaReserved"), true("Admitted"), name=f"w{i}") for i in range(7)))
+    world.refresh()
+    assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) == 25
+    assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) == 0
+
+    lender(world, "team", 10, weight="0")
+    world.refresh()
+    shown = value(world.metrics, SHARE, QUEUE | {"cohort": "all"})
+    assert shown is not None
+    assert math.isnan(shown)
+
+    world.cache.on_cluster_queue("team", None)
+    world.cache.on_cluster_queue("lender", None)
+    world.refresh()
+    assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) is None
+    assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) is None
+
+
+def test_without_fair_sharing_there_are_no_shares() -> None:
+    """Neither of queues nor of cohorts."""
+    world = World()
+    world.refresh()
+
+    assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) is None
+    assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) is None
 
 
 def _not_mended(*conditions: dict[str, str]) -> Callable[[CycleObserver], None]:

@@ -9,8 +9,8 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.finalizers import FinalizerReconciler
-from kqueue.controllers.queue_status import ClusterQueueReconciler, LocalQueueReconciler
-from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
+from kqueue.controllers.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -32,14 +32,22 @@ NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks")
 class Offices(World):
     """A world with reconcilers of ClusterQueues, LocalQueues and flavors."""
 
-    def __init__(self, *objects: Any) -> None:
+    def __init__(self, *objects: Any, fair: bool = False) -> None:
         super().__init__(*objects)
+        self.cohorts = self._watch(COHORTS, wire.Cohort, self.intake.on_cohort)
         self.cluster_queue = ClusterQueueReconciler(
             cluster_queues=self.cluster_queues,
             writer=self.writer_of(CLUSTER_QUEUES, self.cluster_queues, wire.ClusterQueue),
             cache=self.cache,
             queues=self.queues,
             clock=self.clock,
+            fair_sharing=fair,
+        )
+        self.cohort = CohortReconciler(
+            cohorts=self.cohorts,
+            writer=self.writer_of(COHORTS, self.cohorts, wire.Cohort),
+            cache=self.cache,
+            fair_sharing=fair,
         )
         self.local_queue = LocalQueueReconciler(
             local_queues=self.local_queues,
@@ -75,8 +83,8 @@ class Offices(World):
 async def make() -> AsyncIterator[Callable[..., Offices]]:
     worlds: list[Offices] = []
 
-    def build(*objects: Any) -> Offices:
-        worlds.append(Offices(*objects))
+    def build(*objects: Any, fair: bool = False) -> Offices:
+        worlds.append(Offices(*objects, fair=fair))
         return worlds[-1]
 
     yield build
@@ -156,6 +164,16 @@ async def test_what_is_borrowed_is_shown(make: Callable[..., Offices]) -> None:
     assert await world.step(world.cluster_queue.reconcile, "team") == []
 
 
+async def test_of_very_many_flavors_as_many_are_shown_as_the_schema_allows(make: Callable[..., Offices]) -> None:
+    """The first 64 of a ClusterQueue with more; a longer list would be refused, and nothing be shown at all."""
+    world = make((CLUSTER_QUEUES, make_cluster_queue(cpus={f"f{i}": 1 for i in range(70)})))
+
+    found = await world.team()
+
+    assert found is not None
+    assert [flavor["name"] for flavor in found["status"]["flavorsUsage"]] == [f"f{i}" for i in range(64)]
+
+
 @pytest.mark.parametrize(
     ("queue", "reason", "says"),
     [
@@ -228,6 +246,75 @@ async def test_a_queue_that_is_gone_is_nobodys(make: Callable[..., Offices]) -> 
     assert await world.step(world.local_queue.reconcile, "ns/no") == []
 
 
+def lent(world: Offices, *, weight: str | int = 1) -> Offices:
+    """Team has 10 cpu and borrows 5 of the 30 that its cohort `all`, a child of `root`, could get."""
+    for resource, obj in (
+        (COHORTS, {"metadata": {"name": "root"}, "spec": {}}),
+        (COHORTS, {"metadata": {"name": "all"}, "spec": {"parentName": "root"}}),
+        (CLUSTER_QUEUES, make_cluster_queue("lender", cpus=5, cohortName="all")),
+        (CLUSTER_QUEUES, make_cluster_queue("rich", cpus=15, cohortName="root")),
+        (CLUSTER_QUEUES, make_cluster_queue(cohortName="all", fairSharing={"weight": weight})),
+    ):
+        world.client.put(resource, obj)
+    world.add(make_workload(cpus=15, status=reserved(cpus=15)))
+    return world
+
+
+@pytest.mark.parametrize(
+    ("weight", "share"),
+    [
+        pytest.param(1, 167, id="a sixth of what is lent, rounded up"),
+        pytest.param("500m", 334, id="half the weight, twice the share"),
+        pytest.param(0, 2**63 - 1, id="without weight it is endless"),
+    ],
+)
+async def test_a_borrower_shows_its_share(make: Callable[..., Offices], weight: str | int, share: int) -> None:
+    """Per thousand of what the cohort could get, by weight; written once."""
+    world = lent(make(fair=True), weight=weight)
+
+    found = await world.team()
+
+    assert found is not None
+    assert found["status"]["fairSharing"] == {"weightedShare": share}
+    assert await world.step(world.cluster_queue.reconcile, "team") == []
+
+
+async def test_cohorts_show_their_shares(make: Callable[..., Offices]) -> None:
+    """One that stays within what it brings along has none; with a further load it borrows from its parent."""
+    world = lent(make(fair=True))
+    assert await world.step(world.cohort.reconcile, "all") == ["patch cohorts all/status"]
+    assert _share_of(world, "all") == 0
+
+    world.add(make_workload("more", cpus=6, status=reserved(cpus=6)))
+    await world.step(world.cohort.reconcile, "all")
+    await world.step(world.cohort.reconcile, "root")
+
+    assert (_share_of(world, "all"), _share_of(world, "root")) == (200, 0)
+    assert await world.step(world.cohort.reconcile, "all") == []
+    assert await world.step(world.cohort.reconcile, "no") == []
+
+
+def _share_of(world: Offices, cohort: str) -> int:
+    found = world.client.object(COHORTS, cohort)
+    assert found is not None
+    return int(found["status"]["fairSharing"]["weightedShare"])
+
+
+async def test_shares_go_when_they_no_longer_count(make: Callable[..., Offices]) -> None:
+    """Without fair sharing, what an earlier process has written is taken away, and nothing else is written."""
+    world = lent(make())
+    old = {"status": {"fairSharing": {"weightedShare": 7}}}
+    await world.team()
+    assert await world.step(world.cohort.reconcile, "all") == []
+    world.client.change(CLUSTER_QUEUES, "team", old)
+    world.client.change(COHORTS, "all", old)
+
+    await world.team()
+    await world.step(world.cohort.reconcile, "all")
+
+    assert world.client.calls[-2].body["status"] == world.client.calls[-1].body["status"] == {"fairSharing": None}
+
+
 # --- LocalQueues -----------------------------------------------------------------------------------------------------
 
 
@@ -250,26 +337,27 @@ async def test_a_local_queue_shows_its_own(make: Callable[..., Offices]) -> None
 
 
 @pytest.mark.parametrize(
-    ("objects", "reason", "says"),
+    ("objects", "reason", "says", "counts"),
     [
-        pytest.param([(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))], "Stopped", "stopPolicy Hold", id="it is stopped"),
-        pytest.param([(LOCAL_QUEUES, make_local_queue(cluster_queue="no"))], "ClusterQueueDoesNotExist", "ClusterQueue no does not exist", id="no such ClusterQueue"),
-        pytest.param([(CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold"))], "ClusterQueueIsInactive", "ClusterQueue team is not active", id="its ClusterQueue admits nobody"),
+        pytest.param([(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))], "Stopped", "stopPolicy Hold", (0, 1), id="it is stopped, so nobody waits in it"),
+        pytest.param([(LOCAL_QUEUES, make_local_queue(cluster_queue="no"))], "ClusterQueueDoesNotExist", "ClusterQueue no does not exist", (1, 0), id="no such ClusterQueue, so nothing is held in it"),
+        pytest.param([(CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold"))], "ClusterQueueIsInactive", "ClusterQueue team is not active", (1, 1), id="its ClusterQueue admits nobody"),
     ],
 )  # fmt: skip
 async def test_why_a_local_queue_leads_nowhere(
-    make: Callable[..., Offices], objects: list[Any], reason: str, says: str
+    make: Callable[..., Offices], objects: list[Any], reason: str, says: str, counts: tuple[int, int]
 ) -> None:
-    """Active is False, with the remedy; those who wait are counted."""
+    """Active is False, with the remedy; (pending, reserving) are what is left of one each."""
     world = make(*objects)
-    world.add(make_workload())
+    world.add(make_workload(), make_workload("runs", status=reserved()))
 
     found = await world.main()
 
     assert found is not None
     assert status_of(found, "Active") == ("False", reason)
     assert says in message_of(found, "Active")
-    assert found["status"]["pendingWorkloads"] == 1
+    shown = found["status"]
+    assert (shown.get("pendingWorkloads", 0), shown.get("reservingWorkloads", 0)) == counts
 
 
 # --- what queues use -------------------------------------------------------------------------------------------------

@@ -5,6 +5,10 @@ must go to nobody else, and what was free before and is to be part of the preemp
 claim keeps, column by column and host by host, what it wants beyond what its victims still hold.  Nothing is counted
 twice: what victims hold is charged as theirs.
 
+Of quota that is said at every node from the preemptor's queue to the root: a victim of another queue leaves room in
+the cohort that both are in, and none in the preemptor's queue or a cohort that only the preemptor is in, which have
+limits of their own.
+
     as things are      victims in place, and of each claim what they do not hold yet       who may start now?
     as they will be    victims gone, claimants in place                                    what else must go?
 """
@@ -19,11 +23,11 @@ from typing import cast
 
 from kqueue.core import quota
 from kqueue.core.charging import same_hosts
-from kqueue.core.preemption.simulation import simulate
-from kqueue.core.quota import Usage
+from kqueue.core.preemption.simulation import Simulation, simulate
+from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import DomainUsage, Path
-from kqueue.core.workload import Admitted, Claim, Snapshot
+from kqueue.core.workload import Admitted, Claim, Head, Snapshot
 
 
 @dataclass(slots=True)
@@ -32,7 +36,7 @@ class _Kept:
 
     claim: Claim
     victims: tuple[Admitted, ...]
-    usage: Usage
+    usage: tuple[tuple[QuotaNode, FlavorResource, int], ...]
     domains: dict[str, dict[Path, dict[str, int]]]
     """Topology flavor -> written values of the domain -> amounts, `pods` among them."""
 
@@ -55,13 +59,22 @@ class Claims:
         kept = self._kept.get(uid)
         return kept.claim if kept is not None else None
 
-    def because_of(self, uid: str) -> Claim | None:
-        """The claim that a workload was evicted for; None when it was evicted for none that still stands."""
-        return next((kept.claim for kept in self._kept.values() if uid in kept.claim.victims), None)
+    def because_of(self, head: Head) -> Claim | None:
+        """The claim that a workload, or the slice that it takes over from, has to leave for; None: it may stay."""
+        older = (head.queue, head.replaces.key) if head.replaces is not None else None
+        for uid, kept in self._kept.items():
+            if uid != head.uid and (head.uid in kept.claim.victims or older in kept.claim.victims.values()):
+                return kept.claim
+        return None
 
-    def victims(self, *, besides: str = "") -> frozenset[str]:
-        """Uids of all that have to leave for claims, except for that of one preemptor."""
-        return frozenset(v for uid, kept in self._kept.items() if uid != besides for v in kept.claim.victims)
+    def leaving(self, *, besides: str = "") -> frozenset[str]:
+        """Uids of all that still have to leave for claims, except for that of one preemptor."""
+        return frozenset(v.uid for uid, kept in self._kept.items() if uid != besides for v in kept.victims)
+
+    def is_leaving(self, uid: str) -> bool:
+        """Whether any of those is still there who have to leave for this preemptor."""
+        kept = self._kept.get(uid)
+        return kept is not None and bool(kept.victims)
 
     def names(self, *, besides: str) -> str:
         """The preemptors, except for one, as words."""
@@ -75,9 +88,10 @@ class Claims:
         admitted = self._snapshot.admitted
         found = ((uid, admitted.get(queue, {}).get(key)) for uid, (queue, key) in claim.victims.items())
         victims = tuple(victim for uid, victim in found if victim is not None and victim.uid == uid)
-        kept = self._kept[claim.uid] = _Kept(claim, victims, self._missing_quota(claim, victims), {})
+        kept = _Kept(claim, victims, self._missing_quota(claim, victims), {})
         for flavor, taken in claim.domains.items():
             kept.domains[flavor] = self._missing_hosts(flavor, taken, victims)
+        self._kept[claim.uid] = kept
         self._charge(kept, 1)
 
     def give_up(self, uid: str) -> None:
@@ -114,10 +128,10 @@ class Claims:
         self._snapshot.admitted = _without(before, leaving.values())
         try:
             with simulate(self._snapshot) as simulation:
+                self._let_go(others, simulation)
                 for victim in leaving.values():
                     simulation.remove(victim)
                 for kept in others:
-                    simulation.uncharge(kept.claim.queue, kept.usage)
                     simulation.charge(kept.claim.queue, kept.claim.usage, kept.claim.domains)
                     self._charge_hosts(kept, -1)
                 yield
@@ -125,10 +139,8 @@ class Claims:
             self._snapshot.admitted = before
 
     def _charge(self, kept: _Kept, sign: int) -> None:
-        node = self._snapshot.nodes[kept.claim.queue]
-        change = quota.add_usage if sign > 0 else quota.remove_usage
-        for column, amount in kept.usage.items():
-            change(node, column, amount)
+        for node, column, amount in kept.usage:
+            quota.shift_usage(node, column, sign * amount)
         self._charge_hosts(kept, sign)
 
     def _charge_hosts(self, kept: _Kept, sign: int) -> None:
@@ -142,10 +154,36 @@ class Claims:
                         capacity.add(leaf, {resource: -sign * amount for resource, amount in amounts.items()})
 
     @staticmethod
-    def _missing_quota(claim: Claim, victims: Iterable[Admitted]) -> Usage:
-        held = quota.total(victim.usage for victim in victims)
-        missing = {column: amount - held.get(column, 0) for column, amount in claim.usage.items()}
-        return {column: amount for column, amount in missing.items() if amount > 0}
+    def _let_go(kept: Iterable[_Kept], simulation: Simulation) -> None:
+        for one in kept:
+            for node, column, amount in one.usage:
+                simulation.shift(node, column, -amount)
+
+    def _fulfil(self, simulation: Simulation) -> frozenset[str]:
+        """Let all victims leave and all claimants in, as far as quota goes; who left."""
+        for victim in {victim.uid: victim for kept in self._kept.values() for victim in kept.victims}.values():
+            simulation.remove(victim)
+        for kept in self._kept.values():
+            simulation.charge(kept.claim.queue, kept.claim.usage)
+        return self.leaving()
+
+    def _missing_quota(
+        self, claim: Claim, victims: Iterable[Admitted]
+    ) -> tuple[tuple[QuotaNode, FlavorResource, int], ...]:
+        """By how much each node on the way up would hold more once the victims have left and the claimant is in."""
+        at = self._snapshot.nodes[claim.queue]
+        with simulate(self._snapshot, with_domains=False) as simulation:
+            self._let_go(self._kept.values(), simulation)
+            gone: frozenset[str] = frozenset()
+            if any(quota.local_quota(node, column) for node in at.path_to_root() for column in claim.usage):
+                gone = self._fulfil(simulation)  # only one of two gets what is hidden from the rest of the tree
+            now = [(node, c, node.usage.get(c, 0)) for node in at.path_to_root() for c in claim.usage]
+            for victim in victims:
+                if victim.uid not in gone:
+                    simulation.remove(victim)
+            simulation.charge(claim.queue, claim.usage)
+            rises = [(node, c, quota.minus(node.usage.get(c, 0), held)) for node, c, held in now]
+        return tuple((node, column, amount) for node, column, amount in rises if amount > 0)
 
     def _missing_hosts(
         self, flavor: str, taken: Iterable[DomainUsage], victims: Iterable[Admitted]

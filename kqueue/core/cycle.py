@@ -213,8 +213,8 @@ class _Cycle:
             return _refusal(head, self.snapshot)
         if head.problem:
             return _mistaken(head)
-        claim = self.claims.because_of(head.uid) if self.claims else None
-        if claim is None or claim.uid == head.uid:
+        claim = self.claims.because_of(head)
+        if claim is None:
             return None
         blocker = Blocker(kind=BlockerKind.YIELDS, detail=claim.key)
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
@@ -226,31 +226,51 @@ class _Cycle:
 
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
-        self.claims.give_up(entry.head.uid)
+        uid = entry.head.uid
+        if entry.head.replaces is not None and (yields := self.not_now(entry.head)) is not None:
+            return yields  # an earlier entry makes the slice leave that it was to take over from
         if entry.stand is Stand.FITS or entry.is_preemptor:
-            possible = self._possible(entry)
-            if possible is None:
+            still = self._still(entry)
+            if still is None:
                 return _skipped(entry)
-            if not possible:
-                entry = self._again(entry)
-                if entry.stand in (Stand.WAITS, Stand.NEVER):
-                    return _skipped(entry)
+            entry = still
         match entry.stand:
             case Stand.FITS:
                 return self._admit(entry)
             case Stand.PREEMPTS:
-                claim = entry.claim()
+                claim = self._with_those_before(entry.claim())
                 self.claims.keep(claim)
                 return Preempt(head=entry.head, targets=entry.targets, claim=claim)
             case Stand.FITS_LATER:
-                self.claims.keep(entry.claim())
-                leaving = Blocker(kind=BlockerKind.LEAVING, detail=self.claims.names(besides=entry.head.uid))
+                if self.claims.of(uid) is None:
+                    self.claims.keep(entry.claim())
+                leaving = Blocker(kind=BlockerKind.LEAVING, detail=self.claims.names(besides=uid))
                 return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
             case Stand.WAITS:
+                self.claims.give_up(uid)
                 self._reserve(entry)
                 return _wait(entry, Outcome.NO_CANDIDATES)
             case Stand.NEVER:
+                self.claims.give_up(uid)
                 return _wait(entry, Outcome.NO_FIT)
+
+    def _with_those_before(self, claim: Claim) -> Claim:
+        """Those who were to leave before still do, and wait for it as well."""
+        earlier = self.claims.of(claim.uid)
+        return claim if earlier is None else replace(claim, victims={**earlier.victims, **claim.victims})
+
+    def _still(self, entry: Entry) -> Entry | None:
+        """The entry as it stands after earlier ones of this cycle; None when they took what it needs.
+
+        Until that is known it goes on claiming what it claimed before.
+        """
+        with self.claims.without(entry.head.uid):
+            possible = self._possible(entry)
+        if possible is None:
+            return None
+        if not possible:
+            entry = self._again(entry)
+        return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
 
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
@@ -259,9 +279,12 @@ class _Cycle:
     def _admit(self, entry: Entry) -> Decision:
         if self.held_by:
             blocker = Blocker(kind=BlockerKind.PODS_NOT_READY, detail=self.held_by)
+            if self.claims.of(entry.head.uid) is None:
+                self.claims.keep(entry.claim())  # its turn is yet to come: later entries do not count on its room
             return _wait(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)
         if self.one_at_a_time:
             self.held_by = entry.head.key
+        self.claims.give_up(entry.head.uid)
         with without_older(entry.head, self.snapshot) as older:
             node = self.snapshot.nodes[entry.head.queue]
             for column, amount in entry.usage.items():
@@ -278,7 +301,7 @@ class _Cycle:
         with without_older(entry.head, self.snapshot):
             if entry.stand is Stand.FITS:
                 return self._topology_fits(entry) if self._quota_fits(entry) else None
-            spoken_for = self.claims.victims(besides=entry.head.uid)
+            spoken_for = self.claims.leaving(besides=entry.head.uid)
             if any(target.admitted.uid in spoken_for for target in entry.targets):
                 return False
             with self.claims.fulfilled(besides=entry.head.uid), simulate(self.snapshot) as simulation:

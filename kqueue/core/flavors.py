@@ -22,6 +22,7 @@ from kqueue.core.topology.matching import matches_labels, untolerated_taint
 from kqueue.core.workload import (
     Flavor,
     Head,
+    LastTried,
     PodSet,
     PodSetAssignment,
     Preempts,
@@ -246,8 +247,8 @@ def _record(
 ) -> None:
     out = search.out
     for pod_set, asked in zip(group, wanted, strict=True):
-        # a pod set that requests nothing takes over the flavors of its group, so that it gets a place
-        flavors = {r: chosen[r] for r in asked if r in chosen} or dict(chosen)
+        # a pod set that requests nothing takes over what places its group, so that it gets a place there, too
+        flavors = {r: chosen[r] for r in asked if r in chosen} or _placing(chosen, search.snapshot)
         usage = {r: asked.get(r, 0) for r in flavors}
         out.pod_sets.append(
             PodSetAssignment(name=pod_set.name, flavors=flavors, usage=usage, count=pod_set.request.count)
@@ -256,6 +257,10 @@ def _record(
             column = FlavorResource(flavor, resource)
             out.usage[column] = out.usage.get(column, 0) + usage[resource]
             out.last_tried[pod_set.name, resource] = memory[resource]
+
+
+def _placing(chosen: Mapping[str, str], snapshot: Snapshot) -> dict[str, str]:
+    return {r: name for r, name in chosen.items() if snapshot.flavors[name].topology is not None}
 
 
 def _best_flavor(
@@ -268,7 +273,9 @@ def _best_flavor(
     last = len(resource_group.flavors) - 1
     start = 0
     if search.pinned is None and search.head.last_tried:
-        start = search.head.last_tried.get((group[0].name, next(iter(asked))), -1) + 1
+        start = _remembered(group, asked, search.head.last_tried) + 1
+        if start > last:
+            start = 0  # flavors were taken out of the queue since
     reached = start
     for reached in range(start, last + 1):
         name = resource_group.flavors[reached]
@@ -284,6 +291,12 @@ def _best_flavor(
         if best is None or _is_preferred(attempt.mode, attempt.level, best.mode, best.level, spec):
             best = attempt
     return best, (-1 if reached >= last else reached), tried
+
+
+def _remembered(group: list[PodSet], asked: Mapping[str, int], last_tried: LastTried) -> int:
+    """Where the last scan ended: what the first pod set of the group remembers of any of the resources."""
+    found = (last_tried.get((pod_set.name, resource)) for pod_set in group for resource in asked)
+    return next((index for index in found if index is not None), -1)
 
 
 def _is_pinned(group: list[PodSet], asked: Mapping[str, int], flavor: str, pinned: Pins) -> bool:

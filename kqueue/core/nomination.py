@@ -86,6 +86,7 @@ class Entry:
             usage=added_quota(self.head, self.usage),
             domains={flavor: tuple(added_pods(self.head, found)) for flavor, found in self.placement.items()},
             victims={t.admitted.uid: (t.admitted.queue, t.admitted.key) for t in self.targets},
+            pod_sets=tuple(self.assignment.pod_sets),
         )
 
 
@@ -98,11 +99,20 @@ class Nominator:
     rules: Rules
 
     def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> Entry:
-        """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination."""
+        """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination.
+
+        While room is made for a head it is held to that, unless all of it fits elsewhere: others left for it.
+        """
+        pinned = pinned or flavors_to_keep(head)
+        claim = self.claims.of(head.uid)
         with self.claims.without(head.uid), without_older(head, self.snapshot):
-            entry = self._whole(head, profile, pinned or flavors_to_keep(head))
-            if entry.stand is Stand.WAITS or entry.stand is Stand.NEVER:
-                entry = self._part(head, profile, pinned or flavors_to_keep(head)) or entry
+            if claim is not None and claim.pod_sets:
+                entry = self._claimed(claim, head, profile)
+                if entry is not None:
+                    return entry
+            entry = self._whole(head, profile, pinned)
+            if entry.stand in (Stand.WAITS, Stand.NEVER):
+                entry = self._part(head, profile, pinned) or entry
         return entry
 
     def place(self, entry: Entry, *, empty: bool = False, measure: bool = False) -> dict[str, Misfit]:
@@ -142,6 +152,18 @@ class Nominator:
 
     # --- the whole workload --------------------------------------------------------------------------------------
 
+    def _claimed(self, claim: Claim, head: Head, profile: Profile) -> Entry | None:
+        """The head as it was when room began to be made for it, if that comes to something."""
+        whole = self._assigned(head, profile, flavors_to_keep(head))
+        if whole.assignment.mode is Mode.FIT and not self._misplaced(whole):
+            whole.stand = Stand.FITS
+            return whole
+        counts = {p.name: p.count for p in claim.pod_sets}
+        if counts.keys() != {p.name for p in head.pod_sets}:
+            return None
+        entry = self._whole(_of_counts(head, counts), profile, {p.name: p.flavors for p in claim.pod_sets})
+        return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
+
     def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
         entry = self._assigned(head, profile, pinned)
         if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
@@ -155,7 +177,7 @@ class Nominator:
 
     def _later(self, entry: Entry, pinned: Pins | None) -> Entry:
         """The entry as it stands when all that is under way has happened."""
-        if self.claims.victims(besides=entry.head.uid):
+        if self.claims.leaving(besides=entry.head.uid):
             entry = self._assigned(entry.head, entry.profile, pinned)
             if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
                 entry.stand = Stand.FITS_LATER
@@ -167,16 +189,18 @@ class Nominator:
         if never:
             self._refuse_for_ever(entry, never)
             return entry
-        reserved = entry.placement
+        entry.assignment.lacking |= _placed_columns(entry)
         entry.targets = self._targets(entry)
+        if not entry.targets and entry.avoids:
+            entry.avoids = frozenset()
+            entry.targets = self._targets(entry)
         if not entry.targets:
-            entry.placement = reserved
             return entry
         entry.stand = Stand.PREEMPTS
         with simulate(self.snapshot) as simulation:
             for target in entry.targets:
                 simulation.remove(target.admitted)
-            self.place(entry, measure=True)
+            self.place(entry)
         return entry
 
     def _assigned(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
@@ -205,13 +229,6 @@ class Nominator:
         assignment.mode = Mode.NO_CANDIDATES
         assignment.reason = WaitReason.WAITING_FOR_QUOTA
         assignment.blockers += [topology_blocker(flavor, misfit) for flavor, misfit in misfits.items()]
-        placed = {request.name for requests in entry.place_requests.values() for request in requests}
-        assignment.lacking.update(
-            FlavorResource(flavor, resource)
-            for pod_set in assignment.pod_sets
-            if pod_set.name in placed
-            for resource, flavor in pod_set.flavors.items()
-        )
         return True
 
     @staticmethod
@@ -270,12 +287,25 @@ class Nominator:
         return found
 
 
+def _placed_columns(entry: Entry) -> set[FlavorResource]:
+    """All that pod sets with domains take: who stands on the hosts that they need holds some of it."""
+    placed = {request.name for requests in entry.place_requests.values() for request in requests}
+    return {
+        FlavorResource(flavor, resource)
+        for pod_set in entry.assignment.pod_sets
+        if pod_set.name in placed
+        for resource, flavor in pod_set.flavors.items()
+    }
+
+
+def _of_counts(head: Head, counts: Mapping[str, int]) -> Head:
+    pod_sets = (replace(p, request=replace(p.request, count=counts[p.name])) for p in head.pod_sets)
+    return replace(head, pod_sets=tuple(pod_sets))
+
+
 def _reduced(head: Head, slack: list[int], step: int, total: int) -> Head:
-    pod_sets = tuple(
-        p if s <= 0 else replace(p, request=replace(p.request, count=p.request.count - s * step // total))
-        for p, s in zip(head.pod_sets, slack, strict=True)
-    )
-    return replace(head, pod_sets=pod_sets)
+    pairs = zip(head.pod_sets, slack, strict=True)
+    return _of_counts(head, {p.name: p.request.count - max(0, s) * step // total for p, s in pairs})
 
 
 def _preemptor(head: Head, usage: Usage, needs: frozenset[FlavorResource]) -> Preemptor:

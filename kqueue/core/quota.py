@@ -302,6 +302,14 @@ def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
         node, cell = above, cell.up or cell
 
 
+def shift_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
+    """Charge the node alone (negative: give back), whatever its local quota; nodes above and below keep what they have.
+
+    Keeps something free at one level of the tree and not at others.  The same amount is to be given back the same way.
+    """
+    node.usage[column] = plus(node.usage.get(column, 0), amount)
+
+
 def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: QuotaNode) -> Mapping[FlavorResource, int]:
     """What charging `usage` to the node would add to an ancestor of it, or to itself; nothing is charged.
 

@@ -16,7 +16,7 @@ from kqueue.core.charging import charge_domains, release_domains
 from kqueue.core.quota import Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
-from kqueue.core.workload import Head, PodSetAssignment, Replaced, Snapshot, TopologyView
+from kqueue.core.workload import Admitted, Head, PodSetAssignment, Replaced, Snapshot, TopologyView
 
 
 @dataclass(slots=True)
@@ -36,12 +36,15 @@ def without_older(head: Head, snapshot: Snapshot) -> Iterator[Removal]:
     if older is None:
         yield removal
         return
+    admitted = snapshot.admitted
     _shift(older, snapshot, back=False)
+    snapshot.admitted = _hidden(older, admitted)
     try:
         yield removal
     finally:
         if not removal.for_good:
             _shift(older, snapshot, back=True)
+            snapshot.admitted = admitted
 
 
 def flavors_to_keep(head: Head) -> dict[str, Mapping[str, str]] | None:
@@ -91,6 +94,15 @@ def added_pods(head: Head, found: Placement) -> list[DomainUsage]:
         for domain in pod_set.assignment.domains
         if (new := domain.count - there.get((pod_set.name, domain.values), 0)) > 0
     ]
+
+
+def _hidden(older: Replaced, admitted: Mapping[str, Mapping[str, Admitted]]) -> Mapping[str, Mapping[str, Admitted]]:
+    """All but the older slice: nobody preempts what is not there."""
+    of_queue = admitted.get(older.admission.queue, {})
+    if older.key not in of_queue:
+        return admitted
+    left = {key: workload for key, workload in of_queue.items() if key != older.key}
+    return {**admitted, older.admission.queue: left}
 
 
 def _shift(older: Replaced, snapshot: Snapshot, *, back: bool) -> None:

@@ -189,6 +189,7 @@ class Claim:
     """What a preemptor is to get: quota in its queue, hosts per topology flavor; and who has to leave for it.
 
     `victims` (uid -> its ClusterQueue and key) may have left already: only those that still hold something count.
+    `pod_sets` are the flavors and counts that room is made for.
     """
 
     key: str
@@ -197,6 +198,7 @@ class Claim:
     usage: Usage
     domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
     victims: Mapping[str, tuple[str, str]]
+    pod_sets: tuple[PodSetAssignment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

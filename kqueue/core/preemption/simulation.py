@@ -70,6 +70,11 @@ class Simulation:
         for column, amount in usage.items():
             quota.remove_usage(node, column, amount)
 
+    def shift(self, node: QuotaNode, column: FlavorResource, amount: int) -> None:
+        """Charge one node of the tree alone (negative: give back)."""
+        self._keep(node)
+        quota.shift_usage(node, column, amount)
+
     def _keep(self, node: QuotaNode) -> None:
         """Remember what the nodes up to the root hold, before the first change."""
         for ancestor in node.path_to_root():

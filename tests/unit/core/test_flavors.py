@@ -378,13 +378,16 @@ def test_pods_are_counted_only_where_the_queue_counts_them() -> None:
 
 
 def test_a_pod_set_that_asks_for_nothing_gets_what_its_group_gets() -> None:
-    """So that it has a place; alone it has no flavor and is no obstacle."""
+    """So that it has a place; where there are none to be had, or alone, it has no flavor and is no obstacle."""
+    rack = TopologyRequest(required="rack")
+    placed = make_head(make_pod_set("a", cpu=1, group="g", topology=rack), make_pod_set("b", group="g", topology=rack))
     grouped = make_head(make_pod_set("a", cpu=1, group="g"), make_pod_set("b", group="g"))
     alone = make_head(make_pod_set("a"), make_pod_set("b", cpu=1))
 
-    result = assign(grouped, make_world({"f": 9}))
-    assert chosen(result) == {"a": {CPU: "f"}, "b": {CPU: "f"}}
+    result = assign(placed, make_world({"placed": 9}, flavors=[PLACED]))
+    assert chosen(result) == {"a": {CPU: "placed"}, "b": {CPU: "placed"}}
     assert dict(result.pod_sets[1].usage) == {CPU: 0}
+    assert chosen(assign(grouped, make_world({"f": 9}))) == {"a": {CPU: "f"}, "b": {}}
     assert chosen(assign(alone, make_world({"f": 9}))) == {"a": {}, "b": {CPU: "f"}}
     assert assign(alone, make_world({"f": 9})).mode is Mode.FIT
 

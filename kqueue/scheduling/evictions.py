@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -13,6 +13,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.cycle import Preempt
 from kqueue.core.preemption import PreemptionReason, Target
+from kqueue.errors import KqueueError
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api, status
 from kqueue.state.cache import Cache
@@ -56,10 +57,13 @@ class Evictions:
         writes: Writes,
         observer: EvictionObserver,
         clock: Clock,
+        failed: Callable[[], None],
     ) -> None:
-        """Victims are marked in the cache at once, and written by `writes`."""
+        """Victims are marked in the cache at once, and written by `writes`; `failed` is told of a write that was not
+        made, whose victim is as before.
+        """
         self._cache, self._preemptions, self._writes = cache, preemptions, writes
-        self._observer, self._clock = observer, clock
+        self._observer, self._clock, self._failed = observer, clock, failed
 
     def begin(self, decision: Preempt, preemptor: wire.Workload) -> None:
         """Tell all victims that do not know yet, beside the loop."""
@@ -98,9 +102,16 @@ class Evictions:
                 obj, reason=names.REASON_PREEMPTED, message=message, stamp=stamp, preempted=target.reason
             )
 
-        written = await self._writes.tell(victim.key, change, what="the preemption")
-        if written is None:
+        try:
+            written = await self._writes.write(victim.key, change)
+        except KqueueError as e:
+            _log.warning("a preemption was not written", workload=victim.key, error=str(e))
+            self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
             self._cache.mark_evicted(victim.key, victim.uid, evicted=False)
+            self._failed()
+            return
+        if written is None:  # it is going or gone without us, as its watch will tell
+            self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
             return
         _log.info("workload preempted", workload=victim.key, by=from_api.workload_key(preemptor), reason=target.reason)
         self._observer.preempted(written, target=target, queue=queue, preemptor=preemptor, message=message)

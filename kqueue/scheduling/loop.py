@@ -37,6 +37,7 @@ from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
+from kqueue.state.queues import Strategy as QueueingStrategy
 
 _log = structlog.get_logger(__name__)
 
@@ -51,8 +52,11 @@ _REQUEUE = {
     Outcome.BROKEN: RequeueReason.GENERIC,
 }
 
-_GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD, Outcome.BROKEN})
+_GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
 """Outcomes after which a preemptor keeps what it claims."""
+
+_SOON = timedelta(seconds=1)
+"""Until what could not be known, or written, is looked at again."""
 
 _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
@@ -143,6 +147,7 @@ class SchedulingLoop:
             writes=self._writes,
             observer=observer,
             clock=clock,
+            failed=lambda: self._look_again(clock.now() + _SOON),
         )
         self._last_tried: LRUCache[str, tuple[int, LastTried]] = LRUCache(maxsize=100_000)
         self._came_back: set[str] = set()
@@ -182,16 +187,17 @@ class SchedulingLoop:
 
     async def drain(self) -> None:
         """Wait until every write under way has ended."""
+        await self._writes.drain()
         if self._alarm is not None:
             self._alarm.cancel()
             await asyncio.gather(self._alarm, return_exceptions=True)
             self._alarm = None
-        await self._writes.drain()
 
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
         for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
             await self._clock.sleep(0)
+        self._preemptions.claims(self._still_waits)  # nobody may be left to try, and what is over must be told
         popped = self._queues.pop_heads(self._may_admit)
         damaged = self._repairs.take()
         if not popped and not damaged:
@@ -213,6 +219,7 @@ class SchedulingLoop:
         heads: list[Head] = []
         for queue, item in popped:
             with self._alone(item.key):
+                self._pass_by(queue, item)
                 head = self._head(queue, item)
                 if head is not None:
                     heads.append(head)
@@ -223,6 +230,14 @@ class SchedulingLoop:
         success = await self._plan(heads, damaged)
         self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
         return success
+
+    def _pass_by(self, queue: str, item: Pending) -> None:
+        """Whoever comes first in a StrictFIFO queue gets what is free, though others left for one behind it: that one
+        is not tried before, and what nobody may take would be kept for ever.
+        """
+        obj = self._cache.queue_object(queue)
+        if obj is not None and obj.spec.queueing_strategy == QueueingStrategy.STRICT_FIFO:
+            self._preemptions.passed(queue, by=item.uid)
 
     def _remembered(self, key: str) -> list[tuple[tuple[str, str], int]]:
         """Where the workload's scan of flavors will go on."""
@@ -267,10 +282,11 @@ class SchedulingLoop:
         return success
 
     def _set_alarm(self) -> None:
-        """Try everybody again when somebody may be preempted who may not now."""
-        at = self._safe_until
-        if at is None:
-            return
+        if self._safe_until is not None:
+            self._look_again(self._safe_until)
+
+    def _look_again(self, at: datetime) -> None:
+        """Try everybody again at that time: somebody may be preempted then who may not, or could not be told, now."""
         if self._alarm is not None and not self._alarm.done():
             if self._alarm_at <= at:
                 return
@@ -306,9 +322,14 @@ class SchedulingLoop:
         if self._preemptions.is_safe(workload.uid, preemptor.uid):
             return True
         spec = self._cache.queue_spec(workload.queue)
-        if spec is None or not spec.minimum_runtime or workload.admitted_at is None:
+        if spec is None or not spec.minimum_runtime:
             return False
-        until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
+        if workload.reserved_at is None:
+            until = now + _SOON  # it is being admitted: when it began to run stands there soon
+        elif workload.admitted_at is None:
+            return False
+        else:
+            until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
         if until <= now:
             return False
         if self._safe_until is None or until < self._safe_until:
@@ -352,6 +373,7 @@ class SchedulingLoop:
         namespace = obj.metadata.namespace
         problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
         if problem is not None:
+            self._preemptions.end(obj.metadata.uid)
             self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
         self._read[item.key] = obj.metadata.generation
@@ -368,6 +390,7 @@ class SchedulingLoop:
             avoided = failures.avoided(obj, self._clock.now())
             return replace(head, avoided=avoided) if avoided else head
         except InvalidObjectError as e:
+            self._preemptions.end(obj.metadata.uid)
             self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
             return None
 

@@ -56,6 +56,10 @@ class Writes:
                 raise WithdrawnError(f"{key} changed while {doing}")
         return written
 
+    async def write(self, key: str, change: Change) -> wire.Workload | None:
+        """Write; None when there was nothing to be written.  Raises whatever the write raises."""
+        return await self._writer.write(key, change)
+
     async def tell(self, key: str, change: Change, *, what: str) -> wire.Workload | None:
         """Write what is only told: failure is logged.  None when nothing was written."""
         try:

@@ -47,6 +47,11 @@ class Preemptions:
         if claim is not None:
             self.on_ended(claim)
 
+    def passed(self, queue: str, *, by: str) -> None:
+        """A workload (uid) of a ClusterQueue goes before all that claim anything there: their claims are over."""
+        for claim in [c for c in self._claims.values() if c.queue == queue and c.uid != by]:
+            self.end(claim.uid)
+
     def evicts(self, uid: str, victims: Iterable[str]) -> list[str]:
         """A preemptor makes these workloads (uids) leave now; those of them that it goes round in circles with."""
         counted = self._evicted.get(uid)
@@ -57,6 +62,12 @@ class Preemptions:
         circles = [victim for victim in victims if counted[victim] >= LOOP_AT]
         self.loops += bool(circles)
         return circles
+
+    def not_evicted(self, uid: str, victim: str) -> None:
+        """It did not come to what `evicts` was told: the workload was not made to leave, or not for this preemptor."""
+        counted = self._evicted.get(uid)
+        if counted is not None:
+            counted[victim] -= 1
 
     def admitted(self, uid: str) -> None:
         """The preemptor is in: what it did to get there is forgotten."""

@@ -134,8 +134,8 @@ class World:
     `sync` brings everything to the stores, and through them to cache and queues, as the watches do.
     """
 
-    def __init__(self, *objects: tuple[ResourceType, JSON]) -> None:
-        """`objects` are there beside those that every world has, or in their place."""
+    def __init__(self, *objects: tuple[ResourceType, JSON], waits_for_ready: bool = False) -> None:
+        """`objects` are there beside those that every world has, or in their place; `waits_for_ready` as in Intake."""
         self.clock = FakeClock()
         self.client = FakeClient()
         self.recorder = FakeRecorder()
@@ -151,6 +151,7 @@ class World:
             namespace_labels=self.namespaces.get,
             wake=self._wake,
             clock=self.clock,
+            waits_for_ready=waits_for_ready,
         )
         intake = self.intake
         self.topologies: Store[wire.Topology] = self._watch(TOPOLOGIES, wire.Topology, intake.on_topology)

@@ -1,0 +1,116 @@
+"""A world with a scheduling loop, and what that reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from kqueue.api.wire import kueue as wire
+from kqueue.core.cycle import Admit
+from kqueue.core.preemption import Target
+from kqueue.core.workload import Admission
+from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
+from kqueue.state.preemptions import Preemptions
+from kqueue.state.queues import SecondPass
+from tests.unit.controllers.builders import World
+
+
+class Observed:
+    """What the loop reported."""
+
+    def __init__(self) -> None:
+        self.cycles: list[bool] = []
+        self.reservations: list[str] = []
+        self.waiting: list[tuple[str, str]] = []
+        self.preemptions: list[tuple[str, str]] = []
+        self.loops: list[tuple[str, tuple[str, ...]]] = []
+        self.not_mended_messages: list[str] = []
+        self.taken_over: list[tuple[str, str]] = []
+
+    def cycle_ended(self, *, seconds: float, success: bool) -> None:
+        del seconds
+        self.cycles.append(success)
+
+    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
+        del admission, decision
+        self.reservations.append(workload.metadata.name)
+
+    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
+        del message
+        self.waiting.append((workload.metadata.name, reason))
+
+    def replaced(self, workload: wire.Workload, *, by: str) -> None:
+        self.taken_over.append((workload.metadata.name, by))
+
+    def preempted(
+        self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
+    ) -> None:
+        del target, queue, message
+        self.preemptions.append((workload.metadata.name, preemptor.metadata.name))
+
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
+        del queue
+        self.loops.append((preemptor.metadata.name, tuple(victims)))
+
+    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+        del workload
+        self.not_mended_messages.append(message)
+
+
+class Scheduled(World):
+    """A world with a scheduling loop."""
+
+    def __init__(self, *objects: Any, settings: LoopSettings | None = None) -> None:
+        super().__init__(*objects, waits_for_ready=settings is not None and settings.block_admission)
+        self.observed = Observed()
+        self.second_pass = SecondPass()
+        self.pauses: list[float] = []
+        self.second_pass.later = lambda _key, seconds: self.pauses.append(seconds)
+        self.settings = settings
+        self.running: asyncio.Task[None] | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """A loop that knows of nothing but what cache and queues have: the first one, or that after a restart."""
+        self.preemptions = Preemptions()
+        self.preemptions.on_ended = self.intake.on_claim_ended
+        self.loop = SchedulingLoop(
+            cache=self.cache,
+            queues=self.queues,
+            writer=self.writer,
+            namespace_labels=self.namespaces.get,
+            observer=self.observed,
+            clock=self.clock,
+            settings=self.settings,
+            second_pass=self.second_pass,
+            preemptions=self.preemptions,
+            host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
+        )
+        self.on_wake = self.loop.wake
+
+    def start(self) -> None:
+        self.running = asyncio.create_task(self.loop.run())
+
+    async def cycle(self) -> bool:
+        """One cycle, and the end of its writes."""
+        success = await self.loop.cycle()
+        await self.loop.drain()
+        return success
+
+    async def until_quiet(self) -> int:
+        """Let a running loop work until nothing is due any more; the cycles that it took.  Fails if it does not end."""
+        before = self.loop.cycles
+        for _ in range(100):
+            await self.clock.advance(0.05)
+            if self.clock.next_wake() is None:
+                return self.loop.cycles - before
+        raise AssertionError("the loop goes on and on")
+
+    async def close(self) -> None:
+        self.client.open.set()
+        if self.running is not None:
+            self.running.cancel()
+            await asyncio.gather(self.running, return_exceptions=True)
+        await self.loop.drain()
+        await super().close()

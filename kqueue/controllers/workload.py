@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -11,7 +11,6 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder, workload_reference
-from kqueue.errors import InvalidObjectError
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
@@ -34,6 +33,25 @@ _CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PE
 class _Blocked:
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A queue that is stopped, and the reason of evictions for it."""
+
+    reason: str
+    kind: str
+    name: str
+    policy: str
+
+    @property
+    def drains(self) -> bool:
+        """Whether what runs must go, too."""
+        return self.policy == "HoldAndDrain"
+
+    @property
+    def message(self) -> str:
+        return f"{self.kind} {self.name} is stopped (stopPolicy {self.policy})"
 
 
 class WorkloadReconciler:
@@ -162,12 +180,12 @@ class WorkloadReconciler:
         """A queue is stopped or gone: reservations are taken back, admitted Workloads are evicted by HoldAndDrain."""
         if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
-        stopped = self._stopped(workload)
         if from_api.condition_true(workload, names.CONDITION_ADMITTED):
-            if stopped is None or not stopped[2]:
+            drain = next((stop for stop in self._stops(workload) if stop.drains), None)
+            if drain is None:
                 return None
-            return status.evict(workload, reason=stopped[0], message=stopped[1], stamp=self._stamp())
-        blocked = _Blocked(names.REASON_SUSPENDED, stopped[1]) if stopped is not None else self._missing(workload)
+            return status.evict(workload, reason=drain.reason, message=drain.message, stamp=self._stamp())
+        blocked = self._withdrawn(workload)
         if blocked is None:
             return None
         return status.unreserve(
@@ -176,32 +194,37 @@ class WorkloadReconciler:
 
     # --- looks --------------------------------------------------------------------------------------------------
 
-    def _stopped(self, workload: wire.Workload) -> tuple[str, str, bool] | None:
-        """(eviction reason, sentence, whether running Workloads must go); None when neither queue is stopped."""
+    def _stops(self, workload: wire.Workload) -> Iterator[_Stop]:
+        """Which of its queues are stopped, the LocalQueue first."""
         local = self._local_queues.get(from_api.local_queue_key(workload))
         if local is not None and local.spec.stop_policy != "None":
-            policy = local.spec.stop_policy
-            message = f"LocalQueue {local.metadata.name} is stopped (stopPolicy {policy})"
-            return (names.REASON_LOCAL_QUEUE_STOPPED, message, policy == "HoldAndDrain")
+            yield _Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", local.metadata.name, local.spec.stop_policy)
         name = self._cluster_queue(workload, local)
         queue = self._cache.queue_object(name) if name is not None else None
         if queue is not None and queue.spec.stop_policy != "None":
-            policy = queue.spec.stop_policy
-            message = f"ClusterQueue {name} is stopped (stopPolicy {policy})"
-            return (names.REASON_CLUSTER_QUEUE_STOPPED, message, policy == "HoldAndDrain")
-        return None
+            yield _Stop(names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy)
 
-    def _missing(self, workload: wire.Workload) -> _Blocked | None:
-        """The queue of a reservation that is gone, or on its way; None when both are there."""
+    def _stopped(self, workload: wire.Workload) -> _Stop | None:
+        """The first of its queues that is stopped; None when neither is."""
+        return next(self._stops(workload), None)
+
+    def _withdrawn(self, workload: wire.Workload) -> _Blocked | None:
+        """Why a reservation cannot be kept: a queue is gone, going or stopped; None when both are there and run.
+
+        All of the LocalQueue comes before the ClusterQueue.
+        """
         local = self._local_queues.get(from_api.local_queue_key(workload))
         if local is None:
             return self._queue_blocker(workload)
+        if local.metadata.deletion_timestamp is not None:
+            return _Blocked(names.REASON_MISCONFIGURED, f"LocalQueue {local.metadata.name} is being deleted")
         name = self._cluster_queue(workload, local)
         queue = self._cache.queue_object(name) if name is not None else None
-        if queue is not None and queue.metadata.deletion_timestamp is None:
-            return None
-        gone = "does not exist" if queue is None else "is being deleted"
-        return _Blocked(names.REASON_MISCONFIGURED, f"ClusterQueue {name or '(none)'} {gone}")
+        stopped = self._stopped(workload)
+        if local.spec.stop_policy == "None" and (queue is None or queue.metadata.deletion_timestamp is not None):
+            gone = "does not exist" if queue is None else "is being deleted"
+            return _Blocked(names.REASON_MISCONFIGURED, f"ClusterQueue {name or '(none)'} {gone}")
+        return _Blocked(names.REASON_SUSPENDED, stopped.message) if stopped is not None else None
 
     @staticmethod
     def _cluster_queue(workload: wire.Workload, local: wire.LocalQueue | None) -> str | None:
@@ -232,7 +255,7 @@ class WorkloadReconciler:
             )
         stopped = self._stopped(workload)
         if stopped is not None:
-            return _Blocked(names.REASON_SUSPENDED, stopped[1])
+            return _Blocked(names.REASON_SUSPENDED, stopped.message)
         queue = local.spec.cluster_queue
         if not queue or self._cache.queue_object(queue) is None:
             return _Blocked(

@@ -308,6 +308,51 @@ async def test_hold_leaves_alone_what_runs(make: Callable[..., Workloads], which
     assert await world.step() == 0
 
 
+async def test_a_local_queue_on_hold_does_not_keep_its_cluster_queue_from_being_drained(
+    make: Callable[..., Workloads],
+) -> None:
+    """The LocalQueue lets run what runs, the ClusterQueue does not: it goes."""
+    world = make(
+        make_workload(status=reserved()), stopped("LocalQueue", "Hold"), stopped("ClusterQueue", "HoldAndDrain")
+    )
+
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "ClusterQueueStopped")
+
+
+GOING = {"finalizers": ["theirs"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("local", "cluster", "reason", "says"),
+    [
+        pytest.param("going", "Hold", "Misconfigured", "LocalQueue main is being deleted", id="the LocalQueue goes, the ClusterQueue is stopped"),
+        pytest.param("gone", "Hold", "Misconfigured", "LocalQueue main does not exist", id="the LocalQueue is gone, the ClusterQueue is stopped"),
+        pytest.param("Hold", "gone", "Suspended", "LocalQueue main is stopped", id="the LocalQueue is stopped, the ClusterQueue is gone"),
+        pytest.param("None", "going", "Misconfigured", "ClusterQueue team is being deleted", id="the ClusterQueue goes"),
+    ],
+)  # fmt: skip
+async def test_a_reservation_is_taken_back_for_the_local_queue_first(
+    make: Callable[..., Workloads], local: str, cluster: str, reason: str, says: str
+) -> None:
+    """What is wrong with the ClusterQueue is said only when all is well with the LocalQueue."""
+    world = make(make_workload(status=reserved(NOT_YET)), stopped("ClusterQueue", "None"))
+    world.check()
+    world.sync()
+    for which, key, state in ((LOCAL_QUEUES, "ns/main", local), (CLUSTER_QUEUES, "team", cluster)):
+        if state == "gone":
+            world.client.drop(which, key)
+        else:
+            change = {"metadata": GOING} if state == "going" else {"spec": {"stopPolicy": state}}
+            world.client.change(which, key, change)
+
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", reason)
+    assert says in message_of(world.found, "QuotaReserved")
+
+
 async def test_the_local_queue_is_looked_at_first(make: Callable[..., Workloads]) -> None:
     """Its stop policy counts when both are stopped."""
     world = make(

@@ -109,7 +109,7 @@ class Intake:
                 self._queues.delete(key)
                 self._wake()  # what others left for, for its sake, is free
         elif holding is None:
-            self._queues.push(from_api.pending(new, self._order))
+            self._queues.push(self._cache.requests.pending(new, self._order))
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
         """Whoever the freed quota or the freed nodes can help is tried again."""

@@ -379,8 +379,9 @@ class SchedulingLoop:
         self._read[item.key] = obj.metadata.generation
         generation, last_tried = self._last_tried.get(item.key, (0, {}))
         try:
-            head = from_api.head(
+            head = self._cache.requests.head(
                 obj,
+                item,
                 queue=queue,
                 topology_only=self._cache.is_topology_only(queue),
                 last_tried=last_tried if generation == obj.metadata.generation else {},
@@ -565,7 +566,7 @@ class SchedulingLoop:
     def _push_again(self, key: str) -> None:
         obj = self._writer.newest(key)
         if obj is not None and from_api.is_queueable(obj) and self._cache.holding(key) is None:
-            self._queues.push(from_api.pending(obj, self._settings.queue_order))
+            self._queues.push(self._cache.requests.pending(obj, self._settings.queue_order))
 
 
 def _totals(per_pod: Mapping[str, int], count: int) -> dict[str, int]:

@@ -99,7 +99,7 @@ class Repairs:
         if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
             return None
         topology_only = self._cache.is_topology_only(admission.queue)
-        head = from_api.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
+        head = self._cache.requests.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
         spec = self._cache.queue_spec(admission.queue)
         damaged = Damaged(
             key=key,

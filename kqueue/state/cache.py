@@ -35,6 +35,7 @@ from kqueue.state import from_api
 from kqueue.state.audit import Drift, Recounts, Source, chunks
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.ledger import AssignedUsage, NodeLedger
+from kqueue.state.requests import Requests
 
 
 class AssumedTwiceError(KqueueError):
@@ -195,12 +196,16 @@ class Cache:
         *,
         merge_duplicate_hostnames: bool = False,
         order: QueueOrder = DEFAULT_ORDER,
+        requests: Requests | None = None,
+        ignores_undeclared: bool = False,
     ) -> None:
         """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
-        `order` as in `from_api.queue_time`.
+        `order` as in `from_api.queue_time`, `ignores_undeclared` as in `QueueSpec`.
         """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
-        self._profile, self._order = profile, order
+        self.requests = requests or Requests()
+        """What workloads ask for."""
+        self._profile, self._order, self._ignores_undeclared = profile, order, ignores_undeclared
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
         self._queues: dict[str, _Queue] = {}
@@ -229,7 +234,7 @@ class Cache:
         if old is not None and from_api.same_queue(old.wire, obj):
             old.wire = obj
             return
-        spec, quotas, problem = from_api.queue_spec(obj, self._profile)
+        spec, quotas, problem = from_api.queue_spec(obj, self._profile, ignores_undeclared=self._ignores_undeclared)
         self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
         self._rebuild()
 
@@ -303,7 +308,7 @@ class Cache:
         if admission is not None:
             if held is not None and (held.uid, held.replaces) == (obj.metadata.uid, admission):
                 return False  # from before the write that moves it
-            holding = _reserved(key, obj, admission, self._order, assumed=False)
+            holding = self._reserved(key, obj, admission, assumed=False)
             if held is not None and held.evicted and held.is_same_reservation(holding):
                 holding = replace(holding, evicted=True)  # from before the write that evicts it
             self._hold(holding)
@@ -330,7 +335,7 @@ class Cache:
             return
         admission = from_api.admission(obj)
         if admission is not None:
-            self._hold(_reserved(key, obj, admission, self._order, assumed=True))
+            self._hold(self._reserved(key, obj, admission, assumed=True))
 
     @contextmanager
     def assumed(self, holding: Holding) -> Iterator[None]:
@@ -413,9 +418,27 @@ class Cache:
             if self._flavors[flavor].topology is not None
         )
 
+    def _reserved(self, key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
+        """What a Workload holds by this admission in its status."""
+        return Holding(
+            key=key,
+            uid=obj.metadata.uid,
+            local_queue=from_api.local_queue_key(obj),
+            admission=admission,
+            requests=self.requests.per_pod(obj),
+            admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
+            assumed=assumed,
+            priority=from_api.priority(obj),
+            timestamp=from_api.queue_time(obj, self._order),
+            reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
+            admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
+            evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
+            ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
+        )
+
     def _hold(self, holding: Holding) -> None:
         old = self._holdings.get(holding.key)
-        if old is None or old.admission != holding.admission:
+        if old is None or (old.admission, old.requests) != (holding.admission, holding.requests):
             self._drop(holding.key)
             self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
             self._charge_domains(holding)
@@ -789,25 +812,6 @@ class Cache:
         if drifts:
             quota.rebuild(node.root)
         return drifts
-
-
-def _reserved(key: str, obj: wire.Workload, admission: Admission, order: QueueOrder, *, assumed: bool) -> Holding:
-    """What a Workload holds by this admission in its status."""
-    return Holding(
-        key=key,
-        uid=obj.metadata.uid,
-        local_queue=from_api.local_queue_key(obj),
-        admission=admission,
-        requests=from_api.requests_per_pod(obj),
-        admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
-        assumed=assumed,
-        priority=from_api.priority(obj),
-        timestamp=from_api.queue_time(obj, order),
-        reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
-        admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
-        evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
-        ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
-    )
 
 
 def _version(obj: wire.Workload) -> int:

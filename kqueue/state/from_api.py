@@ -353,11 +353,11 @@ def weight(sharing: wire.FairSharing | None) -> tuple[int, str]:
 
 
 def queue_spec(
-    obj: wire.ClusterQueue, profile: Profile = DEFAULT_PROFILE
+    obj: wire.ClusterQueue, profile: Profile = DEFAULT_PROFILE, *, ignores_undeclared: bool = False
 ) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
     """A ClusterQueue as planning sees it, its quotas, and what cannot be read (empty: all can).
 
-    `profile` serves ClusterQueues that do not choose one by annotation.
+    `profile` serves ClusterQueues that do not choose one by annotation; `ignores_undeclared` is as in `QueueSpec`.
     """
     spec = obj.spec
     columns, problem = quotas(spec.resource_groups)
@@ -380,6 +380,7 @@ def queue_spec(
             borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
             borrow_preempts_up_to=preemption.borrow_within_cohort.max_priority_threshold,
             profile=profile.with_algorithm(algorithm),
+            ignores_undeclared=ignores_undeclared,
             minimum_runtime=runtime,
         ),
         columns,

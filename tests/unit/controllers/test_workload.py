@@ -347,7 +347,7 @@ async def test_a_reservation_is_taken_back_for_the_local_queue_first(
             change = {"metadata": GOING} if state == "going" else {"spec": {"stopPolicy": state}}
             world.client.change(which, key, change)
 
-    await world.rest()
+    assert await world.step() == 1
 
     assert status_of(world.found, "QuotaReserved") == ("False", reason)
     assert says in message_of(world.found, "QuotaReserved")

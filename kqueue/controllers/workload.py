@@ -269,14 +269,9 @@ class WorkloadReconciler:
         problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
         return _Blocked(names.REASON_MISCONFIGURED, problem) if problem is not None else None
 
-    @staticmethod
-    def _request_blocker(workload: wire.Workload) -> _Blocked | None:
-        try:
-            for i, pod_set in enumerate(workload.spec.pod_sets):
-                from_api.template_requests(pod_set.template.spec, f"spec.podSets[{i}].template.spec")
-        except InvalidObjectError as e:
-            return _Blocked(names.REASON_MISCONFIGURED, str(e))
-        return None
+    def _request_blocker(self, workload: wire.Workload) -> _Blocked | None:
+        problem = self._cache.requests.problem(workload)
+        return _Blocked(names.REASON_MISCONFIGURED, problem) if problem else None
 
     @staticmethod
     def _gate_blocker(workload: wire.Workload) -> _Blocked | None:

@@ -385,10 +385,9 @@ async def test_a_preemptor_that_gives_up_frees_its_victims(make: Make, happens: 
     await world.until_quiet()
     assert not is_admitted(world, "low")
 
+    world.queues.requeue("ns/high", RequeueReason.PENDING_PREEMPTION)  # which wakes nobody
     happens(world)
     world.sync()
-    world.queues.requeue("ns/high", RequeueReason.PENDING_PREEMPTION)
-    world.loop.wake()
     await world.until_quiet()
 
     assert is_admitted(world, "low")
@@ -419,6 +418,7 @@ async def test_nobody_is_admitted_before_the_pods_of_all_others_are_ready(make: 
     world.start()
     await world.until_quiet()
     world.sync()
+    await world.until_quiet()
     assert [is_admitted(world, name) for name in ("first", "second")] == [True, False]
     assert status_of(world.workload("second"), "QuotaReserved") == ("False", "WaitingForPodsReady")
 

@@ -460,6 +460,7 @@ class SchedulingLoop:
             decision.message,
             has_more=decision.has_more_flavors,
             requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
+            briefly=decision.outcome is Outcome.SKIPPED,
         )
 
     def _put_back(
@@ -471,10 +472,13 @@ class SchedulingLoop:
         *,
         has_more: bool = False,
         requests: Mapping[str, Mapping[str, int]] | None = None,
+        briefly: bool = False,
     ) -> None:
+        """`briefly`: the next cycle, which comes at once, will know better than this message."""
         key = from_api.workload_key(obj)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
-        self._writes.spawn(self._write_wait(key, reason, message, requests))
+        if not (briefly and _waits_for(obj, reason)):
+            self._writes.spawn(self._write_wait(key, reason, message, requests))
 
     async def _write_wait(
         self, key: str, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None
@@ -567,6 +571,12 @@ class SchedulingLoop:
         obj = self._writer.newest(key)
         if obj is not None and from_api.is_queueable(obj) and self._cache.holding(key) is None:
             self._queues.push(self._cache.requests.pending(obj, self._settings.queue_order))
+
+
+def _waits_for(obj: wire.Workload, reason: str) -> bool:
+    """Whether the workload says already that it waits, and for this reason."""
+    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    return told is not None and (told.status, told.reason) == ("False", reason)
 
 
 def _totals(per_pod: Mapping[str, int], count: int) -> dict[str, int]:

@@ -329,6 +329,36 @@ async def test_why_a_workload_waits_is_written_once(make: Callable[..., Schedule
     assert status_of(world.workload(), "QuotaReserved") == ("False", "WaitingForQuota")
 
 
+@pytest.mark.parametrize(
+    ("told", "writes"),
+    [
+        pytest.param(None, 2, id="one that was told nothing is told that it lost the quota to another"),
+        pytest.param("WaitingForQuota", 1, id="one that waits for quota is told nothing that the next cycle corrects"),
+        pytest.param("ExceedsMaxQuota", 2, id="one that waits for another reason is told the new one"),
+    ],
+)
+async def test_who_loses_the_quota_within_a_cycle_is_not_told_twice(
+    make: Callable[..., Scheduled], told: str | None, writes: int
+) -> None:
+    """Two heads fit and one of them takes the quota: the other is tried again at once, on what is left then."""
+    world = make(
+        *three_teams(),
+        *((CLUSTER_QUEUES, make_cluster_queue(team, cpus=5, cohortName="all")) for team in TEAMS[:2]),
+    )
+    waits = {"conditions": [condition("QuotaReserved", "False", reason=told)]} if told is not None else {}
+    world.add(make_workload("first", queue="red", cpus=8))
+    world.add(make_workload("second", queue="green", cpus=8, minute=1, status=waits))
+
+    assert await world.cycle()
+
+    assert world.observed.reservations == ["first"]
+    assert status_of(world.workload("second"), "QuotaReserved") == ("False", "WaitingForQuota")
+    assert len(world.client.calls) == writes
+    await world.settle()
+    assert not await world.cycle()
+    assert "6 cpu more needed" in message_of(world.workload("second"), "QuotaReserved")
+
+
 async def test_a_profile_that_does_not_exist_keeps_nobody_for_ever(make: Callable[..., Scheduled]) -> None:
     """It is told, and a correction of the annotation alone brings the workload back."""
     world = make()

@@ -8,6 +8,8 @@ from kqueue.runtime.resources import ResourceType
 NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS = ResourceType("", "v1", "pods", "Pod")
+LIMIT_RANGES = ResourceType("", "v1", "limitranges", "LimitRange")
+RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 PRIORITY_CLASSES = ResourceType("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 

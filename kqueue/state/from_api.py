@@ -505,6 +505,11 @@ def local_queue_key(obj: wire.Workload) -> str:
     return f"{obj.metadata.namespace}/{obj.spec.queue_name or ''}"
 
 
+def runtime_classes(obj: wire.Workload) -> list[str]:
+    """The runtime classes that its templates name."""
+    return [name for p in obj.spec.pod_sets if (name := p.template.spec.runtime_class_name)]
+
+
 def is_queueable(obj: wire.Workload) -> bool:
     """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete."""
     reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)

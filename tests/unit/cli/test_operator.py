@@ -105,11 +105,13 @@ def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) 
     [
         pytest.param((), set(), id="none"),
         pytest.param(("webhooks",), set(), id="a-part-without-reconcilers"),
-        pytest.param(("scheduler",), {"second_pass"}, id="the-scheduling-loop"),
+        pytest.param(("scheduler",), {"second_pass", "requests"}, id="the-scheduling-loop"),
         pytest.param(("core",), CORE, id="our-own-kinds"),
         pytest.param(("jobs",), {"batch_job"}, id="job-kinds"),
         pytest.param(("topology",), {"topology_ungater", "node_health"}, id="what-topology-needs"),
-        pytest.param(PARTS, {*CORE, "batch_job", "topology_ungater", "node_health", "second_pass"}, id="all"),
+        pytest.param(
+            PARTS, {*CORE, "batch_job", "topology_ungater", "node_health", "second_pass", "requests"}, id="all"
+        ),
     ],
 )
 async def test_each_part_brings_its_controllers(make: Make, parts: Iterable[str], controllers: set[str]) -> None:
@@ -140,7 +142,107 @@ async def test_only_enabled_frameworks_are_watched(make: Make, frameworks: str, 
     assert {"watch-jobs.batch"} & operator.checks.results().keys() == ({"watch-jobs.batch"} if jobs else set())
 
 
+async def test_what_counts_in_quota_is_as_the_file_says(make: Make) -> None:
+    """Excluded, transformed and undeclared resources, and smaller gangs."""
+    text = """resources:
+  quotaCheckStrategy: IgnoreUndeclared
+  transformations:
+  - {input: example.com/mig, strategy: Replace, multiplyBy: cpu, outputs: {example.com/mem: 2500m}}
+  - {input: example.com/other, outputs: {example.com/mem: 1}}
+"""
+    operator = make(config=make_configuration(text=text))
+    wants = {"cpu": "2", "example.com/mig": "3", "example.com/other": "4"}
+    template = {"spec": {"containers": [{"resources": {"requests": wants}}]}}
+    pod_sets = [{"name": "main", "count": 3, "minCount": 1, "template": template}]
+    workload = msgspec.structs.replace(
+        make_workload(), spec=msgspec.convert({"queueName": "main", "podSets": pod_sets}, wire.WorkloadSpec)
+    )
+    head = operator.cache.requests.head(workload, queue="team", topology_only=False, last_tried={})
+    filled(operator)
+
+    assert head.pod_sets[0].quota_requests == {"cpu": 2000, "example.com/other": 4, "example.com/mem": 15 + 4}
+    assert head.pod_sets[0].min_count == 1
+    spec = operator.cache.queue_spec("team")
+    assert spec is not None
+    assert spec.ignores_undeclared
+
+
+@pytest.mark.parametrize(
+    ("text", "ignores", "counted", "minimum"),
+    [
+        pytest.param("", False, {"cpu": 1000, "net": 1}, 1, id="without-a-word"),
+        pytest.param("resources: {excludeResourcePrefixes: [ne]}\n", False, {"cpu": 1000}, 1, id="excluded"),
+        pytest.param(
+            "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}\n",
+            False,
+            {"cpu": 1000, "net": 1},
+            1,
+            id="the-gate-decides-about-undeclared-resources",
+        ),
+        pytest.param(
+            "featureGates: {PartialAdmission: false}\n",
+            False,
+            {"cpu": 1000, "net": 1},
+            None,
+            id="the-gate-decides-about-smaller-gangs",
+        ),
+    ],
+)
+async def test_gates_decide_about_what_is_asked_for(
+    make: Make, text: str, ignores: bool, counted: dict[str, int], minimum: int | None
+) -> None:
+    """And prefixes about what costs something."""
+    operator = filled(make(config=make_configuration(text=text)))
+    template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "net": "1"}}}]}}
+    pod_sets = [{"name": "main", "count": 3, "minCount": 1, "template": template}]
+    workload = msgspec.structs.replace(
+        make_workload(), spec=msgspec.convert({"queueName": "main", "podSets": pod_sets}, wire.WorkloadSpec)
+    )
+    (made,) = operator.cache.requests.head(workload, queue="team", topology_only=False, last_tried={}).pod_sets
+    spec = operator.cache.queue_spec("team")
+
+    assert spec is not None
+    assert (spec.ignores_undeclared, made.quota_requests, made.min_count) == (ignores, counted, minimum)
+
+
 # --- which event makes what be looked at -----------------------------------------------------------------------------
+
+
+def make_limit_range(namespace: str) -> wire_core.LimitRange:
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "1"}}]
+    return read(wire_core.LimitRange, "bounds", namespace, spec={"limits": limits})
+
+
+def make_runtime_class(name: str) -> wire_core.RuntimeClass:
+    obj = {"metadata": {"name": name}, "overhead": {"podFixed": {"cpu": "1"}}}
+    return msgspec.convert(obj, wire_core.RuntimeClass)
+
+
+async def test_workloads_are_taken_in_again_when_their_surroundings_change(make: Make) -> None:
+    """Those of the namespace, those of the runtime class, and no others."""
+    operator = filled(make())
+    sandboxed = {"name": "main", "template": {"spec": {"runtimeClassName": "sandboxed", "containers": [{}]}}}
+    spec = msgspec.convert({"queueName": "main", "podSets": [sandboxed]}, wire.WorkloadSpec)
+    workload = msgspec.structs.replace(make_workload("other"), spec=spec)
+    operator.watches.workloads.store.put("ns/other", workload)
+    (requests,) = [c for c in operator._controllers if c.name == "requests"]
+    item = operator.cache.requests.pending(workload)
+
+    assert await woken(operator, put("limit_ranges", "x/bounds", make_limit_range("x"))) == set()
+    assert await woken(operator, put("runtime_classes", "plain", make_runtime_class("plain"))) == set()
+    assert await woken(operator, put("runtime_classes", "sandboxed", make_runtime_class("sandboxed"))) == {"requests"}
+    assert len(requests.queue) == 1
+    assert await woken(operator, put("limit_ranges", "ns/bounds", make_limit_range("ns"))) == {"requests"}
+    assert len(requests.queue) == 2
+
+    running = asyncio.create_task(requests.run())
+    while len(requests.queue):
+        await operator.clock.sleep(0)
+    await requests.stop()
+    await running
+    ((_, queued),) = operator.queues.pop_heads(lambda _queue: True)
+    assert (queued.key, queued == item) == ("ns/other", False)
+    assert queued == operator.cache.requests.pending(workload)
 
 
 def filled(operator: Operator) -> Operator:

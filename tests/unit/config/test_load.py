@@ -387,19 +387,32 @@ def test_settings_without_effect_are_named() -> None:
         integrations={"frameworks": ["batch/job", "pod"]},
         controller={"cacheSyncTimeout": 1},
         featureGates={"ConcurrentAdmission": True, "MultiKueue": True},
-        resources={
-            "quotaCheckStrategy": "IgnoreUndeclared",
-            "transformations": [{"input": "a", "outputs": {"b": "1"}}],
-            "deviceClassMappings": [{"name": "gpu.example.com", "deviceClassNames": ["gpu"]}],
-        },
+        resources={},
     )
     assert [w.split(":")[0] for w in configuration.warnings] == [
         "controller.cacheSyncTimeout",
         "multiKueue",
-        "resources.deviceClassMappings",
         "integrations.frameworks",
         "featureGates.ConcurrentAdmission",
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "without_effect"),
+    [
+        pytest.param({"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}, [], id="fair-sharing"),
+        pytest.param({"waitForPodsReady": {"blockAdmission": True}}, [], id="admission-one-by-one"),
+        pytest.param(
+            {"waitForPodsReady": {"timeout": "1m", "requeuingStrategy": {"timestamp": "Creation"}}},
+            ["waitForPodsReady.timeout"],
+            id="a-part-of-a-section",
+        ),
+        pytest.param({"featureGates": {"PrioritizePreemptorWorkloads": True}}, [], id="a-gate-of-order"),
+    ],
+)
+def test_settings_with_effect_are_not_warned_of(settings: dict[str, Any], without_effect: list[str]) -> None:
+    """Neither when they stand beside some that have none."""
+    assert [w.split(":")[0] for w in read(**settings).warnings] == without_effect
 
 
 def test_protected_namespaces_are_not_managed() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,6 +31,7 @@ from kqueue.core.topology import (
 from kqueue.core.workload import Head, Preempts
 from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
+from kqueue.state.from_api import QueueOrder
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -645,6 +646,42 @@ def test_the_place_in_the_queue_is_by_creation_but_for_some_evictions(
     assert head_of(workload).timestamp == want
 
 
+@pytest.mark.parametrize(
+    ("order", "conditions", "want"),
+    [
+        pytest.param(
+            QueueOrder(by_timeout=False), {"Evicted": ("True", "PodsReadyTimeout")}, CREATED, id="timeouts-do-not-count"
+        ),
+        pytest.param(
+            QueueOrder(by_timeout=False), {"Evicted": ("True", "AdmissionCheck")}, MOVED, id="checks-count-always"
+        ),
+        pytest.param(
+            QueueOrder(by_reclaim=True),
+            {"Preempted": ("True", "InCohortReclaimWhileBorrowing")},
+            MOVED + timedelta(milliseconds=1),
+            id="behind-the-one-that-borrows-now",
+        ),
+        pytest.param(
+            QueueOrder(by_reclaim=True), {"Preempted": ("True", "InClusterQueue")}, CREATED, id="other-preemptions"
+        ),
+        pytest.param(
+            QueueOrder(by_reclaim=True),
+            {"Preempted": ("False", "InCohortReclaimWhileBorrowing")},
+            CREATED,
+            id="that-preemption-is-over",
+        ),
+    ],
+)
+def test_the_configuration_says_which_evictions_move_a_workload_back(
+    order: QueueOrder, conditions: dict[str, tuple[str, str]], want: datetime
+) -> None:
+    """While it waits and, for whoever may preempt it, while it runs."""
+    workload = make_workload(conditions=conditions)
+
+    assert from_api.pending(workload, order).timestamp == want
+    assert from_api.head(workload, queue="q", topology_only=False, last_tried={}, order=order).timestamp == want
+
+
 def test_a_pending_workload_knows_its_place() -> None:
     """Key, queue, priority and until when it is to wait."""
     state = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T02:00:00Z"}}
@@ -839,6 +876,34 @@ def test_a_queue_may_choose_how_its_pods_are_placed(chosen: dict[str, str], prof
     spec, _, problem = from_api.queue_spec(queue, Profile(unconstrained=Algorithm.BEST_FIT))
 
     assert (spec.profile, problem) == (profile, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "problem"),
+    [
+        pytest.param(None, 0, "", id="none"),
+        pytest.param("0", 0, "", id="nothing"),
+        pytest.param("10m", 600, "", id="minutes"),
+        pytest.param("1h30m", 5400, "", id="hours"),
+        pytest.param("1500ms", 2, "", id="a-second-that-has-begun-counts"),
+        pytest.param("soon", 0, "'soon' must be a duration such as 300ms, 5m or 1h30m", id="no-duration"),
+        pytest.param("600", 0, "'600' must be a duration such as 300ms, 5m or 1h30m", id="no-unit"),
+        pytest.param("-5m", 0, "'-5m' must not be negative; write 0 or more", id="negative"),
+    ],
+)
+def test_a_queue_may_protect_its_workloads_for_a_time(text: str | None, seconds: int, problem: str) -> None:
+    """What cannot be read keeps it from admitting, and a change of it alone is a change of the queue."""
+    without = make_queue()
+    annotations = {} if text is None else {"kqueue.dev/minimum-runtime": text}
+    queue = msgspec.structs.replace(
+        without, metadata=msgspec.structs.replace(without.metadata, annotations=annotations)
+    )
+
+    spec, _, why = from_api.queue_spec(queue)
+
+    assert spec.minimum_runtime == seconds
+    assert why == (f"metadata.annotations[kqueue.dev/minimum-runtime]: {problem}" if problem else "")
+    assert from_api.same_queue(queue, without) is (text is None)
 
 
 def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:

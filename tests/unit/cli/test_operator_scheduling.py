@@ -1,0 +1,119 @@
+"""How the configuration reaches the scheduling loop, and who wakes it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.operator import Operator, loop_settings
+from kqueue.clock import FakeClock
+from kqueue.config import Configuration, Timings, parse
+from kqueue.core.ordering import OrderRules
+from kqueue.core.preemption import Strategy
+from kqueue.core.workload import Claim
+from kqueue.observe import Checks, Metrics
+from kqueue.runtime.client import Client
+from kqueue.state.from_api import QueueOrder
+from tests.unit.controllers.builders import condition, make_cluster_queue, make_workload, read, reserved
+
+FAIR = "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n"
+BLOCKED = "waitForPodsReady: {blockAdmission: true}\n"
+
+
+def configuration(text: str = "") -> Configuration:
+    """The defaults and `text`."""
+    return parse(f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{text}", source="test")
+
+
+def gate(name: str, *, on: bool) -> str:
+    return f"featureGates: {{{name}: {str(on).lower()}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        pytest.param("", {}, id="as-it-comes"),
+        pytest.param(FAIR, {"fair": (Strategy.LTE, Strategy.LTI)}, id="fair-sharing"),
+        pytest.param(
+            gate("FairSharingPreemptWithinNominal", on=False), {"within_nominal": False}, id="shares-within-nominal-too"
+        ),
+        pytest.param(
+            gate("FairSharingPrioritizeNonBorrowing", on=False),
+            {"order": OrderRules(non_borrowing_first=False)},
+            id="borrowers-are-not-put-back",
+        ),
+        pytest.param(
+            gate("PrioritizePreemptorWorkloads", on=True), {"order": OrderRules(preemptors_first=True)}, id="preemptors"
+        ),
+        pytest.param(
+            gate("PrioritySortingWithinCohort", on=False),
+            {"order": OrderRules(priority=False), "queue_order": QueueOrder(by_reclaim=True)},
+            id="priority-does-not-count-in-a-cohort",
+        ),
+        pytest.param(BLOCKED, {"block_admission": True}, id="one-at-a-time"),
+        pytest.param(
+            "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}\n",
+            {"queue_order": QueueOrder(by_timeout=False)},
+            id="timeouts-do-not-move-back",
+        ),
+    ],
+)
+def test_the_configuration_says_how_cycles_go(text: str, settings: dict[str, Any]) -> None:
+    """Each setting by itself; all others are as they come."""
+    usual = loop_settings(configuration(), Timings())
+    assert loop_settings(configuration(text), Timings()) == replace(usual, **settings)
+
+
+@contextlib.asynccontextmanager
+async def operator(clock: FakeClock, text: str = "") -> AsyncIterator[Operator]:
+    """One with nobody to ask, which does not run."""
+    client = Client("http://127.0.0.1:1", clock=clock)
+    try:
+        yield Operator(
+            client=client,
+            config=configuration(text),
+            timings=Timings(),
+            clock=clock,
+            metrics=Metrics(clock=clock),
+            checks=Checks(),
+        )
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "wakes"), [pytest.param("", False, id="others-may-start"), pytest.param(BLOCKED, True, id="one-at-a-time")]
+)
+async def test_who_gets_ready_wakes_a_loop_that_waits_for_it(text: str, wakes: bool) -> None:
+    """And no other."""
+    async with operator(FakeClock(), text) as made:
+        woken: list[bool] = []
+        made.loop.wake = lambda: woken.append(True)  # type: ignore[method-assign]
+        store = made.watches.workloads.store
+        store.put("ns/a", read(wire.Workload, make_workload(status=reserved())))
+        woken.clear()
+
+        store.put("ns/a", read(wire.Workload, make_workload(status=reserved(condition("PodsReady")))))
+
+    assert bool(woken) is wakes
+
+
+async def test_what_a_preemptor_gives_up_has_others_tried_again() -> None:
+    """The end of a claim comes to those who may want what it kept."""
+    clock = FakeClock()
+    async with operator(clock) as made:
+        made.watches.cluster_queues.store.put("team", read(wire.ClusterQueue, make_cluster_queue()))
+        await clock.advance(2)
+        flushed: list[str] = []
+        made.queues.flush = lambda names, *_: len(flushed.extend(names) or [])  # type: ignore[method-assign, func-returns-value]
+        made.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
+
+        made.preemptions.end("p")
+        await clock.advance(2)
+
+    assert flushed == ["team"]

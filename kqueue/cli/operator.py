@@ -31,6 +31,8 @@ from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
+from kqueue.core.quantity import parse_exactly
+from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
@@ -50,6 +52,7 @@ from kqueue.state.cache import Cache, Told
 from kqueue.state.from_api import PodView, QueueOrder, pod_view
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import Queues, SecondPass
+from kqueue.state.requests import Requests
 
 _log = structlog.get_logger(__name__)
 
@@ -58,6 +61,8 @@ PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 
 _FIRST_PODS = 0.05
 """Seconds in which the first pods of a gang gather; those after them are collected for the ungater's window."""
+_BY_NAMESPACE, _BY_RUNTIME_CLASS = "namespace", "runtime-class"
+"""Indexes of Workloads."""
 _AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
 
@@ -69,6 +74,8 @@ class _Watches:
     nodes: Reflector[wire_core.Node, NodeFacts]
     pods: Reflector[wire_core.Pod, PodView]
     namespaces: Reflector[wire_core.Namespace, wire_core.Namespace]
+    limit_ranges: Reflector[wire_core.LimitRange, wire_core.LimitRange]
+    runtime_classes: Reflector[wire_core.RuntimeClass, wire_core.RuntimeClass]
     priority_classes: Reflector[wire_core.PriorityClass, wire_core.PriorityClass]
     workloads: Reflector[wire.Workload, wire.Workload]
     local_queues: Reflector[wire.LocalQueue, wire.LocalQueue]
@@ -85,6 +92,8 @@ class _Watches:
         return [
             self.nodes,
             self.namespaces,
+            self.limit_ranges,
+            self.runtime_classes,
             self.topologies,
             self.flavors,
             self.cohorts,
@@ -132,6 +141,8 @@ class Operator:
             _profile(config.enabled),
             merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
             order=order,
+            requests=Requests(_counting(config), partial_admission=config.enabled("PartialAdmission")),
+            ignores_undeclared=_ignores_undeclared(config),
         )
         self.queues = Queues(clock.now, self._wake)
         self.second_pass = SecondPass()
@@ -194,6 +205,8 @@ class Operator:
             nodes=reflector(kinds.NODES, wire_core.Node, from_api.node_facts),
             pods=reflector(kinds.PODS, wire_core.Pod, pod_view),
             namespaces=reflector(kinds.NAMESPACES, wire_core.Namespace),
+            limit_ranges=reflector(kinds.LIMIT_RANGES, wire_core.LimitRange),
+            runtime_classes=reflector(kinds.RUNTIME_CLASSES, wire_core.RuntimeClass),
             priority_classes=reflector(kinds.PRIORITY_CLASSES, wire_core.PriorityClass),
             workloads=reflector(kinds.WORKLOADS, wire.Workload),
             local_queues=reflector(kinds.LOCAL_QUEUES, wire.LocalQueue),
@@ -243,6 +256,7 @@ class Operator:
         watches, intake = self.watches, self._intake
         watches.nodes.subscribe(intake.on_node)
         watches.namespaces.subscribe(intake.on_namespace)
+        self._subscribe_requests()
         watches.topologies.subscribe(intake.on_topology)
         watches.flavors.subscribe(intake.on_flavor)
         watches.cohorts.subscribe(intake.on_cohort)
@@ -253,6 +267,35 @@ class Operator:
         watches.workloads.subscribe(intake.on_workload)
         watches.workloads.subscribe(self._counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
+
+    def _subscribe_requests(self) -> None:
+        """What surrounds a Workload is part of what it asks for: those that it changes are taken in again."""
+        watches, requests = self.watches, self.cache.requests
+        workloads = watches.workloads.store
+        workloads.add_index(_BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
+        workloads.add_index(_BY_RUNTIME_CLASS, from_api.runtime_classes)
+
+        async def take_in(key: str) -> Result:
+            workload = workloads.get(key)
+            if workload is not None:
+                self._intake.on_workload(workload, workload)
+            return Result()
+
+        controller = self._controller("requests", take_in) if "scheduler" in self.parts else None
+
+        def again(index: str, value: str | None) -> None:
+            if value is not None and controller is not None:
+                for key in workloads.keys_by_index(index, value):
+                    controller.enqueue(key)
+
+        def on_limit_range(old: wire_core.LimitRange | None, new: wire_core.LimitRange | None) -> None:
+            again(_BY_NAMESPACE, requests.on_limit_range(old, new))
+
+        def on_runtime_class(old: wire_core.RuntimeClass | None, new: wire_core.RuntimeClass | None) -> None:
+            again(_BY_RUNTIME_CLASS, requests.on_runtime_class(old, new))
+
+        watches.limit_ranges.subscribe(on_limit_range)
+        watches.runtime_classes.subscribe(on_runtime_class)
 
     def _controller(self, name: str, reconcile: Reconcile, *, workers: int = 1) -> Controller:
         controller = Controller(
@@ -697,6 +740,27 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         queue_order=_queue_order(config),
         block_admission=_blocks_admission(config),
     )
+
+
+def _counting(config: Configuration) -> Counting:
+    """What requests cost in quota."""
+    return Counting(
+        excluded_prefixes=config.resources.exclude_resource_prefixes,
+        transformations={
+            rule.input: Transformation(
+                input=rule.input,
+                outputs={resource: parse_exactly(amount) for resource, amount in rule.outputs.items()},
+                keeps_input=rule.strategy == "Retain",
+                multiply_by=rule.multiply_by,
+            )
+            for rule in config.resources.transformations
+        },
+    )
+
+
+def _ignores_undeclared(config: Configuration) -> bool:
+    """Whether a resource that a ClusterQueue does not list is no reason to keep a workload out."""
+    return config.resources.quota_check_strategy == "IgnoreUndeclared" and config.enabled("QuotaCheckStrategy")
 
 
 def _blocks_admission(config: Configuration) -> bool:

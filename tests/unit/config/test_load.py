@@ -387,11 +387,16 @@ def test_settings_without_effect_are_named() -> None:
         integrations={"frameworks": ["batch/job", "pod"]},
         controller={"cacheSyncTimeout": 1},
         featureGates={"ConcurrentAdmission": True, "MultiKueue": True},
-        resources={},
+        resources={
+            "quotaCheckStrategy": "IgnoreUndeclared",
+            "transformations": [{"input": "a", "outputs": {"b": "1"}}],
+            "deviceClassMappings": [{"name": "gpu.example.com", "deviceClassNames": ["gpu"]}],
+        },
     )
     assert [w.split(":")[0] for w in configuration.warnings] == [
         "controller.cacheSyncTimeout",
         "multiKueue",
+        "resources.deviceClassMappings",
         "integrations.frameworks",
         "featureGates.ConcurrentAdmission",
     ]

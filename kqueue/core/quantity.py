@@ -6,6 +6,7 @@ zero to the next whole unit and held within 64 bits, so that no sum of them is e
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -18,6 +19,7 @@ CPU = "cpu"
 _TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 _LONGEST_TEXT = 256
 _FARTHEST_EXPONENT = 2 * _LONGEST_TEXT  # beyond it every text of allowed length is above 2^63 or below one unit
 
@@ -101,10 +103,18 @@ def format_quantity(value: int, resource: str) -> str:
     decimal ones; the largest suffix that leaves a whole number wins (1500 milli cpu is `1500m`, 2000 is `2`).
     """
     if resource == CPU:
-        return _with_suffix(value, 1000, ("m", "", "k", "M", "G", "T", "P", "E"))
+        return _with_suffix(value, 1000, ("m", *_DECIMAL_SUFFIXES))
     if abs(value) >= 1024 and (resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")):
         return _with_suffix(value, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
-    return _with_suffix(value, 1000, ("", "k", "M", "G", "T", "P", "E"))
+    return _with_suffix(value, 1000, _DECIMAL_SUFFIXES)
+
+
+def format_decimal(amount: float) -> str:
+    """The Kubernetes text of an estimate in base units: whole from 1000 on, else to a millionth; at most 2^63 - 1."""
+    if abs(amount) < 1000:
+        return _with_suffix(round(amount * 1_000_000), 1000, ("u", "m", *_DECIMAL_SUFFIXES))
+    whole = round(amount) if math.isfinite(amount) else INT64_MAX
+    return _with_suffix(clamp(whole), 1000, _DECIMAL_SUFFIXES)
 
 
 def _with_suffix(value: int, step: int, suffixes: tuple[str, ...]) -> str:

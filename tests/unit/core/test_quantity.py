@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.core.quantity import INT64_MAX, INT64_MIN, format_quantity, parse_billionths, parse_quantity, saturating_add
+from kqueue.core.quantity import (
+    INT64_MAX,
+    INT64_MIN,
+    format_decimal,
+    format_quantity,
+    parse_billionths,
+    parse_quantity,
+    saturating_add,
+)
 
 RESOURCES = ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi"]
 
@@ -136,6 +144,26 @@ def test_writing_and_reading_an_amount_loses_nothing(value: int, resource: str) 
 def test_decimal_texts_mean_the_same_as_milli_texts(whole: int, milli: int) -> None:
     """1.234 cores are 1234m."""
     assert parse_quantity(f"{whole}.{milli:03}", "cpu") == parse_quantity(f"{whole * 1000 + milli}m", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("amount", "want"),
+    [
+        pytest.param(0.0, "0", id="nothing"),
+        pytest.param(0.00344, "3440u", id="a little"),
+        pytest.param(4e-7, "0", id="less than a millionth"),
+        pytest.param(2.5, "2500m", id="a half"),
+        pytest.param(7.0, "7", id="a whole"),
+        pytest.param(-2.5, "-2500m", id="below nothing"),
+        pytest.param(1234.5678, "1235", id="much, without its fraction"),
+        pytest.param(64 * 2.0**30, "68719476736", id="bytes"),
+        pytest.param(1e30, "9223372036854775807", id="more than there is"),
+        pytest.param(float("inf"), "9223372036854775807", id="endless"),
+    ],
+)
+def test_an_estimate_is_written_as_finely_as_it_matters(amount: float, want: str) -> None:
+    """In canonical text that Kubernetes reads."""
+    assert format_decimal(amount) == want
 
 
 def test_sums_saturate_instead_of_wrapping() -> None:

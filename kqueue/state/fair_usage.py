@@ -1,0 +1,301 @@
+"""What LocalQueues used lately: where a ClusterQueue goes by it, those who used least go first.
+
+    consumed    what is in use, averaged over the past; each half-life halves the weight of what was before
+    penalty     what a workload counts ahead of its use, from the decision to admit it until it is admitted
+    usage       (consumed + penalties), each resource by its weight, divided by the weight of the LocalQueue
+
+What workloads hold is whole numbers, as everywhere, and so are the sums of it.  Averages are floats, in cores, bytes
+and devices: they fade by irrational factors, and are only ever compared with each other.
+
+Everything here is plain `def` on one event loop, and the time is handed in.
+
+Source: the compatible system's admission fair sharing (KEP-4136).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kqueue.api.wire import kueue as wire
+from kqueue.core.quantity import CPU, format_decimal, parse_exactly
+from kqueue.core.quota import Usage
+from kqueue.core.workload import Admitted
+from kqueue.state import from_api
+from kqueue.state.cache import Holding
+
+Amounts = Mapping[str, float]
+"""Per resource, in cores, bytes, devices."""
+
+BY_USAGE = "UsageBasedAdmissionFairSharing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairRules:
+    """How the past counts; times in seconds.  A resource without a weight weighs 1."""
+
+    half_life: float = 0.0
+    """0: nothing is remembered, so the order does not follow usage."""
+    interval: float = 300.0
+    """How often averages are brought up to date and written."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def alpha(self, seconds: float) -> float:
+        """The part of an average that the last so many seconds make up: from 0, none, towards 1, all."""
+        return -math.expm1(-math.log(2) * seconds / self.half_life) if self.half_life > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An average, and when it was last brought up to date."""
+
+    consumed: Amounts
+    updated: datetime
+
+
+def sampled(record: Record | None, in_use: Amounts, now: datetime, rules: FairRules) -> Record:
+    """The average after what is in use has been so since the last update; the first one begins at nothing.
+
+    A clock that went back changes nothing.
+    """
+    if record is None:
+        return Record({}, now)
+    updated = max(now, record.updated)
+    if rules.half_life <= 0:
+        return Record({}, updated)
+    new = rules.alpha((updated - record.updated).total_seconds())
+    old = record.consumed
+    resources = dict.fromkeys((*old, *in_use))
+    return Record({r: (1 - new) * old.get(r, 0.0) + new * in_use.get(r, 0.0) for r in resources}, updated)
+
+
+def penalty(requests: Mapping[str, int], rules: FairRules) -> Amounts:
+    """What a workload of these requests adds to the average in the first interval that it runs."""
+    return {r: part for r, amount in _in_base_units(requests).items() if (part := amount * rules.alpha(rules.interval))}
+
+
+def plus(record: Record, amounts: Amounts) -> Record:
+    """The average with something on top."""
+    consumed = dict(record.consumed)
+    for resource, amount in amounts.items():
+        consumed[resource] = consumed.get(resource, 0.0) + amount
+    return Record(consumed, record.updated)
+
+
+def weighted(amounts: Iterable[Amounts], weight: float, rules: FairRules) -> float:
+    """One number to compare LocalQueues by; infinity where the weight is not above 0."""
+    if weight <= 0:
+        return math.inf
+    parts = (rules.weights.get(resource, 1.0) * amount for each in amounts for resource, amount in each.items())
+    return math.fsum(parts) / weight
+
+
+def goes_by_usage(obj: wire.ClusterQueue) -> bool:
+    """Whether a ClusterQueue asks for the order by usage."""
+    scope = obj.spec.admission_scope
+    return scope is not None and scope.admission_mode == BY_USAGE
+
+
+def as_texts(consumed: Amounts) -> dict[str, str]:
+    """The average as it stands in a status: whole from a thousand on, else to a millionth."""
+    return {resource: format_decimal(amount) for resource, amount in consumed.items()}
+
+
+@dataclass(slots=True)
+class _Account:
+    """One LocalQueue."""
+
+    record: Record | None = None
+    weight: float = 1.0
+    is_seeded: bool = False
+    in_use: Counter[str] = field(default_factory=Counter)
+    """What its admitted workloads hold, in the units of quota."""
+    penalties: dict[str, Amounts] = field(default_factory=dict)
+    """By workload, as long as it is not admitted."""
+    usage: float | None = None
+    """What was worked out since the last change."""
+
+
+class FairUsage:
+    """The accounts of all LocalQueues, and which ClusterQueues go by them."""
+
+    def __init__(self, rules: FairRules) -> None:
+        self.rules = rules
+        self._accounts: dict[str, _Account] = {}
+        self._by_usage: set[str] = set()
+        self._counted: dict[str, tuple[str, Mapping[str, int]]] = {}
+        """Admitted workload -> its LocalQueue and what it holds."""
+        self._entering: dict[str, str] = {}
+        """Workload with a penalty -> its LocalQueue."""
+
+    # --- configuration -----------------------------------------------------------------------------------------
+
+    def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> bool:
+        """Follow a ClusterQueue; whether it goes by usage."""
+        if obj is not None and goes_by_usage(obj):
+            self._by_usage.add(name)
+            return True
+        self._by_usage.discard(name)
+        return False
+
+    def on_local_queue(self, key: str, obj: wire.LocalQueue | None, now: datetime) -> None:
+        """Follow a LocalQueue.  The first sight of one brings what its status remembers; a deleted one is forgotten."""
+        if obj is None:
+            self._forget(key)
+            return
+        account = self._account(key)
+        account.weight, account.usage = _weight(obj), None
+        if not account.is_seeded:
+            account.is_seeded = True
+            told = Record(_told(obj), now)
+            account.record = told if account.record is None else plus(account.record, told.consumed)
+
+    def begin(self, local_queues: Iterable[wire.LocalQueue], now: datetime) -> None:
+        """This process leads from now on: statuses are what is remembered, and nobody is on the way in."""
+        for key in list(self._entering):
+            self._drop_penalty(key)
+        for obj in local_queues:
+            account = self._account(f"{obj.metadata.namespace}/{obj.metadata.name}")
+            account.record, account.usage = Record(_told(obj), now), None
+
+    def _account(self, key: str) -> _Account:
+        return self._accounts.setdefault(key, _Account())
+
+    def _forget(self, key: str) -> None:
+        """Keep only the sum of what is in use, which follows workloads."""
+        old = self._accounts.pop(key, None)
+        if old is None:
+            return
+        for workload in old.penalties:
+            del self._entering[workload]
+        if any(old.in_use.values()):
+            self._accounts[key] = _Account(in_use=old.in_use)
+
+    # --- workloads ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def entering(self, holding: Holding) -> Iterator[None]:
+        """Count a workload that is being admitted ahead of its use; no longer so if the block fails."""
+        counts = holding.queue in self._by_usage
+        if counts:
+            self._drop_penalty(holding.key)
+            account = self._account(holding.local_queue)
+            account.penalties[holding.key] = penalty(_by_resource(holding.admission.usage()), self.rules)
+            account.usage = None
+            self._entering[holding.key] = holding.local_queue
+        try:
+            yield
+        except BaseException:
+            if counts:
+                self._drop_penalty(holding.key)
+            raise
+
+    def follow(self, key: str, obj: wire.Workload | None, holding: Holding | None, now: datetime) -> None:
+        """A workload's watch event came, and the cache has followed it already: `holding` is what it holds now."""
+        admitted = holding is not None and holding.admitted
+        before = self._counted.pop(key, None)
+        if before is not None:
+            self._account(before[0]).in_use.subtract(before[1])
+        if holding is not None and admitted:
+            held = _by_resource(holding.admission.usage())
+            self._counted[key] = (holding.local_queue, held)
+            self._account(holding.local_queue).in_use.update(held)
+        home = self._entering.get(key)
+        if home is None:
+            return
+        if obj is None or from_api.is_over(obj) or from_api.local_queue_key(obj) != home:
+            self._drop_penalty(key)
+        elif admitted:
+            self._settle(key, home, now)
+
+    def _settle(self, key: str, local_queue: str, now: datetime) -> None:
+        """The penalty becomes a part of the average, once."""
+        account = self._accounts[local_queue]
+        ahead = account.penalties[key]
+        self._drop_penalty(key)
+        account.record = plus(sampled(account.record, self._in_use(account), now, self.rules), ahead)
+        account.usage = None
+
+    def _drop_penalty(self, key: str) -> None:
+        local_queue = self._entering.pop(key, None)
+        if local_queue is not None:
+            account = self._accounts[local_queue]
+            del account.penalties[key]
+            account.usage = None
+
+    # --- averages ----------------------------------------------------------------------------------------------
+
+    def due(self, local_queue: str, now: datetime) -> float:
+        """Seconds until the average of a LocalQueue is to be brought up to date; 0 or less: it is due."""
+        account = self._accounts.get(local_queue)
+        if account is None or account.record is None or account.penalties:
+            return 0.0
+        return self.rules.interval - (now - account.record.updated).total_seconds()
+
+    def sample(self, local_queue: str, now: datetime) -> None:
+        """Bring the average of a LocalQueue up to date."""
+        account = self._account(local_queue)
+        account.record = sampled(account.record, self._in_use(account), now, self.rules)
+        account.usage = None
+
+    @staticmethod
+    def _in_use(account: _Account) -> Amounts:
+        return _in_base_units({resource: amount for resource, amount in account.in_use.items() if amount})
+
+    # --- views -------------------------------------------------------------------------------------------------
+
+    def record(self, local_queue: str) -> Record | None:
+        """The average of a LocalQueue without penalties; None when there is none yet."""
+        account = self._accounts.get(local_queue)
+        return account.record if account is not None else None
+
+    def usage(self, local_queue: str) -> float:
+        """What LocalQueues of a ClusterQueue are ordered by."""
+        account = self._accounts.get(local_queue)
+        if account is None:
+            return 0.0
+        if account.usage is None:
+            consumed = account.record.consumed if account.record is not None else {}
+            account.usage = weighted((consumed, *account.penalties.values()), account.weight, self.rules)
+        return account.usage
+
+    def usage_behind(self, workload: Admitted) -> float | None:
+        """The usage of a workload's LocalQueue; None where its ClusterQueue does not go by usage."""
+        return self.usage(workload.local_queue) if workload.queue in self._by_usage else None
+
+
+def _weight(obj: wire.LocalQueue) -> float:
+    """1 where none can be read.  No webhook refuses a negative one."""
+    sharing = obj.spec.fair_sharing
+    try:
+        return float(parse_exactly(sharing.weight)) if sharing is not None else 1.0
+    except (ValueError, OverflowError):
+        return 1.0
+
+
+def _told(obj: wire.LocalQueue) -> dict[str, float]:
+    """What the status remembers; what cannot be read there counts for nothing."""
+    sharing = obj.status.fair_sharing
+    stored = sharing.admission_fair_sharing_status if sharing is not None else None
+    consumed: dict[str, float] = {}
+    for resource, text in (stored.consumed_resources if stored is not None else {}).items():
+        try:
+            consumed[resource] = float(parse_exactly(text))
+        except (ValueError, OverflowError):
+            continue
+    return consumed
+
+
+def _by_resource(usage: Usage) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for column, amount in usage.items():
+        total[column.resource] += amount
+    return dict(total)
+
+
+def _in_base_units(amounts: Mapping[str, int]) -> dict[str, float]:
+    return {resource: amount / 1000 if resource == CPU else float(amount) for resource, amount in amounts.items()}

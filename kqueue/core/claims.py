@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -28,6 +28,8 @@ from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import DomainUsage, Path
 from kqueue.core.workload import Admitted, Claim, Head, Snapshot
+
+_AS_IT_IS = nullcontext()
 
 
 @dataclass(slots=True)
@@ -100,13 +102,13 @@ class Claims:
         if kept is not None:
             self._charge(kept, -1)
 
-    @contextmanager
-    def without(self, uid: str) -> Iterator[None]:
+    def without(self, uid: str) -> AbstractContextManager[None]:
         """Inside the block a preemptor's own claim does not stand in its way."""
         kept = self._kept.get(uid)
-        if kept is None:
-            yield
-            return
+        return _AS_IT_IS if kept is None else self._uncharged(kept)
+
+    @contextmanager
+    def _uncharged(self, kept: _Kept) -> Iterator[None]:
         self._charge(kept, -1)
         try:
             yield

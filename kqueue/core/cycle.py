@@ -355,10 +355,21 @@ def _skipped(entry: Entry) -> Wait:
 
 def _admission(entry: Entry) -> Admission:
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
-    pod_sets: list[PodSetAssignment] = [
-        replace(assigned, topology=domains.get(assigned.name)) for assigned in entry.assignment.pod_sets
-    ]
-    return Admission(queue=entry.head.queue, pod_sets=tuple(pod_sets))
+    return Admission(
+        queue=entry.head.queue,
+        pod_sets=tuple(
+            [
+                PodSetAssignment(
+                    name=assigned.name,
+                    flavors=assigned.flavors,
+                    usage=assigned.usage,
+                    count=assigned.count,
+                    topology=domains.get(assigned.name),
+                )
+                for assigned in entry.assignment.pod_sets
+            ]
+        ),
+    )
 
 
 def _quality(entry: Entry) -> Iterator[PlacementQuality]:

@@ -8,7 +8,7 @@ changes nothing: the older slice goes on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from kqueue.core import quota
@@ -26,17 +26,17 @@ class Removal:
     for_good: bool = False
 
 
-@contextmanager
-def without_older(head: Head, snapshot: Snapshot) -> Iterator[Removal]:
+def without_older(head: Head, snapshot: Snapshot) -> AbstractContextManager[Removal]:
     """Inside the block the snapshot lacks the slice that the workload replaces; afterwards, too, if the caller says so.
 
     Nothing happens for a workload that replaces none.
     """
-    removal, older = Removal(), head.replaces
-    if older is None:
-        yield removal
-        return
-    admitted = snapshot.admitted
+    return nullcontext(Removal()) if head.replaces is None else _without(head.replaces, snapshot)
+
+
+@contextmanager
+def _without(older: Replaced, snapshot: Snapshot) -> Iterator[Removal]:
+    removal, admitted = Removal(), snapshot.admitted
     _shift(older, snapshot, back=False)
     snapshot.admitted = _hidden(older, admitted)
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -32,7 +31,7 @@ from kqueue.scheduling.evictions import EvictionObserver, Evictions
 from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api, status
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Assumed, Cache, Holding
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
@@ -218,11 +217,14 @@ class SchedulingLoop:
     async def _try(self, popped: list[tuple[str, Pending]], damaged: list[Patient]) -> bool:
         heads: list[Head] = []
         for queue, item in popped:
-            with self._alone(item.key):
+            try:
                 self._pass_by(queue, item)
                 head = self._head(queue, item)
-                if head is not None:
-                    heads.append(head)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                self._park_after_bug(item.key)
+                continue
+            if head is not None:
+                heads.append(head)
         if not heads and not damaged:
             return False
         self.cycles += 1
@@ -273,8 +275,10 @@ class SchedulingLoop:
                 await self._clock.sleep(0)
                 since = self._clock.monotonic()
         for decision in self._decisions(snapshot, heads):
-            with self._alone(decision.head.key):
+            try:
                 success |= self._apply(decision)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                self._park_after_bug(decision.head.key)
             if self._clock.monotonic() - since > self._settings.yield_after:
                 await self._clock.sleep(0)
                 since = self._clock.monotonic()
@@ -347,14 +351,10 @@ class SchedulingLoop:
             and self._may_admit(claim.queue)
         )
 
-    @contextmanager
-    def _alone(self, key: str) -> Iterator[None]:
-        """A bug on one workload is its own: it is parked, and the others of the cycle go on."""
-        try:
-            yield
-        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            _log.exception("scheduling failed on a bug", workload=key)
-            self._requeue(key, RequeueReason.GENERIC)
+    def _park_after_bug(self, key: str) -> None:
+        """A bug on one workload is its own: the others of the cycle go on."""
+        _log.exception("scheduling failed on a bug", workload=key)
+        self._requeue(key, RequeueReason.GENERIC)
 
     def _requeue(
         self, key: str, reason: RequeueReason, *, verdict: Verdict = NO_VERDICT, has_more: bool = False
@@ -511,15 +511,15 @@ class SchedulingLoop:
             priority=head.priority,
             timestamp=head.timestamp,
         )
-        with ExitStack() as held:
-            held.enter_context(self._cache.assumed(holding))
+        held = self._cache.assumed(holding)
+        with held:
             self._queues.settle(head.key)
             self._preemptions.admitted(head.uid)
             self._last_tried.pop(head.key, None)
-            self._writes.spawn(self._write_admission(decision, obj.metadata.generation, held.pop_all()))
+            self._writes.spawn(self._write_admission(decision, obj.metadata.generation, held))
         return True
 
-    async def _write_admission(self, decision: Admit, generation: int, held: ExitStack) -> None:
+    async def _write_admission(self, decision: Admit, generation: int, held: Assumed) -> None:
         """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
         key = decision.head.key
         checks = self._has_checks(decision.admission.queue)

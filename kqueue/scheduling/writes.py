@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
@@ -31,6 +31,7 @@ class Writes:
         self._writer = writer
         self._places = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside the loop."""
@@ -41,9 +42,12 @@ class Writes:
     async def drain(self) -> None:
         """Wait until every write under way has ended."""
         while self._tasks:
-            await asyncio.wait(set(self._tasks))
+            self._idle.clear()
+            await self._idle.wait()
 
-    async def hold(self, key: str, change: Change, held: ExitStack, *, doing: str) -> wire.Workload:
+    async def hold(
+        self, key: str, change: Change, held: AbstractContextManager[object], *, doing: str
+    ) -> wire.Workload:
         """Write while something is held for it; what is held is given back on failure, and kept else.
 
         Raises WithdrawnError when `change` finds that the workload is not any more what was decided on, and whatever
@@ -70,5 +74,7 @@ class Writes:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not self._tasks:
+            self._idle.set()
         if not task.cancelled() and task.exception() is not None:
             _log.error("a status write failed on a bug", exc_info=task.exception())

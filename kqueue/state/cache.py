@@ -10,7 +10,7 @@ the watch's echo; a write that fails takes it back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -187,6 +187,21 @@ class _Trees:
     """ClusterQueues whose cohort tree has a cycle."""
 
 
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What is held for a decision; each step until it is written is a block of this, and may be the one that fails."""
+
+    holding: Holding
+    take_back: Callable[[Holding], None]
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        if failure is not None:
+            self.take_back(self.holding)
+
+
 class Cache:
     """Everything a cycle needs, true to what the watches have told so far."""
 
@@ -218,14 +233,20 @@ class Cache:
         self._by_queue: dict[str, dict[str, Holding]] = {}
         self._captured: dict[str, Mapping[str, Holding]] = {}
         """Of queues that did not change since: what snapshots have of them."""
+        self._inactive: dict[str, Inactive | None] = {}
+        """What is known of ClusterQueues since the configuration changed last."""
         self._trees = _Trees()
         self._recounts = Recounts(_charged)
 
     # --- configuration -----------------------------------------------------------------------------------------
 
+    def _reconfigured(self) -> None:
+        self.generation += 1
+        self._inactive.clear()
+
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
         """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
-        self.generation += 1
+        self._reconfigured()
         if obj is None:
             self._queues.pop(name, None)
             self._rebuild()
@@ -240,7 +261,7 @@ class Cache:
 
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
         """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own."""
-        self.generation += 1
+        self._reconfigured()
         if obj is None:
             self._cohorts.pop(name, None)
         else:
@@ -249,7 +270,7 @@ class Cache:
 
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> None:
         """A ResourceFlavor appeared, changed or (None) is gone."""
-        self.generation += 1
+        self._reconfigured()
         inline = obj.spec.topology if obj is not None and obj.spec.topology_name is None else None
         levels = tuple(level.node_label for level in inline.levels) if inline is not None else None
         self._set_levels(from_api.inline_topology(name), levels)
@@ -264,7 +285,7 @@ class Cache:
 
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
         """A Topology appeared, changed or (None) is gone.  The ledger counts the usage of its flavors again."""
-        self.generation += 1
+        self._reconfigured()
         self._set_levels(name, None if obj is None else tuple(level.node_label for level in obj.spec.levels))
 
     def _set_levels(self, topology: str, levels: tuple[str, ...] | None) -> None:
@@ -276,7 +297,7 @@ class Cache:
 
     def on_check(self, name: str, obj: wire.AdmissionCheck | None) -> None:
         """An AdmissionCheck appeared, changed or (None) is gone."""
-        self.generation += 1
+        self._reconfigured()
         if obj is None:
             self._checks.pop(name, None)
         else:
@@ -337,9 +358,8 @@ class Cache:
         if admission is not None:
             self._hold(self._reserved(key, obj, admission, assumed=True))
 
-    @contextmanager
-    def assumed(self, holding: Holding) -> Iterator[None]:
-        """Hold quota and domains for a decision that is being written; give them back if the block fails.
+    def assumed(self, holding: Holding) -> Assumed:
+        """Hold quota and domains, from now on, for a decision that is being written; give them back if a block fails.
 
         Cancellation counts as failure.  Raises AssumedTwiceError when the workload holds something already.
         """
@@ -347,12 +367,11 @@ class Cache:
         if held is not None:
             raise AssumedTwiceError(holding.key, held.queue)
         self._hold(holding)
-        try:
-            yield
-        except BaseException:
-            if self._holdings.get(holding.key) is holding:
-                self._drop(holding.key)
-            raise
+        return Assumed(holding, self._take_back)
+
+    def _take_back(self, assumed: Holding) -> None:
+        if self._holdings.get(assumed.key) is assumed:
+            self._drop(assumed.key)
 
     @contextmanager
     def moved(self, key: str, admission: Admission) -> Iterator[None]:
@@ -583,8 +602,11 @@ class Cache:
         queue = self._queues.get(name)
         if queue is None:
             return None
-        problems = list(self._problems(name, queue))
-        return Inactive(problems[0].reason, "; ".join(p.message for p in problems)) if problems else None
+        if name not in self._inactive:
+            problems = list(self._problems(name, queue))
+            why = Inactive(problems[0].reason, "; ".join(p.message for p in problems)) if problems else None
+            self._inactive[name] = why
+        return self._inactive[name]
 
     def _problems(self, name: str, queue: _Queue) -> Iterator[Inactive]:
         obj = queue.wire

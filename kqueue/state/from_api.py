@@ -458,7 +458,10 @@ def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) 
 
 def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
     """The condition of that type; None when it was never written."""
-    return next((c for c in conditions if c.type == kind), None)
+    for found in conditions:
+        if found.type == kind:
+            return found
+    return None
 
 
 def condition_true(obj: wire.Workload, kind: str) -> bool:

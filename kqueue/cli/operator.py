@@ -342,6 +342,12 @@ class Operator:
             tell_after=self.timings.untried_told_after,
         )
         workloads = self._controller("workload", workload.reconcile, workers=8)
+
+        def on_parked(key: str) -> None:
+            if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
+                workloads.enqueue(key)
+
+        self.queues.on_parked = on_parked
         cluster_queue = ClusterQueueReconciler(
             cluster_queues=watches.cluster_queues.store,
             writer=self._writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),
@@ -431,7 +437,6 @@ class Operator:
             everything.enqueue("all")
 
         watches.workloads.subscribe(on_workload)
-        self.queues.on_parked = workloads.enqueue
         configuration: list[Reflector[Any, Any]] = [
             watches.local_queues,
             watches.cluster_queues,

@@ -91,6 +91,14 @@ class WorkloadReconciler:
         left = self._until_told(workload)
         return Result(requeue_after=left if left > 0 else None)
 
+    def is_untold(self, key: str) -> bool:
+        """Whether the Workload says nothing of a try yet: what the try of an equal one has said is news to it."""
+        workload = self._workloads.get(key)
+        if workload is None:
+            return False
+        told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        return told is None or told.reason in _UNTRIED
+
     # --- steps: each is a pure look at the newest Workload -------------------------------------------------------
 
     def _stamp(self) -> status.Stamp:

@@ -424,6 +424,22 @@ async def test_an_event_wakes_those_whom_it_concerns(
 
 
 @pytest.mark.parametrize(
+    ("told", "looked_at"),
+    [
+        pytest.param(None, {"workload"}, id="one that says nothing of a try is looked at"),
+        pytest.param("WaitingForQuota", set(), id="one that says why it waits is left alone"),
+    ],
+)
+async def test_who_is_parked_with_an_equal_is_looked_at_once(make: Make, told: str | None, looked_at: set[str]) -> None:
+    """Thousands are parked again at each flush: only those are looked at who have not been told why they wait."""
+    operator = filled(make())
+    conditions = [{"type": "QuotaReserved", "status": "False", "reason": told}] if told is not None else []
+    put("workloads", "ns/v", make_workload("v", conditions=conditions))(operator)
+
+    assert await woken(operator, lambda o: o.queues.on_parked("ns/v")) == looked_at
+
+
+@pytest.mark.parametrize(
     ("text", "looked_at"),
     [
         pytest.param("fairSharing: {preemptionStrategies: [LessThanInitialShare]}\n", True, id="where shares count"),

@@ -221,10 +221,13 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     [(_, head)] = world.queues.pop_heads(lambda _: True)
     assert head.key == "ns/tried"
     world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+    assert world.reconciler.is_untold("ns/a") is (want[1] != before)
 
     await world.rest()
 
     assert status_of(world.found, "QuotaReserved") == want
+    world.sync()
+    assert not world.reconciler.is_untold("ns/a")
 
 
 async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make: Callable[..., Workloads]) -> None:

@@ -105,7 +105,9 @@ class _Queue:
     """The buckets of one ClusterQueue."""
 
     strategy: Strategy
-    heap: list[tuple[_Rank, str]] = field(default_factory=list)
+    usage: Callable[[str], float] | None = None  # of LocalQueues: who used least goes first; None: it does not count
+    heaps: dict[str, list[tuple[_Rank, str]]] = field(default_factory=dict)  # one; where usage counts, by LocalQueue
+    entries: int = 0  # in all heaps, those included that were left behind
     active: dict[str, Pending] = field(default_factory=dict)
     shapes: dict[str, dict[str, None]] = field(default_factory=dict)  # shape -> keys of the active ones
     inadmissible: dict[str, Pending] = field(default_factory=dict)
@@ -119,6 +121,13 @@ class _Queue:
         sticky = item.key == self.preemptor and self.strategy is Strategy.BEST_EFFORT_FIFO
         return (not sticky, -item.priority, item.timestamp, item.uid)
 
+    def used_by(self, item: Pending) -> float:
+        return self.usage(item.local_queue) if self.usage is not None else 0.0
+
+    def _place(self, item: Pending) -> tuple[str, _Rank]:
+        """In which heap it belongs, and where in it."""
+        return item.local_queue if self.usage is not None else "", self.rank(item)
+
     def activate(self, item: Pending) -> None:
         self.inadmissible.pop(item.key, None)
         old = self.active.get(item.key)
@@ -126,14 +135,24 @@ class _Queue:
             self._forget_shape(old)
         self.active[item.key] = item
         self.shapes.setdefault(item.shape, {})[item.key] = None
-        if old is None or self.rank(old) != self.rank(item):
+        if old is None or self._place(old) != self._place(item):
             self._push(item)
 
     def _push(self, item: Pending) -> None:
-        heapq.heappush(self.heap, (self.rank(item), item.key))
-        if len(self.heap) > 2 * len(self.active) + 64:  # entries left behind by parking: compact
-            self.heap = [(self.rank(p), p.key) for p in self.active.values()]
-            heapq.heapify(self.heap)
+        which, rank = self._place(item)
+        heapq.heappush(self.heaps.setdefault(which, []), (rank, item.key))
+        self.entries += 1
+        if self.entries > 2 * len(self.active) + 64:  # entries left behind by parking: compact
+            self.rebuild()
+
+    def rebuild(self) -> None:
+        """Put those who are active in order afresh."""
+        self.heaps, self.entries = {}, len(self.active)
+        for item in self.active.values():
+            which, rank = self._place(item)
+            self.heaps.setdefault(which, []).append((rank, item.key))
+        for heap in self.heaps.values():
+            heapq.heapify(heap)
 
     def _forget_shape(self, item: Pending) -> None:
         keys = self.shapes[item.shape]
@@ -165,23 +184,28 @@ class _Queue:
             if item is not None:
                 self._push(item)
 
-    def top(self) -> Pending | None:
-        """The best active entry; entries of the heap that moved or left are thrown away on the way."""
-        while self.heap:
-            rank, key = self.heap[0]
+    def _top(self, which: str) -> tuple[_Rank, Pending] | None:
+        """The best entry of one heap; those that moved or left are thrown away on the way."""
+        heap = self.heaps[which]
+        while heap:
+            rank, key = heap[0]
             item = self.active.get(key)
-            if item is not None and self.rank(item) == rank:
-                return item
-            heapq.heappop(self.heap)
+            if item is not None and self._place(item) == (which, rank):
+                return rank, item
+            heapq.heappop(heap)
+            self.entries -= 1
+        del self.heaps[which]
         return None
 
     def pop(self) -> Pending | None:
         """Take the best active entry in flight; None when there is none."""
-        item = self.top()
-        if item is None:
+        tops = [(top, which) for which in list(self.heaps) if (top := self._top(which)) is not None]
+        if not tops:
             return None
+        (_, item), which = min(tops, key=lambda found: (self.used_by(found[0][1]), found[0][0]))
         self.pops += 1
-        heapq.heappop(self.heap)
+        heapq.heappop(self.heaps[which])
+        self.entries -= 1
         self.deactivate(item.key)
         self.in_flight = item
         return item
@@ -209,14 +233,19 @@ class Queues:
 
     # --- queues ------------------------------------------------------------------------------------------------
 
-    def set_cluster_queue(self, name: str, strategy: Strategy) -> None:
-        """Create the ClusterQueue or change its strategy; workloads that waited for it move in."""
+    def set_cluster_queue(self, name: str, strategy: Strategy, *, usage: Callable[[str], float] | None = None) -> None:
+        """Create the ClusterQueue or change its strategy; workloads that waited for it move in.
+
+        `usage` is that of a LocalQueue: workloads of the one that used least go first, whatever their priority.  It is
+        asked whenever a head is taken.  None: usage does not count.
+        """
         queue = self._queues.get(name)
         if queue is None:
-            self._queues[name] = _Queue(strategy)
+            self._queues[name] = _Queue(strategy, usage=usage)
             self._adopt()
-        else:
-            queue.strategy = strategy
+        elif (queue.strategy, queue.usage) != (strategy, usage):
+            queue.strategy, queue.usage = strategy, usage
+            queue.rebuild()
 
     def remove_cluster_queue(self, name: str) -> None:
         """Forget the ClusterQueue; its workloads are kept and come back with it."""
@@ -427,7 +456,7 @@ class Queues:
         queue = self._queues.get(self._home.get(key, ""))
         if queue is None:
             return None
-        order = sorted(queue.items(), key=queue.rank)
+        order = sorted(queue.items(), key=lambda item: (queue.used_by(item), queue.rank(item)))
         places = {item.key: place for place, item in enumerate(order, start=1)}
         return (places[key], len(order)) if key in places else None
 

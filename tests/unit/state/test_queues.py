@@ -15,12 +15,19 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_pending(
-    name: str, *, priority: int = 0, age: int = 0, version: str = "1", shape: str = "", **more: Any
+    name: str,
+    *,
+    priority: int = 0,
+    age: int = 0,
+    version: str = "1",
+    shape: str = "",
+    local_queue: str = "ns/main",
+    **more: Any,
 ) -> Pending:
     return Pending(
         key=f"ns/{name}",
         uid=name,
-        local_queue="ns/main",
+        local_queue=local_queue,
         priority=priority,
         timestamp=NOW - timedelta(seconds=age),
         shape=shape or name,
@@ -167,6 +174,129 @@ def make_second_pass() -> tuple[SecondPass, list[tuple[str, float]]]:
     second_pass, pauses = SecondPass(), list[tuple[str, float]]()
     second_pass.later = lambda key, seconds: pauses.append((key, seconds))
     return second_pass, pauses
+
+
+# --- order by usage --------------------------------------------------------------------------------------------------
+
+USAGE = {"ns/main": 2.0, "ns/lean": 1.0, "ns/idle": 1.0}
+
+
+def make_fair(strategy: Strategy = Strategy.BEST_EFFORT_FIFO) -> tuple[Queues, dict[str, float]]:
+    """Three LocalQueues of one ClusterQueue that goes by what they used, and what that is."""
+    queues, usage = Queues(lambda: NOW), dict(USAGE)
+    queues.set_cluster_queue("team", strategy, usage=usage.__getitem__)
+    for name in usage:
+        queues.set_local_queue(name, "team")
+    return queues, usage
+
+
+def drain(queues: Queues) -> list[str]:
+    order = []
+    while (uid := pop(queues)) is not None:
+        order.append(uid)
+        queues.settle(f"ns/{uid}")
+    return order
+
+
+def test_who_used_least_goes_first_whatever_the_priority() -> None:
+    """Among those who used as much as each other, priority and age decide, across LocalQueues."""
+    queues, _ = make_fair()
+    for item in (
+        make_pending("much", priority=9, age=9),
+        make_pending("young", local_queue="ns/lean"),
+        make_pending("old", local_queue="ns/idle", age=5),
+        make_pending("high", local_queue="ns/lean", priority=1),
+    ):
+        queues.push(item)
+
+    assert [queues.position(f"ns/{name}") for name in ("high", "old", "young", "much")] == [
+        (n, 4) for n in (1, 2, 3, 4)
+    ]
+    assert drain(queues) == ["high", "old", "young", "much"]
+
+
+def test_usage_counts_as_it_is_when_a_head_is_taken() -> None:
+    """What was used since a workload came moves it back; nobody is lost on the way."""
+    queues, usage = make_fair()
+    for name, home in (("a", "ns/lean"), ("b", "ns/lean"), ("c", "ns/main")):
+        queues.push(make_pending(name, local_queue=home))
+    assert pop(queues) == "a"
+    queues.settle("ns/a")
+    usage["ns/lean"] = 3.0
+
+    assert drain(queues) == ["c", "b"]
+
+
+def test_a_preemptor_waits_for_those_who_used_less() -> None:
+    """It goes first only among the workloads of LocalQueues with the same usage."""
+    queues, _ = make_fair()
+    queues.push(make_pending("preemptor"))
+    assert pop(queues) == "preemptor"
+    queues.requeue("ns/preemptor", RequeueReason.PENDING_PREEMPTION)
+    queues.push(make_pending("high", priority=9))
+    queues.push(make_pending("lean", local_queue="ns/lean"))
+
+    assert drain(queues) == ["lean", "preemptor", "high"]
+
+
+def test_a_workload_that_changes_its_local_queue_waits_there() -> None:
+    """It stands where the usage of its new one puts it."""
+    queues, _ = make_fair()
+    queues.push(make_pending("moves"))
+    queues.push(make_pending("lean", local_queue="ns/lean"))
+    queues.push(make_pending("moves", local_queue="ns/idle", age=5, version="2"))
+
+    assert drain(queues) == ["moves", "lean"]
+
+
+def test_a_queue_may_begin_and_cease_to_go_by_usage() -> None:
+    """Those who wait are put in order afresh."""
+    queues, usage = make_fair()
+    for item in (make_pending("high", priority=9), make_pending("lean", local_queue="ns/lean")):
+        queues.push(item)
+    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    assert pop(queues) == "high"
+    queues.requeue("ns/high", RequeueReason.FAILED_AFTER_NOMINATION)
+    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO, usage=usage.__getitem__)
+
+    assert drain(queues) == ["lean", "high"]
+
+
+def test_a_preemptor_is_not_lost_when_its_queue_becomes_strict() -> None:
+    """It is no longer preferred, and stands where it belongs."""
+    queues = make_queues()
+    queues.push(make_pending("preemptor"))
+    assert pop(queues) == "preemptor"
+    queues.requeue("ns/preemptor", RequeueReason.PENDING_PREEMPTION)
+    queues.push(make_pending("high", priority=9))
+    queues.set_cluster_queue("team", Strategy.STRICT_FIFO)
+
+    assert drain(queues) == ["high", "preemptor"]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_the_head_is_always_the_first_by_usage_and_rank(seed: int, steps: int) -> None:
+    """Against a plain sort of those who wait, while they come, change, are parked, and usage moves."""
+    chance = random.Random(seed)
+    queues, usage = make_fair(chance.choice(list(Strategy)))
+    waiting: dict[str, Pending] = {}
+    for _ in range(steps):
+        usage[chance.choice(list(usage))] = float(chance.randrange(3))
+        name, home = f"w{chance.randrange(8)}", chance.choice(list(usage))
+        item = make_pending(name, priority=chance.randrange(2), local_queue=home, version=str(chance.random()))
+        queues.push(item)
+        waiting[item.key] = item
+        if chance.random() < 0.4:
+            want = min(waiting.values(), key=lambda p: (usage[p.local_queue], -p.priority, p.timestamp, p.uid))
+            assert pop(queues) == want.uid
+            if chance.random() < 0.5:
+                queues.settle(want.key)
+                del waiting[want.key]
+            else:
+                queues.requeue(want.key, RequeueReason.FAILED_AFTER_NOMINATION)
+
+
+# --- second passes ---------------------------------------------------------------------------------------------------
 
 
 def test_a_second_pass_comes_after_a_pause_and_once() -> None:

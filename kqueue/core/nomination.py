@@ -17,7 +17,7 @@ from kqueue.core import flavors, quota
 from kqueue.core.claims import Claims
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import Assignment, Mode, Pins
-from kqueue.core.preemption import Preemptor, Rules, Target, find_targets, on_hosts_for, simulate
+from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, simulate
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
@@ -246,21 +246,37 @@ class Nominator:
         if not entry.place_requests:
             return find_targets(self.snapshot, preemptor, self.rules)
 
-        def places() -> bool:
-            found = self._ask(entry, empty=False, measure=False, explain=False)
-            return all(isinstance(answer, Placement) for answer in found.values())
+        reach = Reach(self.snapshot, entry.place_requests, entry.profile)
 
-        matters = on_hosts_for(self.snapshot, entry.place_requests)
-        return find_targets(self.snapshot, preemptor, self.rules, places=places, matters=matters)
+        def places() -> bool:
+            answers = self._ask(entry, empty=False, measure=False, explain=False)
+            found = {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Placement)}
+            if len(found) == len(answers):
+                reach.note(found)
+            return len(found) == len(answers)
+
+        if places_to_keep(entry.head):  # what stays where it is takes no room
+            return find_targets(self.snapshot, preemptor, self.rules, places=places, matters=reach.matters)
+        return find_targets(
+            self.snapshot,
+            preemptor,
+            self.rules,
+            places=places,
+            matters=reach.matters,
+            lacks=reach.lacks,
+            disturbs=reach.disturbs,
+        )
 
     def _oracle(self, head: Head) -> flavors.Oracle:
         """Whether preemption could free one column, and how far up the tree the workload would reach then."""
 
+        preemptor = _preemptor(head, {}, frozenset())
+
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
-            targets = find_targets(self.snapshot, _preemptor(head, {column: amount}, frozenset((column,))), self.rules)
+            targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.rules)
             if not targets:
                 return Mode.NO_CANDIDATES, level
-            with simulate(self.snapshot, with_domains=False) as simulation:
+            with simulate(self.snapshot, with_domains=False, columns=(column,)) as simulation:
                 for target in targets:
                     simulation.remove(target.admitted)
                 level = quota.lowest_subtree(self.snapshot.nodes[head.queue], column, amount).height

@@ -3,14 +3,15 @@
     candidates     whom the preemptor's queue may preempt, and in which order
     classical      by quota: reclaim what others borrowed, then lesser workloads of the own queue
     fair           by dominant resource shares, from the most borrowing branch of the tree
-    reach          whose hosts are of any use to the preemptor
+    fit            whether the preemptor fits by now
+    reach          what is known of hosts before anybody looks for domains
     simulation     a snapshot from which workloads are taken away, and which is as before at the end
 
 Nothing here evicts, and nothing knows why a workload is tried.
 Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 """
 
-from kqueue.core.preemption.reach import on_hosts_for
+from kqueue.core.preemption.reach import Reach, on_hosts_for
 from kqueue.core.preemption.search import find_targets
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
@@ -18,6 +19,7 @@ from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, St
 __all__ = [
     "PreemptionReason",
     "Preemptor",
+    "Reach",
     "Rules",
     "Simulation",
     "Strategy",

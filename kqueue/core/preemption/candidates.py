@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from heapq import merge
 
-from kqueue.core.preemption.target import Lowest, Preemptor, Rules
+from kqueue.core.preemption.target import Candidates, Lowest, Preemptor, Rules
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
@@ -28,17 +28,20 @@ def over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) -
 
 
 def candidates(snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules) -> list[Admitted]:
-    """Workloads of one queue that were assigned a column in need and that the policy gives away; in no order."""
+    """Workloads of one queue that were assigned a column in need and that the policy gives away; first to go first."""
     admitted = snapshot.admitted.get(queue)
     if not admitted or policy is Preempts.NEVER or _all_are_above(admitted, queue, policy, preemptor, rules):
         return []
-    return [
-        workload
-        for workload in admitted.values()
-        if _yields(workload, policy, preemptor)
-        and not preemptor.needs.isdisjoint(workload.usage)
-        and (workload.evicted or not rules.protected(workload, preemptor))
-    ]
+    known = preemptor.known.get((queue, policy))  # the same, whatever it needs
+    if known is None or known.of is not admitted or known.rules is not rules:
+        giving = [
+            workload
+            for workload in admitted.values()
+            if _yields(workload, policy, preemptor) and (workload.evicted or not rules.protected(workload, preemptor))
+        ]
+        known = preemptor.known[queue, policy] = Candidates(admitted, rules, in_order(giving, preemptor, rules))
+    needs = preemptor.needs
+    return [workload for workload in known.workloads if not needs.isdisjoint(workload.usage)]
 
 
 def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 
 from kqueue.core import quota
 from kqueue.core.preemption.candidates import candidates, in_order, over_quota, within_quota
-from kqueue.core.preemption.fit import Fit, Hosts, fill_back
+from kqueue.core.preemption.fit import Fit, Hosts, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Target
 from kqueue.core.quota import FlavorResource, QuotaNode
@@ -58,7 +58,10 @@ def classical_targets(
         return ()
     for borrowing in _attempts(snapshot, preemptor, found):
         with simulate(
-            snapshot, with_domains=hosts is not None, matters=hosts.matters if hosts is not None else everybody
+            snapshot,
+            with_domains=hosts is not None,
+            matters=hosts.matters if hosts is not None else everybody,
+            columns=preemptor.usage.keys() | preemptor.needs,
         ) as simulation:
             targets = _attempt(sequence, simulation, preemptor, hosts, borrowing=borrowing)
         if targets:
@@ -74,7 +77,7 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
     found = _Found()
     own = candidates(snapshot, node.name, spec.preempts_own, preemptor, rules)
     own_reason = PreemptionReason.IN_CLUSTER_QUEUE
-    found.own = [_Candidate(admitted, own_reason, None) for admitted in in_order(own, preemptor, rules)]
+    found.own = [_Candidate(admitted, own_reason, None) for admitted in own]
     if spec.reclaims is Preempts.NEVER:
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):
@@ -161,16 +164,18 @@ def _attempt(
     *,
     borrowing: bool,
 ) -> tuple[Target, ...]:
-    fits = partial(Fit(simulation, preemptor, hosts), borrowing=borrowing)
+    fit = Fit(simulation, preemptor, hosts)
+    fits = partial(fit, borrowing=borrowing)
     targets: list[Target] = []
     for candidate in sequence:
         if not _may_go(candidate, simulation.snapshot, preemptor.needs, borrowing=borrowing):
             continue
+        if candidate.ancestor is None and fit.is_of_no_use(candidate.admitted, borrowing=borrowing):
+            continue
         simulation.remove(candidate.admitted)
         targets.append(Target(candidate.admitted, candidate.reason))
         if fits():
-            fill_back(targets, simulation, fits)
-            return tuple(targets)
+            return without_needless(targets, simulation, fit, fits)
     return ()
 
 

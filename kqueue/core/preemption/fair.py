@@ -14,8 +14,8 @@ from heapq import heappop, heappush
 from itertools import count
 
 from kqueue.core.fair_share import Share, dominant_share
-from kqueue.core.preemption.candidates import Order, candidates, in_order, order, over_quota, within_quota
-from kqueue.core.preemption.fit import Fit, Hosts, fill_back
+from kqueue.core.preemption.candidates import Order, candidates, order, over_quota, within_quota
+from kqueue.core.preemption.fit import Fit, Hosts, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
 from kqueue.core.quota import QuotaNode
@@ -54,7 +54,7 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Waiting
         policy = spec.preempts_own if queue is own else spec.reclaims
         found = candidates(snapshot, queue.name, policy, preemptor, rules)
         if found:
-            waiting[queue] = deque(in_order(found, preemptor, rules))
+            waiting[queue] = deque(found)
     return waiting
 
 
@@ -163,8 +163,7 @@ class _Search:
 
     def needed(self) -> tuple[Target, ...]:
         """The targets, without those that may stay after all."""
-        fill_back(self._targets, self._simulation, self._fits)
-        return tuple(self._targets)
+        return without_needless(self._targets, self._simulation, self._fit, self._fits)
 
     def _take_fairly(self, queue: QuotaNode, waiting: deque[Admitted], strategy: Strategy) -> bool:
         """Take the first candidate of the queue that the strategy allows, and put those before it aside."""

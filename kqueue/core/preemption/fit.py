@@ -1,9 +1,13 @@
-"""Whether the preemptor fits, in a snapshot that some have left; and giving back those that need not have left."""
+"""Whether the preemptor fits, in a snapshot that some have left; and giving back those that need not have left.
+
+Finding domains for the preemptor's pods is what costs.  So it is only done when enough was given back since it last
+failed, and where domains that were found once are taken again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from kqueue.core import quota
 from kqueue.core.preemption.simulation import Simulation, everybody
@@ -11,16 +15,24 @@ from kqueue.core.preemption.target import Preemptor, Target
 from kqueue.core.workload import Admitted
 
 
+def nothing() -> int:
+    """Nothing is known to be lacking."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Hosts:
     """What the preemptor's pods need besides quota.
 
     `places` says whether they find domains in the snapshot as it is; `matters` whether that may depend on the hosts
-    which a workload holds.
+    which a workload holds.  `lacks` says how many domains must be given back at least before they can, without asking;
+    `disturbs` whether a workload holds any of the domains that were found last.
     """
 
     places: Callable[[], bool]
     matters: Callable[[Admitted], bool] = everybody
+    lacks: Callable[[], int] = nothing
+    disturbs: Callable[[Admitted], bool] = everybody
 
 
 class Fit:
@@ -33,14 +45,41 @@ class Fit:
         self._short = list(self._wanted)
         self._returns = simulation.returns
         self._hosts = hosts
-        self._answer: tuple[int, bool] | None = None
+        self._moves = -1
+        """As of the last answer about hosts."""
+        self._answer = False
+        self._found_at = -1
+        """Where the moves stood when domains were found last."""
+        self._ask_from = 0
+        """So many domains must have been given back before it is of use to look for some."""
 
     def __call__(self, *, borrowing: bool) -> bool:
         """Whether quota and hosts are there; without `borrowing`, whether nominal quota is.
 
         It is the same for all tests of a simulation.
         """
-        return self._quota_fits(borrowing=borrowing) and self._hosts_fit()
+        return self._quota_fits(borrowing=borrowing) and (self._hosts is None or self._hosts_fit(self._hosts))
+
+    def is_of_no_use(self, admitted: Admitted, *, borrowing: bool) -> bool:
+        """Whether all that is missing, as was found out, are hosts, and the workload holds none that matter."""
+        return (
+            self._hosts is not None
+            and self._moves == self._simulation.moves
+            and not self._answer
+            and not self._hosts.matters(admitted)
+            and self._quota_fits(borrowing=borrowing)
+        )
+
+    def is_sure(self) -> bool:
+        """Whether domains are found as things are, after some were given back that had been found with fewer in use."""
+        if self._hosts is None or self._found_at == self._simulation.moves:
+            return True
+        return self._hosts.places()
+
+    def distrust(self) -> None:
+        """From now on domains that were found once do not count when anybody comes back."""
+        if self._hosts is not None:
+            self._hosts = replace(self._hosts, disturbs=everybody)
 
     def _quota_fits(self, *, borrowing: bool) -> bool:
         node, short = self._node, self._short
@@ -56,12 +95,47 @@ class Fit:
             short.pop()
         return True
 
-    def _hosts_fit(self) -> bool:
-        if self._hosts is None:
+    def _hosts_fit(self, hosts: Hosts) -> bool:
+        if self._moves != self._simulation.moves:
+            self._moves = self._simulation.moves
+            self._answer = self._still_there(hosts) or self._there(hosts)
+        return self._answer
+
+    def _still_there(self, hosts: Hosts) -> bool:
+        """Whether the domains that were found last are free: nobody who has come back holds any."""
+        if self._found_at < 0 or any(hosts.disturbs(admitted) for admitted in self._simulation.back):
+            return False
+        self._simulation.back.clear()
+        return True
+
+    def _there(self, hosts: Hosts) -> bool:
+        simulation = self._simulation
+        if simulation.released < self._ask_from:
+            return False
+        lacking = hosts.lacks()
+        if lacking == 0 and hosts.places():
+            self._found_at = simulation.moves
+            simulation.back.clear()
             return True
-        if self._answer is None or self._answer[0] != self._simulation.moves:
-            self._answer = self._simulation.moves, self._hosts.places()
-        return self._answer[1]
+        self._ask_from = simulation.released + max(1, lacking)
+        return False
+
+
+def without_needless(
+    targets: Sequence[Target], simulation: Simulation, fit: Fit, fits: Callable[[], bool]
+) -> tuple[Target, ...]:
+    """The targets that must go: the others are put back.  `fits` asks `fit`, and holds for all of them removed."""
+    needed = list(targets)
+    fill_back(needed, simulation, fits)
+    if not fit.is_sure():  # domains are there, and yet a search does not find them
+        fit.distrust()
+        gone = {target.admitted for target in needed}
+        for target in targets:
+            if target.admitted not in gone:
+                simulation.remove(target.admitted)
+        needed = list(targets)
+        fill_back(needed, simulation, fits)
+    return tuple(needed)
 
 
 def fill_back(targets: list[Target], simulation: Simulation, fits: Callable[[], bool]) -> None:

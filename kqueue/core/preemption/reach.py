@@ -1,4 +1,4 @@
-"""Whose hosts are of any use to the preemptor: who holds none of them need not be asked about when hosts are."""
+"""What is known of hosts before anybody looks for domains: whose are of any use, and how many are missing at least."""
 
 from __future__ import annotations
 
@@ -8,23 +8,85 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kqueue.core.charging import same_hosts
-from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.counting import pods_per_domain
+from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, resolve
+from kqueue.core.topology.result import Misfit, Path, Placement, usage_of
 from kqueue.core.topology.tree import Tree
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
 
-def on_hosts_for(snapshot: Snapshot, requests: Mapping[str, Sequence[PodSetRequest]]) -> Callable[[Admitted], bool]:
-    """Tells of a workload whether it holds a leaf that passes the node rules of any pod set, in its topology flavor."""
-    passing = {flavor: _passing(snapshot.topologies[flavor].tree, pod_sets) for flavor, pod_sets in requests.items()}
-    known: dict[Admitted, bool] = {}
+class Reach:
+    """What a search for victims may know of hosts without looking for domains."""
 
-    def matters(workload: Admitted) -> bool:
-        answer = known.get(workload)
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        requests: Mapping[str, Sequence[PodSetRequest]],
+        profile: Profile = DEFAULT_PROFILE,
+    ) -> None:
+        """`requests` are the pod sets to be placed, by topology flavor."""
+        self._topologies = snapshot.topologies
+        self._requests, self._profile = requests, profile
+        self._passing: dict[str, NDArray[np.bool_]] | None = None
+        self._matters: dict[Admitted, bool] = {}
+        self._found: dict[str, set[Path]] = {}
+
+    def matters(self, workload: Admitted) -> bool:
+        """Whether it holds a leaf that passes the node rules of any pod set, in its topology flavor."""
+        answer = self._matters.get(workload)
         if answer is None:
-            answer = known[workload] = _holds(workload, passing, snapshot.topologies)
+            if self._passing is None:
+                trees = {flavor: self._topologies[flavor].tree for flavor in self._requests}
+                self._passing = {flavor: _passing(tree, self._requests[flavor]) for flavor, tree in trees.items()}
+            answer = self._matters[workload] = _holds(workload, self._passing, self._topologies)
         return answer
 
-    return matters
+    def lacks(self) -> int:
+        """How many domains must be given back at least before all pods can find some; pods that stay do not count."""
+        lacking = 0
+        for flavor, pod_sets in self._requests.items():
+            capacity = self._topologies[flavor].capacity
+            for pod_set in pod_sets:
+                lacking = max(lacking, _lacking(capacity, pod_set, self._profile))
+        return lacking
+
+    def note(self, found: Mapping[str, Placement]) -> None:
+        """These domains were found, by topology flavor."""
+        self._found = {}
+        for flavor, placement in found.items():
+            values = {domain.values for domain in usage_of(placement)}
+            for name in same_hosts(flavor, self._topologies):
+                self._found.setdefault(name, set()).update(values)
+
+    def disturbs(self, workload: Admitted) -> bool:
+        """Whether it holds any of the domains noted last."""
+        return any(
+            domain.values in found
+            for flavor, domains in workload.domains.items()
+            if (found := self._found.get(flavor))
+            for domain in domains
+        )
+
+
+def on_hosts_for(snapshot: Snapshot, requests: Mapping[str, Sequence[PodSetRequest]]) -> Callable[[Admitted], bool]:
+    """Tells of a workload whether it holds a leaf that passes the node rules of any pod set, in its topology flavor."""
+    return Reach(snapshot, requests).matters
+
+
+def _lacking(capacity: Capacity, pod_set: PodSetRequest, profile: Profile) -> int:
+    """By how many leaves the best domain is too small at least, if each of them could take as many pods as any can."""
+    if pod_set.count <= 0:
+        return 0
+    resolved = resolve(pod_set, capacity.tree.levels, profile)
+    if isinstance(resolved, Misfit):
+        return 0
+    pods = pods_per_domain(capacity, pod_set.shape)
+    there = int(pods[resolved.level].max(initial=0)) if resolved.required else int(pods[0].sum())
+    if there >= pod_set.count:
+        return 0
+    most = int(pods_per_domain(capacity.empty(), pod_set.shape)[-1].max(initial=0))
+    return -(-(pod_set.count - there) // most) if most else 0
 
 
 def _passing(tree: Tree, pod_sets: Sequence[PodSetRequest]) -> NDArray[np.bool_]:

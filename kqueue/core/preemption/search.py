@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kqueue.core.preemption.classical import classical_targets
 from kqueue.core.preemption.fair import fair_targets
-from kqueue.core.preemption.fit import Hosts
+from kqueue.core.preemption.fit import Hosts, nothing
 from kqueue.core.preemption.simulation import everybody
 from kqueue.core.preemption.target import Preemptor, Rules, Target
 from kqueue.core.workload import Admitted, Snapshot
@@ -19,6 +19,8 @@ def find_targets(
     *,
     places: Callable[[], bool] | None = None,
     matters: Callable[[Admitted], bool] = everybody,
+    lacks: Callable[[], int] = nothing,
+    disturbs: Callable[[Admitted], bool] = everybody,
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits; () when no choice that the policies allow is enough.
 
@@ -29,7 +31,10 @@ def find_targets(
         preemptor: `preemptor.alone` asks about one column, as choosing a flavor does.
         rules: the same for all questions of a cycle.
         places: whether the preemptor's pods find domains in the snapshot as it is when asked; None: none are asked for.
-        matters: whether what `places` says may depend on the hosts which a workload holds; see `on_hosts_for`.
+        matters: whether what `places` says may depend on the hosts which a workload holds; see `Reach`.
+        lacks: how many domains must be given back at least before `places` can say yes.
+        disturbs: whether a workload holds any of the domains that `places` found last.
     """
+    hosts = Hosts(places, matters, lacks, disturbs) if places is not None else None
     search = classical_targets if rules.fair is None else fair_targets
-    return search(snapshot, preemptor, rules, Hosts(places, matters) if places is not None else None)
+    return search(snapshot, preemptor, rules, hosts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from kqueue.core import quota
@@ -16,35 +16,51 @@ class Simulation:
     """Changes to a snapshot that are taken back when the block of `simulate`, which makes it, ends."""
 
     def __init__(
-        self, snapshot: Snapshot, undo: ExitStack, matters: Callable[[Admitted], bool], *, with_domains: bool
+        self,
+        snapshot: Snapshot,
+        undo: ExitStack,
+        matters: Callable[[Admitted], bool],
+        *,
+        with_domains: bool,
+        columns: tuple[FlavorResource, ...] | None,
     ) -> None:
         self.snapshot = snapshot
         self.moves = 0
         """Grows whenever what is free on hosts changes.  While it stays, the same question has the same answer."""
         self.returns = 0
         """Grows when a workload is put back.  While it stays, what has fitted fits still."""
+        self.released = 0
+        """Domains that were given back so far."""
+        self.back: set[Admitted] = set()
+        """Whose hosts are taken again since somebody emptied this set."""
         self._matters = matters
         self._with_domains = with_domains
         self._undo = undo
-        self._kept: set[int] = set()
+        self._columns = columns
+        self._kept: set[QuotaNode] = set()
         self._in_trial: set[str] = set()
 
     def remove(self, admitted: Admitted) -> None:
         """Give back the quota and the hosts that the workload holds."""
         node = self.snapshot.nodes[admitted.queue]
         self._keep(node)
-        for column, amount in admitted.usage.items():
+        for column, amount in self._of_interest(admitted.usage):
             quota.remove_usage(node, column, amount)
         if self._with_domains and self._matters(admitted):
+            self.back.discard(admitted)
             for flavor, domains in admitted.domains.items():
                 self._try_on(flavor)
                 release_domains(flavor, domains, self.snapshot.topologies)
                 self.moves += 1
+                self.released += len(domains)
 
     def put_back(self, admitted: Admitted) -> None:
         """Undo `remove`."""
         self.returns += 1
-        self.charge(admitted.queue, admitted.usage, admitted.domains if self._matters(admitted) else None)
+        has_hosts = self._matters(admitted)
+        self.charge(admitted.queue, admitted.usage, admitted.domains if has_hosts else None)
+        if has_hosts:
+            self.back.add(admitted)
 
     def charge(
         self,
@@ -55,7 +71,7 @@ class Simulation:
         """Take quota, and hosts per flavor, for a workload of this queue."""
         node = self.snapshot.nodes[queue]
         self._keep(node)
-        for column, amount in usage.items():
+        for column, amount in self._of_interest(usage):
             quota.add_usage(node, column, amount)
         if self._with_domains and domains:
             for flavor, taken in domains.items():
@@ -67,8 +83,14 @@ class Simulation:
         """Give back the quota that `charge` took."""
         node = self.snapshot.nodes[queue]
         self._keep(node)
-        for column, amount in usage.items():
+        for column, amount in self._of_interest(usage):
             quota.remove_usage(node, column, amount)
+
+    def _of_interest(self, usage: Mapping[FlavorResource, int]) -> Iterable[tuple[FlavorResource, int]]:
+        columns = self._columns
+        if columns is None or len(columns) >= len(usage):
+            return usage.items()
+        return [(column, usage[column]) for column in columns if column in usage]
 
     def shift(self, node: QuotaNode, column: FlavorResource, amount: int) -> None:
         """Charge one node of the tree alone (negative: give back)."""
@@ -78,9 +100,9 @@ class Simulation:
     def _keep(self, node: QuotaNode) -> None:
         """Remember what the nodes up to the root hold, before the first change."""
         for ancestor in node.path_to_root():
-            if id(ancestor) in self._kept:
+            if ancestor in self._kept:
                 return
-            self._kept.add(id(ancestor))
+            self._kept.add(ancestor)
             self._undo.callback(setattr, ancestor, "usage", dict(ancestor.usage))
 
     def _try_on(self, flavor: str) -> None:
@@ -99,12 +121,17 @@ def everybody(_: Admitted) -> bool:
 
 @contextmanager
 def simulate(
-    snapshot: Snapshot, *, with_domains: bool = True, matters: Callable[[Admitted], bool] = everybody
+    snapshot: Snapshot,
+    *,
+    with_domains: bool = True,
+    matters: Callable[[Admitted], bool] = everybody,
+    columns: Iterable[FlavorResource] | None = None,
 ) -> Iterator[Simulation]:
     """Change the snapshot inside the block, through what is handed in; at its end everything is as it was before.
 
     `with_domains` off leaves hosts alone, for questions of quota; `matters` says whose hosts are given back when they
-    are removed.  Blocks may be nested.
+    are removed; of quota other columns than these may be left alone (None: none).  Blocks may be nested.
     """
+    asked = None if columns is None else tuple(columns)
     with ExitStack() as undo:
-        yield Simulation(snapshot, undo, matters, with_domains=with_domains)
+        yield Simulation(snapshot, undo, matters, with_domains=with_domains, columns=asked)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from kqueue.core.quota import FlavorResource, Usage
-from kqueue.core.workload import Admitted
+from kqueue.core.workload import Admitted, Preempts
 
 
 class PreemptionReason(StrEnum):
@@ -41,6 +41,15 @@ class Target:
     reason: PreemptionReason
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Those of a queue's workloads that a preemptor may make leave, first to go first."""
+
+    of: Mapping[str, Admitted]
+    rules: Rules
+    workloads: Sequence[Admitted]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemptor:
     """The workload that room is sought for.
@@ -56,6 +65,8 @@ class Preemptor:
     timestamp: datetime
     usage: Usage
     needs: frozenset[FlavorResource]
+    known: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, repr=False, compare=False)
+    """What was found out about queues; belongs to `candidates.py`."""
 
     def alone(self, column: FlavorResource, amount: int) -> Preemptor:
         """The same workload, were this column all it asks for: what choosing a flavor wants to know."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core import quota
-from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets, on_hosts_for, simulate
+from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, find_targets, on_hosts_for, simulate
 from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
@@ -129,6 +129,86 @@ def test_hosts_that_do_not_matter_raise_no_question() -> None:
     assert next(asked) == 2
 
 
+def full_racks(racks: int, hosts: int) -> tuple[Snapshot, PodSetRequest]:
+    """A workload on every host, the one on the last host of the last rack to go first; and who wants a whole rack."""
+    names = [f"b0-r{r}-h{h}" for r in range(racks) for h in range(hosts)]
+    running = [runs(f"w{i}", "q0", 8, reserved=i, domains=on(name)) for i, name in enumerate(names)]
+    return cluster(running, make_view((1, racks, hosts))), asks(hosts, within="rack")
+
+
+def known(snapshot: Snapshot, request: PodSetRequest) -> tuple[Callable[[], bool], Reach]:
+    """Whether pods find domains, and what may be known without looking for them."""
+    reach = Reach(snapshot, {"gpu": [request]})
+
+    def places() -> bool:
+        found = place(snapshot.topologies["gpu"].capacity, [request])
+        if isinstance(found, Misfit):
+            return False
+        reach.note({"gpu": found})
+        return True
+
+    return places, reach
+
+
+def test_domains_are_looked_for_when_enough_was_given_back() -> None:
+    """Not after each workload that leaves, and not again for each one that comes back beside what was found."""
+    snapshot, request = full_racks(2, 4)
+    places, reach = known(snapshot, request)
+    asked = count()
+
+    def counted() -> bool:
+        next(asked)
+        return places()
+
+    preemptor = wants("q0", 32, priority=5)
+    found = find_targets(
+        snapshot, preemptor, RULES, places=counted, matters=reach.matters, lacks=reach.lacks, disturbs=reach.disturbs
+    )
+    assert victims(found) == victims(find_targets(snapshot, preemptor, RULES, places=places))
+    assert len(found) == 4
+    assert next(asked) == 2  # one finds them, one makes sure at the end
+
+
+def test_domains_that_a_search_does_not_find_again_are_not_relied_on() -> None:
+    """Should what was found seem free and yet not be found, everybody who comes back raises the question anew."""
+    snapshot, request = full_racks(2, 4)
+    preemptor = wants("q0", 32, priority=5)
+    plain = find_targets(snapshot, preemptor, RULES, places=room(snapshot, request))
+    misled = find_targets(
+        snapshot, preemptor, RULES, places=room(snapshot, request), disturbs=lambda _: False, lacks=lambda: 0
+    )
+    assert misled == plain
+    assert len(plain) == 4
+
+
+@pytest.mark.parametrize(
+    ("request_", "left", "expected"),
+    [
+        pytest.param(asks(4, within="rack"), [], 4, id="whole hosts of a full rack"),
+        pytest.param(asks(7, within="rack", gpus=4), [], 4, id="two pods to a host, rounded up"),
+        pytest.param(asks(4, within="rack"), [0, 1, 4], 2, id="the best rack counts"),
+        pytest.param(
+            PodSetRequest(name="main", count=6, requests={GPU: 8}, topology=TopologyRequest(preferred="rack")),
+            [0, 1, 4],
+            3,
+            id="all racks count where none is required",
+        ),
+        pytest.param(asks(2, within="rack"), [0, 1], 0, id="there is room"),
+        pytest.param(asks(0, within="rack"), [], 0, id="no pods"),
+        pytest.param(asks(1, within="rack", gpus=9), [], 0, id="pods that no host could ever take are not judged"),
+        pytest.param(asks(1, within="aisle"), [], 0, id="a level that is unknown is not judged"),
+    ],
+)
+def test_lacking_domains_are_counted(request_: PodSetRequest, left: list[int], expected: int) -> None:
+    """So many hosts have to be given back at least."""
+    snapshot, _ = full_racks(2, 4)
+    workloads = list(snapshot.admitted["q0"].values())
+    with simulate(snapshot) as simulation:
+        for i in left:
+            simulation.remove(workloads[i])
+        assert Reach(snapshot, {"gpu": [request_]}).lacks() == expected
+
+
 @pytest.mark.parametrize("rules", [RULES, BOTH], ids=["by quota and priority", "by fair shares"])
 @given(data=st.data())
 def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.DataObject) -> None:
@@ -167,6 +247,12 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
     targets = find_targets(snapshot, preemptor, rules, places=places, matters=matters)
     assert state(snapshot) == before
     assert targets == find_targets(snapshot, preemptor, rules, places=places)
+    places, reach = known(snapshot, request)
+    lacks, disturbs = reach.lacks, reach.disturbs
+    assert targets == find_targets(
+        snapshot, preemptor, rules, places=places, matters=reach.matters, lacks=lacks, disturbs=disturbs
+    )
+    assert state(snapshot) == before
     going = [target.admitted for target in targets]
     assert len(set(going)) == len(going)
     assert all(may_go(w, preemptor) and w.uid not in protected for w in going)

@@ -13,8 +13,9 @@ from kqueue.sandbox.nodes import new_node
 from kqueue.sandbox.topology_spec import POOL_LABEL
 from tests.sim import invariants
 from tests.sim.api_client import NONE
-from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, NAMESPACE, WORKLOADS, job, queue_objects, template
+from tests.sim.objects import CLUSTER_QUEUES, FLAVORS, FOREIGN, GPU, NAMESPACE, WORKLOADS, job, ours_of, template
 from tests.sim.plan import End, Plan, Step
+from tests.sim.reading import Invariant
 from tests.sim.world import World, is_true
 
 REST_SECONDS = 150
@@ -52,7 +53,7 @@ class Actor:
         await getattr(self, step.action)(**step.arguments)
         await self.world.pass_time(step.seconds)
 
-    def check(self, which: tuple[invariants.Invariant, ...]) -> None:
+    def check(self, which: tuple[Invariant, ...]) -> None:
         """Raise BrokenWorldError when one of these does not hold."""
         found = invariants.breaches(self.world, which)
         if found:
@@ -87,6 +88,7 @@ class Actor:
         await self.repair()
         for _ in range(0, END_SECONDS, REST_SECONDS):
             await self._calm(REST_SECONDS)
+            await self.restore()
             if self.ends() == self.plan.ends:
                 break
         await self._calm(REST_SECONDS)
@@ -96,6 +98,10 @@ class Actor:
             wrong = [f"job {n} is {ends.get(n)}, not {end}" for n, end in self.plan.ends.items() if ends.get(n) != end]
             raise BrokenWorldError(self._replay(wrong))
         self.check((invariants.nothing_is_held,))
+        changes = self.world.history.changes
+        await self._calm(REST_SECONDS)
+        if self.world.history.changes != changes:
+            raise BrokenWorldError(self._replay(["something is written although nothing happens any more"]))
 
     def ends(self) -> dict[str, End]:
         """What has become of each Job that was ever submitted."""
@@ -114,15 +120,22 @@ class Actor:
         await self.resume()
         await self.repair_nodes()
         await self.remove_strangers()
-        for resource, obj in queue_objects():
-            if resource == CLUSTER_QUEUES:
-                await self._patch(resource, obj["metadata"]["name"], {"spec": obj["spec"]})
+        await self.restore()
         for name in self.plan.ends:
             if name.startswith("endless"):
                 await self.delete_job(name)
         for workload in self.world.objects(WORKLOADS):
             if not workload["spec"].get("active", True):
                 await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
+
+    async def restore(self) -> None:
+        """Flavors, cohorts and queues are as they were meant to be; what is on its way out has to go first."""
+        for resource, obj in self.world.tenancy.objects:
+            found = self.world.find(resource, obj["metadata"]["name"])
+            if found is None:
+                await self.world.api.create(resource, obj, namespace=obj["metadata"].get("namespace"))
+            elif "spec" in obj and not found["metadata"].get("deletionTimestamp"):
+                await self.world.api.update(resource, {**found, "spec": obj["spec"]})
 
     async def _patch(self, resource: Any, name: str, patch: Object, **how: Any) -> None:
         with contextlib.suppress(NotFoundError):
@@ -173,6 +186,29 @@ class Actor:
         """All ClusterQueues are open."""
         for queue in self.world.objects(CLUSTER_QUEUES):
             await self._patch(CLUSTER_QUEUES, queue["metadata"]["name"], {"spec": {"stopPolicy": "None"}})
+
+    async def configure(self, plural: str, name: str, change: Object) -> None:
+        """A queue's or cohort's spec is another; the API server may refuse it."""
+        with contextlib.suppress(InvalidError, ForbiddenError):
+            await self._patch(ours_of(plural), name, {"spec": change})
+
+    async def delete(self, plural: str, name: str) -> None:
+        """A queue or cohort is deleted; it goes when nothing uses it any more."""
+        resource = ours_of(plural)
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(resource, name, namespace=NAMESPACE)
+
+    async def delete_flavor(self, name: str) -> None:
+        """A flavor is deleted, and no ClusterQueue has it any more, whatever runs on it."""
+        for queue in self.world.objects(CLUSTER_QUEUES):
+            groups = [
+                {**group, "flavors": [flavor for flavor in group["flavors"] if flavor["name"] != name]}
+                for group in queue["spec"].get("resourceGroups") or ()
+            ]
+            groups = [group for group in groups if group["flavors"]]
+            await self._patch(CLUSTER_QUEUES, queue["metadata"]["name"], {"spec": {"resourceGroups": groups}})
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(FLAVORS, name)
 
     async def set_quota(self, queue: str, gpus: int) -> None:
         """A ClusterQueue's quota of GPUs is another."""

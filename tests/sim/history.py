@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
+from kqueue.api import names
 from kqueue.clock import Clock
 from kqueue.core.topology import decode
 from kqueue.sandbox.api import Object
@@ -17,6 +22,10 @@ from kqueue.sandbox.store import Change
 
 _UNTOLD = frozenset({"events", "leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"})
 """Kinds that carry the name or the certificate of the process that wrote them, which no two runs share."""
+
+_CONFIGURATION = frozenset({"clusterqueues", "cohorts", "localqueues", "resourceflavors", "topologies"})
+_PREEMPTOR = re.compile(r"\(UID ([^,)]+)")
+"""Where the message of a preemption says for whom."""
 
 Witness = Callable[[Object], Iterable[str]]
 """Looks at a Workload at the moment of its admission; yields what is wrong."""
@@ -31,6 +40,28 @@ class Admitted:
     workload: Object
 
 
+class Stand(StrEnum):
+    """How a Workload stands, by what is written in it."""
+
+    WAITS = "waits"
+    BLOCKED = "blocked"
+    """Switched off, or evicted by somebody who has to let it back."""
+    HOLDS = "holds"
+    LEAVES = "leaves"
+    """It is evicted and holds its quota until its pods are gone."""
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """One Workload was told to leave for another one."""
+
+    at: float
+    uid: str
+    preemptor: str
+    era: int
+
+
 class Past:
     """The values that one thing had, and from when on."""
 
@@ -43,8 +74,39 @@ class Past:
 
     def since(self, moment: float) -> list[Any]:
         """What it was at `moment`, and all it became after that."""
-        later = [value for at, value in self._values if at > moment]
-        return [value for at, value in self._values if at <= moment][-1:] + later
+        return self.between(moment, math.inf)
+
+    def between(self, first: float, last: float) -> list[Any]:
+        """What it was at `first`, and all it became until `last`; nothing when it began later."""
+        during = [value for at, value in self._values if first < at <= last]
+        return [value for at, value in self._values if at <= first][-1:] + during
+
+    def now(self) -> Any:
+        """What it is; None when it never was."""
+        return self._values[-1][1] if self._values else None
+
+    def stayed(self, value: Any, first: float, last: float) -> bool:
+        """Whether it was `value` all the time."""
+        return bool(self.between(first, first)) and all(each == value for each in self.between(first, last))
+
+
+@dataclass(slots=True)
+class Life:
+    """What became of one Workload."""
+
+    uid: str
+    name: str
+    queue: str
+    """Its LocalQueue."""
+    rank: tuple[int, str, str]
+    """The smaller one goes first: priority, age, uid."""
+    shape: str
+    """Equal for Workloads that ask for the same."""
+    stands: Past = field(default_factory=Past)
+    says: Past = field(default_factory=Past)
+    """The reason that it gives for waiting."""
+    ready: Past = field(default_factory=Past)
+    """Whether its pods are, as it says."""
 
 
 class History:
@@ -56,8 +118,15 @@ class History:
         self.admissions: list[Admitted] = []
         self.born: dict[str, float] = {}
         """When each Workload was created, by uid."""
-        self.nominal: defaultdict[str, Past] = defaultdict(Past)
-        """Nominal quota of each ClusterQueue: (flavor, resource) to amount as written."""
+        self.lives: dict[str, Life] = {}
+        """Every Workload that ever was, by uid."""
+        self.preemptions: list[Preempted] = []
+        self.era = 0
+        """Grows with whatever may make a decision come out differently, admissions and evictions aside."""
+        self.stirred = 0.0
+        """When anything last happened to a Workload, a queue or a node."""
+        self.specs: defaultdict[tuple[str, str], Past] = defaultdict(Past)
+        """(plural, name) to (spec, whether it is on its way out) of a queue, cohort or flavor; None: it is not there."""
         self.nodes: defaultdict[str, Past] = defaultdict(Past)
         """Each node as it was; None while it is not there."""
         self.bound: dict[str, float] = {}
@@ -83,12 +152,52 @@ class History:
             self._workload(None if change.old is None else change.old.obj, new, now)
         elif plural == "nodes":
             self.nodes[change.record.name].add(now, new)
-        elif plural == "clusterqueues":
-            self.nominal[change.record.name].add(now, {} if new is None else nominal_of(new))
+            self.disturb(now)
+        elif plural in _CONFIGURATION:
+            told = None if new is None else (new["spec"], bool(new["metadata"].get("deletionTimestamp")))
+            past = self.specs[plural, change.record.name]
+            if past.now() != told:
+                past.add(now, told)
+                self.disturb(now)
         elif plural == "pods" and new is not None and new["spec"].get("nodeName"):
             self.bound.setdefault(new["metadata"]["uid"], now)
 
+    def disturb(self, now: float) -> None:
+        """Something came from outside: a new era."""
+        self.era += 1
+        self.stirred = now
+
+    def _live(self, old: Object | None, new: Object | None, now: float) -> None:
+        """Take down how the Workload stands now."""
+        seen = new if new is not None else old
+        assert seen is not None
+        uid = seen["metadata"]["uid"]
+        life = self.lives.get(uid)
+        if life is None:
+            life = self.lives[uid] = _born(seen)
+        stand = _stand(new)
+        if life.stands.now() is not stand:
+            if stand in (Stand.OVER, Stand.BLOCKED) or life.stands.now() in (None, Stand.BLOCKED):
+                self.disturb(now)
+            life.stands.add(now, stand)
+            self.stirred = now
+        said = _condition(new, names.CONDITION_QUOTA_RESERVED).get("reason")
+        if life.says.now() != said:
+            life.says.add(now, said)
+        ready = _condition(new, names.CONDITION_PODS_READY).get("status") == "True"
+        if life.ready.now() != ready:
+            life.ready.add(now, ready)
+        if _shape(seen) != life.shape or (old is not None and _back(old) != _back(new)):
+            life.shape, life.queue = _shape(seen), seen["spec"].get("queueName", "")
+            self.disturb(now)
+        evicted, before = _condition(new, names.CONDITION_EVICTED), _condition(old, names.CONDITION_EVICTED)
+        if evicted.get("status") == "True" != before.get("status") and evicted["reason"] == names.REASON_PREEMPTED:
+            found = _PREEMPTOR.search(evicted["message"])
+            assert found is not None, evicted
+            self.preemptions.append(Preempted(now, uid, found[1], self.era))
+
     def _workload(self, old: Object | None, new: Object | None, now: float) -> None:
+        self._live(old, new, now)
         if new is None:
             return
         uid, name = new["metadata"]["uid"], new["metadata"]["name"]
@@ -134,11 +243,40 @@ def _pods_per_host(pod_set: Mapping[str, Any]) -> dict[str, int]:
     return {domain.values[-1]: domain.count for domain in decode(pod_set["topologyAssignment"]).domains}
 
 
-def nominal_of(cluster_queue: Object) -> dict[tuple[str, str], str]:
-    """(flavor, resource) to nominal quota as written."""
-    return {
-        (flavor["name"], quota["name"]): quota["nominalQuota"]
-        for group in cluster_queue["spec"].get("resourceGroups") or ()
-        for flavor in group["flavors"]
-        for quota in flavor["resources"]
-    }
+def _born(workload: Object) -> Life:
+    meta, spec = workload["metadata"], workload["spec"]
+    rank = (-(spec.get("priority") or 0), meta["creationTimestamp"], meta["uid"])
+    return Life(meta["uid"], meta["name"], spec.get("queueName", ""), rank, _shape(workload))
+
+
+def _shape(workload: Object) -> str:
+    asked = [
+        {key: pod_set.get(key) for key in ("name", "count", "minCount", "topologyRequest", "template")}
+        for pod_set in workload["spec"]["podSets"]
+    ]
+    return json.dumps([workload["spec"].get("priority"), workload["spec"].get("queueName"), asked], sort_keys=True)
+
+
+def _back(workload: Object | None) -> Any:
+    """What its finished pods have given back."""
+    return ((workload or {}).get("status") or {}).get("reclaimablePods")
+
+
+def _condition(workload: Object | None, kind: str) -> Mapping[str, Any]:
+    conditions = ((workload or {}).get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def _stand(workload: Object | None) -> Stand:
+    if workload is None or workload["metadata"].get("deletionTimestamp"):
+        return Stand.OVER
+    is_true = {kind for kind in _TOLD if _condition(workload, kind).get("status") == "True"}
+    if names.CONDITION_FINISHED in is_true:
+        return Stand.OVER
+    if admission_of(workload) is not None:
+        return Stand.LEAVES if names.CONDITION_EVICTED in is_true else Stand.HOLDS
+    held_back = _condition(workload, names.CONDITION_REQUEUED).get("status") == "False"
+    return Stand.BLOCKED if held_back or not workload["spec"].get("active", True) else Stand.WAITS
+
+
+_TOLD = (names.CONDITION_FINISHED, names.CONDITION_EVICTED)

@@ -5,7 +5,7 @@ repeated here.  `ON_ADMISSION` is asked at the very write that admits a Workload
 when the controller lives, no fault is put any more, and time enough has passed for everything that can happen.
 
 What a decision did not know yet is excused narrowly: a quota, node or foreign pod that changed within the world's
-`horizon` counts as it was before.  No victims are chosen yet, so there is nothing here about whom a preemption hits.
+`horizon` counts as it was before.  What is promised of quota, order and preemption is in `queue_invariants`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from kqueue.api import names
@@ -22,59 +22,14 @@ from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
 from kqueue.state.cache import Cache, Told
+from tests.sim import queue_invariants
 from tests.sim.history import admission_of
-from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, WORKLOADS
+from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, LOCAL_QUEUES, WORKLOADS
+from tests.sim.quota_tree import grants_of
+from tests.sim.reading import Breaches, Invariant, assigned_pod_sets, holders, holds, quota_usage, requests_of
 from tests.sim.world import World, condition, is_true, owner_of
 
-Breaches = Iterator[str]
-Invariant = Callable[[World], Breaches]
-
-_COHORTS = {"left": "both", "right": "both"}
-_WITHOUT_TOPOLOGY = frozenset({"plain"})
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
-def holds(workload: Object) -> bool:
-    """Whether it has quota: admitted, and neither finished nor switched off."""
-    return (
-        admission_of(workload) is not None
-        and not is_true(workload, names.CONDITION_FINISHED)
-        and workload["spec"].get("active", True)
-    )
-
-
-def holders(world: World) -> list[Object]:
-    """All Workloads that have quota."""
-    return [w for w in world.objects(WORKLOADS) if holds(w)]
-
-
-def assigned_pod_sets(workload: Object) -> Iterator[tuple[Object, dict[str, Any]]]:
-    """(pod set of the spec, its assignment)."""
-    specs = {p["name"]: p for p in workload["spec"]["podSets"]}
-    admission = admission_of(workload)
-    for assigned in admission["podSetAssignments"] if admission is not None else ():
-        yield specs[assigned["name"]], dict(assigned)
-
-
-def requests_of(pod_spec: Object) -> dict[str, int]:
-    """What one pod asks for; the simulated pods have one container."""
-    asked = pod_spec["containers"][0].get("resources", {}).get("requests") or {}
-    return {resource: amount(written, resource) for resource, written in asked.items()} | {"pods": 1}
-
-
-def quota_usage(workload: Object) -> Counter[tuple[str, str]]:
-    """(flavor, resource) to what the Workload holds of it, less what its finished pods have given back."""
-    back = {r["name"]: r["count"] for r in (workload.get("status") or {}).get("reclaimablePods") or ()}
-    total: Counter[tuple[str, str]] = Counter()
-    for spec, assigned in assigned_pod_sets(workload):
-        count: int = assigned["count"] if "count" in assigned else spec["count"]
-        left = max(0, spec["count"] - back.get(spec["name"], 0))
-        for resource, flavor in assigned.get("flavors", {}).items():
-            used = amount(assigned["resourceUsage"][resource], resource)
-            total[flavor, resource] += used if left >= count else used // count * left
-    return total
 
 
 def domains_of(workload: Object) -> Iterator[tuple[Object, tuple[str, ...], tuple[str, ...], int]]:
@@ -113,10 +68,10 @@ def is_usable(node: Object) -> bool:
 
 def has_domains(world: World, workload: Object) -> Breaches:
     """(1) No pod set that is to be placed by topology is ever committed without domains for each of its pods."""
-    if admission_of(workload)["clusterQueue"] in _WITHOUT_TOPOLOGY:  # type: ignore[index]
-        return
     name = workload["metadata"]["name"]
     for spec, assigned in assigned_pod_sets(workload):
+        if world.tenancy.placed.isdisjoint(assigned.get("flavors", {}).values()):
+            continue
         if assigned.get("topologyAssignment") is None:
             yield f"{name} was admitted without domains for pod set {spec['name']}"
             continue
@@ -156,27 +111,6 @@ def keeps_slices_whole(world: World, workload: Object) -> Breaches:
                 yield f"{workload['metadata']['name']} has slices of {size} in one {level}, and was given {dict(placed)}"
 
 
-def keeps_to_quota(world: World, workload: Object) -> Breaches:
-    """No admission takes a cohort, or a ClusterQueue without one, above its nominal quota."""
-    queue = admission_of(workload)["clusterQueue"]  # type: ignore[index]
-    root = _COHORTS.get(queue, queue)
-    members = [q for q in world.history.nominal if _COHORTS.get(q, q) == root]
-    used: Counter[tuple[str, str]] = Counter()
-    for each in holders(world):
-        if admission_of(each)["clusterQueue"] in members:  # type: ignore[index]
-            used += quota_usage(each)
-    for column in quota_usage(workload):
-        limit = sum(
-            max(
-                (amount(n[column], column[1]) for n in world.history.nominal[q].since(world.stale) if column in n),
-                default=0,
-            )
-            for q in members
-        )
-        if used[column] > limit:
-            yield f"{workload['metadata']['name']} takes {root} to {used[column]} of {column}, which has {limit}"
-
-
 def fits_its_nodes(world: World, workload: Object) -> Breaches:
     """(2) On each host: what is assigned and what foreign pods use stay within what the node can hold; (27) no host is
     closed to new pods.
@@ -212,7 +146,7 @@ def _known_labels(world: World) -> dict[str, dict[str, str]]:
     }
 
 
-ON_ADMISSION = (has_domains, keeps_slices_whole, keeps_to_quota, fits_its_nodes)
+ON_ADMISSION = (has_domains, keeps_slices_whole, fits_its_nodes, *queue_invariants.ON_ADMISSION)
 
 
 # --- after every step ------------------------------------------------------------------------------------------------
@@ -331,6 +265,7 @@ ALWAYS: tuple[Invariant, ...] = (
     released_pods_are_in_their_domains,
     strangers_are_left_alone,
     equals_are_admitted_in_order,
+    *queue_invariants.ALWAYS,
 )
 
 
@@ -391,6 +326,8 @@ def rebuilt(world: World) -> Cache:
         cache.on_topology(topology.metadata.name, topology)
     for flavor in watches.flavors.store.values():
         cache.on_flavor(flavor.metadata.name, flavor)
+    for cohort in watches.cohorts.store.values():
+        cache.on_cohort(cohort.metadata.name, cohort)
     for queue in watches.cluster_queues.store.values():
         cache.on_cluster_queue(queue.metadata.name, queue)
     for node in watches.nodes.store.values():
@@ -420,15 +357,19 @@ def watches_are_true(world: World) -> Breaches:
 
 
 def status_tells_the_usage(world: World) -> Breaches:
-    """(9) `status.flavorsReservation` is the sum over the Workloads that hold quota; `flavorsUsage` of those admitted."""
+    """(9) `status.flavorsReservation` is the sum over the Workloads that hold quota; `flavorsUsage` of those admitted;
+    both of what the ClusterQueue has quota of.
+    """
     for queue in world.objects(CLUSTER_QUEUES):
         name = queue["metadata"]["name"]
+        listed = grants_of(queue["spec"])
         mine = [w for w in holders(world) if admission_of(w)["clusterQueue"] == name]  # type: ignore[index]
         for field, workloads in (
             ("flavorsReservation", mine),
             ("flavorsUsage", [w for w in mine if is_true(w, names.CONDITION_ADMITTED)]),
         ):
-            wanted: Counter[tuple[str, str]] = sum((quota_usage(w) for w in workloads), Counter())
+            held: Counter[tuple[str, str]] = sum((quota_usage(w) for w in workloads), Counter())
+            wanted = Counter({column: amount for column, amount in held.items() if column in listed})
             written = {
                 (flavor["name"], r["name"]): amount(r.get("total", "0"), r["name"])
                 for flavor in (queue.get("status") or {}).get(field) or ()
@@ -454,13 +395,18 @@ def waiting_workloads_say_why(world: World) -> Breaches:
 
 
 def queues_count_who_waits(world: World) -> Breaches:
-    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it."""
+    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it at an open LocalQueue."""
     for queue in world.objects(CLUSTER_QUEUES):
         name = queue["metadata"]["name"]
+        doors = {
+            o["metadata"]["name"]
+            for o in world.objects(LOCAL_QUEUES)
+            if o["spec"].get("clusterQueue") == name and o["spec"].get("stopPolicy", "None") == "None"
+        }
         waiting = [
             w["metadata"]["name"]
             for w in world.objects(WORKLOADS)
-            if w["spec"].get("queueName") == name
+            if w["spec"].get("queueName") in doors
             and admission_of(w) is None
             and not is_true(w, names.CONDITION_FINISHED)
             and w["spec"].get("active", True)
@@ -478,6 +424,7 @@ AT_REST: tuple[Invariant, ...] = (
     status_tells_the_usage,
     waiting_workloads_say_why,
     queues_count_who_waits,
+    *queue_invariants.AT_REST,
 )
 
 

@@ -18,13 +18,14 @@ VERSION = f"{names.GROUP}/{names.VERSION}"
 LEVELS = (BLOCK_LABEL, RACK_LABEL, names.HOSTNAME_LABEL)
 
 
-def _ours(plural: str) -> Resource:
+def ours_of(plural: str) -> Resource:
+    """A kind of our own group."""
     return Resource(names.GROUP, names.VERSION, plural)
 
 
-WORKLOADS, TOPOLOGIES, FLAVORS = _ours("workloads"), _ours("topologies"), _ours("resourceflavors")
-CLUSTER_QUEUES, LOCAL_QUEUES = _ours("clusterqueues"), _ours("localqueues")
-WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses")
+WORKLOADS, TOPOLOGIES, FLAVORS = ours_of("workloads"), ours_of("topologies"), ours_of("resourceflavors")
+CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS = ours_of("clusterqueues"), ours_of("localqueues"), ours_of("cohorts")
+WORKLOAD_PRIORITY_CLASSES = ours_of("workloadpriorityclasses")
 
 
 def ours(kind: str, name: str, *, namespace: str = "", **fields: Any) -> Object:
@@ -134,10 +135,12 @@ def job(
     cpus: str = "1",
     retries: int = 6,
     layers: tuple[tuple[str, int], ...] = (),
+    at_least: int = 0,
 ) -> Object:
     """An indexed Job as its user writes it: not suspended.
 
-    `topology` is (required | preferred | unconstrained, value), `layers` are (level, pods) of slices, coarse to fine.
+    `topology` is (required | preferred | unconstrained, value), `layers` are (level, pods) of slices, coarse to fine;
+    `at_least` (0: all) pods are enough for it to start.
     """
     labels = {names.QUEUE_NAME_LABEL: queue} if queue is not None else {}
     if priority:
@@ -151,9 +154,10 @@ def job(
         annotations[names.SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION] = told
     made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations)
     spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": retries}
+    own = {"annotations": {names.JOB_MIN_PARALLELISM_ANNOTATION: str(at_least)}} if at_least else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, **own},
         "spec": {**spec, "template": made},
     }

@@ -14,6 +14,8 @@ from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.plan import End, Plan, draw
+from tests.sim.rivalry import draw_rivalry
+from tests.sim.tenancy import PEACEFUL, Tenancy, rivals
 from tests.sim.world import World, condition, is_true, simulated
 
 SLOW = pytest.mark.slow
@@ -34,9 +36,9 @@ def watch_admissions(world: World) -> None:
     world.history.witnesses += [partial(invariant, world) for invariant in invariants.ON_ADMISSION]
 
 
-async def lived(seed: int, plan: Plan, faults: Faults) -> tuple[World, dict[str, End]]:
+async def lived(seed: int, plan: Plan, faults: Faults, tenancy: Tenancy = PEACEFUL) -> tuple[World, dict[str, End]]:
     """A world that a plan was carried out on, and what became of its Jobs."""
-    async with simulated(seed, faults=faults) as world:
+    async with simulated(seed, faults=faults, tenancy=tenancy) as world:
         watch_admissions(world)
         actor = Actor(world, plan)
         await actor.run()
@@ -47,6 +49,13 @@ async def lived(seed: int, plan: Plan, faults: Faults) -> tuple[World, dict[str,
 async def test_whatever_happens_every_promise_holds(seed: int) -> None:
     """Sixty steps, every third world without faults; at the end each Job has come to the end it must come to."""
     await lived(seed, draw(seed), NONE if seed % 3 == 0 else ROUGH)
+
+
+@pytest.mark.parametrize("seed", _seeds())
+async def test_rivals_get_what_is_theirs(seed: int) -> None:
+    """Sixty steps of tenants who preempt each other, every third world without faults; whoever can run has run."""
+    tenancy = rivals(seed)
+    await lived(seed, draw_rivalry(seed, tenancy), NONE if seed % 3 == 0 else ROUGH, tenancy)
 
 
 async def test_a_seed_is_a_world() -> None:

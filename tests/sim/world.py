@@ -26,11 +26,13 @@ from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.admission import MUTATING, VALIDATING, Admission, Hook
 from kqueue.sandbox.api import JOBS, PODS, Object, Resource
 from kqueue.sandbox.cluster import PARTS
+from kqueue.sandbox.kubelet import KubeletOptions
 from kqueue.sandbox.nodes import NodeOptions
-from kqueue.sandbox.topology_spec import DEFAULT_LEVELS, ClusterSpec, Pool
+from kqueue.sandbox.topology_spec import DEFAULT_LEVELS, ClusterSpec
 from tests.sim.api_client import NONE, Faults, SimulatedClient
 from tests.sim.history import History
-from tests.sim.objects import NAMESPACE, WORKLOADS, queue_objects
+from tests.sim.objects import NAMESPACE, WORKLOADS
+from tests.sim.tenancy import PEACEFUL, Tenancy
 from webhooks import review
 from webhooks.configuration import Target, webhook_configurations
 from webhooks.routes import routes
@@ -96,15 +98,15 @@ class World:
     Everything that is drawn comes from `seed`: the same seed, the same world.
     """
 
-    def __init__(self, seed: int | str, *, nodes: tuple[int, int, int] = (2, 2, 4), faults: Faults = NONE) -> None:
-        self.seed, self.faults = seed, faults
+    def __init__(self, seed: int | str, *, tenancy: Tenancy = PEACEFUL, faults: Faults = NONE) -> None:
+        self.seed, self.tenancy, self.faults = seed, tenancy, faults
         self.clock = FakeClock()
-        pools = (_pool("gpu", nodes), _pool("cheap", (1, 1, 2)))
-        self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=pools)
+        self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(
             SandboxOptions(
                 topology=self.topology,
                 parts=PARTS - {"server"},
+                kubelet=KubeletOptions(stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
             ),
             clock=self.clock,
@@ -126,6 +128,12 @@ class World:
         """Seconds within which the controller knows what has changed: events are immediate unless faults are put."""
         self.clients: list[SimulatedClient] = []
         self.controller: Controller | None = None
+        self.margin = max(self.horizon, 4.0)
+        """Seconds before and after a decision within which another one may have been the first of the two."""
+        self.starts: list[float] = []
+        """When each controller was started: it knows nothing of what the one before remembered."""
+        self.judged: dict[str, int] = {}
+        """How many admissions an invariant has judged that judges each of them once."""
         self._buried: list[Controller] = []
         self._started = 0
 
@@ -140,7 +148,7 @@ class World:
             target, frameworks=configuration().integrations.frameworks, own_namespace="kueue-system"
         ):
             await self.api.create(MUTATING if obj["kind"].startswith("Mutating") else VALIDATING, obj)
-        for resource, obj in queue_objects():
+        for resource, obj in self.tenancy.objects:
             await self.api.create(resource, obj, namespace=obj["metadata"].get("namespace"))
         await self.settle()
 
@@ -159,13 +167,15 @@ class World:
         """A new controller process.  It knows nothing of those before it."""
         assert self.controller is None, "one controller at a time"
         self._started += 1
+        self.starts.append(self.clock.monotonic())
+        self.history.disturb(self.clock.monotonic())
         seed = f"{self.seed}/controller-{self._started}"
         client = SimulatedClient(self.api, self.clock, seed=seed, faults=self.faults)
         self.clients.append(client)
         checks = Checks()
         operator = Operator(
             client=client,
-            config=configuration(),
+            config=self._configuration(),
             timings=TIMINGS,
             clock=self.clock,
             metrics=Metrics(clock=self.clock),
@@ -175,6 +185,10 @@ class World:
         task = asyncio.create_task(operator.run(), name=seed)
         self.controller = Controller(operator, client, checks, task)
         return self.controller
+
+    def _configuration(self) -> Configuration:
+        update = {"fair_sharing": self.tenancy.fair_sharing, "wait_for_pods_ready": self.tenancy.pods_ready}
+        return configuration().model_copy(update=update)
 
     def kill_controller(self) -> None:
         """SIGKILL.  What it had sent is done; nothing else is."""
@@ -328,12 +342,6 @@ def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typ
         told = repr(error) if isinstance(error, BaseException) else traceback.format_exc(limit=-3)
         world.bugs.append(f"t={world.clock.monotonic():.1f}: {event['event']}: {told}")
     raise structlog.DropEvent
-
-
-def _pool(name: str, counts: tuple[int, int, int]) -> Pool:
-    gpus = "8" if name == "gpu" else "0"
-    allocatable = {"cpu": "32", "memory": "64Gi", "nvidia.com/gpu": gpus, "pods": "20"}
-    return Pool(name=name, counts=counts, labels={}, taints=(), allocatable=allocatable)
 
 
 def _seed_chances(operator: Operator, seed: str) -> None:

@@ -1,0 +1,188 @@
+"""Who shares a simulated cluster: flavors, cohorts, queues, and how the controller is configured.
+
+`PEACEFUL` is the same in every world: nobody preempts.  `rivals(seed)` draws tenants that do: a tree of cohorts with
+nominal quota, borrowing and lending limits in several flavors, ClusterQueues with rules of preemption, some strict, and
+several LocalQueues before each; in some worlds with fair sharing, with blocked admission, or with pods that take their
+time to end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.config.policy import FairSharing, WaitForPodsReady
+from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.topology_spec import POOL_LABEL, Pool
+from tests.sim.objects import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    FLAVORS,
+    GPU,
+    LEVELS,
+    LOCAL_QUEUES,
+    NAMESPACE,
+    TOPOLOGIES,
+    WORKLOAD_PRIORITY_CLASSES,
+    ours,
+    queue_objects,
+)
+from tests.sim.quota_tree import QuotaTree
+
+
+def pool(name: str, counts: tuple[int, int, int], *, gpus: int = 0, cpus: int = 32, pods: int = 20) -> Pool:
+    """Nodes of one make."""
+    allocatable = {"cpu": str(cpus), "memory": "64Gi", GPU: str(gpus), "pods": str(pods)}
+    return Pool(name=name, counts=counts, labels={}, taints=(), allocatable=allocatable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenancy:
+    """What a world is made of beside what is done to it."""
+
+    objects: tuple[tuple[Resource, Object], ...]
+    """In the order in which they may be created."""
+    pools: tuple[Pool, ...]
+    placed: frozenset[str]
+    """Flavors whose pods are placed by topology."""
+    fair_sharing: FairSharing | None = None
+    pods_ready: WaitForPodsReady | None = None
+    stop_seconds: float = 0.0
+    """How long a pod takes to end that is told to."""
+
+    def specs(self, resource: Resource) -> dict[str, Object]:
+        """The specs of one kind, by name."""
+        return {obj["metadata"]["name"]: obj["spec"] for kind, obj in self.objects if kind == resource}
+
+    def tree(self) -> QuotaTree:
+        """The quota as it is meant to be."""
+        return QuotaTree(self.specs(CLUSTER_QUEUES), self.specs(COHORTS))
+
+    def flavors_of(self, queue: str) -> list[str]:
+        """The flavors of a ClusterQueue, in the order in which they are tried."""
+        groups = self.specs(CLUSTER_QUEUES)[queue]["resourceGroups"]
+        return [flavor["name"] for group in groups for flavor in group["flavors"]]
+
+
+PEACEFUL = Tenancy(
+    objects=tuple(queue_objects()),
+    pools=(pool("gpu", (2, 2, 4), gpus=8), pool("cheap", (1, 1, 2))),
+    placed=frozenset({"gpu", "spot"}),
+)
+
+_PLAIN, _PLACED = ("red", "blue", "green"), ("gpu", "spot")
+_COHORTS = ("north", "south", "east")
+_PRIORITIES = (("low", -10), ("high", 10), ("top", 100))
+_FINAL, _INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
+_STRATEGIES = ((_FINAL,), (_INITIAL,), (_FINAL, _INITIAL))
+
+
+def rivals(seed: int | str) -> Tenancy:
+    """The tenants of a seed.  Every second one shares fairly; every eighth waits for pods to be ready."""
+    chance = random.Random(f"{seed}/tenancy")
+    number = chance.randrange(8) if isinstance(seed, str) else seed
+    placed = chance.random() < 0.4
+    flavors = [
+        *((flavor, {"nodeLabels": {POOL_LABEL: "cheap"}}) for flavor in _PLAIN),
+        ("gpu", {"nodeLabels": {POOL_LABEL: "gpu"}, "topologyName": "dc"}),
+        ("spot", {"nodeLabels": {POOL_LABEL: "gpu"}, "topologyName": "racks"}),
+    ]
+    topologies = [("dc", LEVELS), ("racks", LEVELS[1:])]
+    queues = [
+        ours("ClusterQueue", f"q{n}", spec=queue_spec(chance, placed=placed and n < 2))
+        for n in range(chance.randint(3, 5))
+    ]
+    doors = [(f"{q['metadata']['name']}-{door}", q["metadata"]["name"]) for q in queues for door in ("a", "b")]
+    objects: list[tuple[Resource, Object]] = [
+        *(
+            (TOPOLOGIES, ours("Topology", name, spec={"levels": [{"nodeLabel": level} for level in levels]}))
+            for name, levels in topologies
+        ),
+        *((FLAVORS, ours("ResourceFlavor", name, spec=spec)) for name, spec in flavors),
+        *((WORKLOAD_PRIORITY_CLASSES, ours("WorkloadPriorityClass", n, value=v)) for n, v in _PRIORITIES),
+        *((COHORTS, ours("Cohort", name, spec=cohort_spec(chance, name))) for name in _COHORTS),
+        *((CLUSTER_QUEUES, queue) for queue in queues),
+        *(
+            (LOCAL_QUEUES, ours("LocalQueue", name, namespace=NAMESPACE, spec={"clusterQueue": queue}))
+            for name, queue in doors
+        ),
+    ]
+    return Tenancy(
+        objects=tuple(objects),
+        pools=(pool("gpu", (2, 2, 4), gpus=8), pool("cheap", (1, 1, 3), cpus=128, pods=110)),
+        placed=frozenset(_PLACED),
+        fair_sharing=FairSharing(preemption_strategies=chance.choice(_STRATEGIES)) if number % 2 else None,
+        pods_ready=WaitForPodsReady(block_admission=True) if number % 8 == 6 else None,
+        stop_seconds=chance.choice((0.0, 0.0, 4.0, 20.0)),
+    )
+
+
+def queue_spec(chance: random.Random, *, placed: bool) -> Object:
+    """A ClusterQueue's whole spec; `placed`: its pods are placed by topology."""
+    cohort = chance.choice((*_COHORTS, *_COHORTS, None))
+    names, resources = (_PLACED, ("cpu", GPU)) if placed else (_PLAIN, ("cpu",))
+    flavors = chance.sample(names, chance.choice((1, 1, 2)))
+    return {
+        "namespaceSelector": {},
+        "queueingStrategy": chance.choice(("StrictFIFO", "BestEffortFIFO", "BestEffortFIFO")),
+        "resourceGroups": quotas(chance, flavors, resources, limits=cohort is not None),
+        "preemption": preemption(chance),
+        "flavorFungibility": _fungibility(chance),
+        **({"cohortName": cohort} if cohort is not None else {}),
+        **({"fairSharing": {"weight": chance.choice(("0", "500m", "2"))}} if chance.random() < 0.3 else {}),
+    }
+
+
+def cohort_spec(chance: random.Random, name: str) -> Object:
+    """A Cohort's whole spec, in a tree without circles: parents come earlier in the alphabet of `_COHORTS`."""
+    above = _COHORTS[: _COHORTS.index(name)]
+    parent = chance.choice((*above, None)) if above else None
+    spec: Object = {"parentName": parent} if parent is not None else {}
+    if chance.random() < 0.4:
+        flavors = chance.sample(_PLAIN, chance.choice((1, 2)))
+        spec["resourceGroups"] = quotas(chance, flavors, ("cpu",), limits=parent is not None)
+    return spec
+
+
+def quotas(chance: random.Random, flavors: Iterable[str], resources: tuple[str, ...], *, limits: bool) -> list[Object]:
+    """One resource group; `limits`: it may have borrowing and lending limits."""
+
+    def quota(resource: str) -> Object:
+        amounts = {"cpu": (0, 4, 6, 8, 12), GPU: (0, 16, 32, 48)}[resource]
+        if len(resources) > 1 and resource == "cpu":
+            return {"name": resource, "nominalQuota": "100"}
+        nominal = chance.choice(amounts)
+        out: dict[str, Any] = {"name": resource, "nominalQuota": str(nominal)}
+        if limits and chance.random() < 0.25:
+            out["borrowingLimit"] = str(chance.choice(amounts))
+        if limits and chance.random() < 0.25:
+            out["lendingLimit"] = str(chance.randint(0, nominal))
+        return out
+
+    made = [{"name": flavor, "resources": [quota(resource) for resource in resources]} for flavor in flavors]
+    return [{"coveredResources": list(resources), "flavors": made}]
+
+
+def preemption(chance: random.Random) -> Object:
+    """Whom a ClusterQueue may displace."""
+    reclaim = chance.choice(("Never", "LowerPriority", "Any", "Any"))
+    rules: Object = {
+        "reclaimWithinCohort": reclaim,
+        "withinClusterQueue": chance.choice(("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority")),
+        "borrowWithinCohort": {"policy": "Never"},
+    }
+    if reclaim != "Never" and chance.random() < 0.4:
+        rules["borrowWithinCohort"] = {"policy": "LowerPriority"}
+        if chance.random() < 0.5:
+            rules["borrowWithinCohort"]["maxPriorityThreshold"] = chance.choice((-5, 0, 10))
+    return rules
+
+
+def _fungibility(chance: random.Random) -> Object:
+    borrow, preempt = (chance.choice(("MayStopSearch", "TryNextFlavor")) for _ in range(2))
+    out = {"whenCanBorrow": borrow, "whenCanPreempt": preempt}
+    if borrow == preempt == "TryNextFlavor" and chance.random() < 0.5:
+        out["preference"] = "PreemptionOverBorrowing"
+    return out

@@ -1,0 +1,284 @@
+"""Quota on the whole road: borrowed, taken back, fought over by priority and by share, queued for, and stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kqueue.cli.process import Flags, running
+from kqueue.config import Configuration, Timings, parse
+from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.cluster import RACK_LABEL
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.road import KUEUE, Object, Road, condition, has, job, make_road
+
+pytestmark = pytest.mark.slow
+
+Plane = ControlPlane | SandboxPlane
+
+FAST = Timings(queue_flush_window=0.1)
+FAIR = "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n"
+LONG = 600
+
+
+def configuration(text: str = "") -> Configuration:
+    head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    return parse(f"{head}leaderElection: {{leaderElect: false}}\n{text}", source="test")
+
+
+def flags(plane: Plane) -> Flags:
+    parts = frozenset({"core", "scheduler", "jobs", "topology"})
+    return Flags(kubeconfig=plane.kubeconfig, parts=parts, health_address="0", metrics_address="0")
+
+
+class Teams(Road):
+    """ClusterQueues of one cohort on the same nodes, each behind a LocalQueue of its name."""
+
+    async def submit(self, name: str, *, priority: str = "", **settings: Any) -> Object:
+        """Create a Job of pods that may stand anywhere, which runs for long unless told otherwise."""
+        obj = job(name, self.namespace, **{"required": None, "run_seconds": LONG, **settings})
+        if priority:
+            obj["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = priority
+        return await self.cluster.request("POST", self.jobs, obj)
+
+    async def until_running(self, **pods: int) -> None:
+        """Wait until exactly these pods of these Jobs run, and no others are there."""
+
+        def counts(listed: Object) -> dict[str, int]:
+            found: dict[str, int] = {}
+            for pod in listed["items"]:
+                if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                    name = pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+                    is_running = pod["status"].get("phase") == "Running" and not pod["metadata"].get(
+                        "deletionTimestamp"
+                    )
+                    found[name] = found.get(name, 0) + (1 if is_running else -LONG)
+            return found
+
+        await self.cluster.until(self.pods, lambda listed: counts(listed) == pods, what=f"running pods {pods}")
+
+    async def conditions_of(self, name: str) -> dict[str, tuple[str, str]]:
+        """Kind -> (status, reason)."""
+        found = (await self.workload_of(name)).get("status", {}).get("conditions", [])
+        return {c["type"]: (c["status"], c["reason"]) for c in found}
+
+    async def events_of(self, name: str, reason: str) -> list[str]:
+        """Notes of a Job's Workload's events."""
+        workload = (await self.workload_of(name))["metadata"]["name"]
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+
+        def found(listed: Object) -> list[str]:
+            return [e["note"] for e in listed["items"] if (e["regarding"]["name"], e["reason"]) == (workload, reason)]
+
+        return found(await self.cluster.until(path, lambda listed: bool(found(listed)), what=f"an event {reason}"))
+
+
+async def make_teams(plane: Plane, queues: Mapping[str, int], **spec: Any) -> Teams:
+    """Four nodes of 8 GPUs; `queues` are the GPUs that each ClusterQueue has, `spec` what else they say."""
+    cluster = plane.cluster
+    await cluster.add_nodes((1, 1, 4), labels={"pool": "gpu"})
+    namespace = await cluster.create_namespace("teams")
+    await post(plane, "resourceflavors", "plain", {"nodeLabels": {"pool": "gpu"}})
+    for name, gpus in queues.items():
+        quotas = [{"name": "cpu", "nominalQuota": "1000"}, {"name": "nvidia.com/gpu", "nominalQuota": gpus}]
+        groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": [{"name": "plain", "resources": quotas}]}]
+        queue = {"namespaceSelector": {}, "resourceGroups": groups, "cohortName": "all", **spec}
+        await post(plane, "clusterqueues", name, queue)
+        await post(plane, "localqueues", name, {"clusterQueue": name}, namespace=namespace)
+    return Teams(cluster, namespace)
+
+
+async def post(plane: Plane, collection: str, name: str, spec: Any, *, namespace: str = "", **fields: Any) -> None:
+    """Create an object of ours."""
+    kinds = {
+        "resourceflavors": "ResourceFlavor",
+        "clusterqueues": "ClusterQueue",
+        "localqueues": "LocalQueue",
+        "workloadpriorityclasses": "WorkloadPriorityClass",
+    }
+    where = f"{KUEUE}/namespaces/{namespace}" if namespace else KUEUE
+    metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+    body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kinds[collection], "metadata": metadata, **fields}
+    await plane.cluster.request("POST", f"{where}/{collection}", body if spec is None else {**body, "spec": spec})
+
+
+async def make_priorities(plane: Plane, **values: int) -> None:
+    for name, value in values.items():
+        await post(plane, "workloadpriorityclasses", name, None, value=value)
+
+
+async def patch(plane: Plane, path: str, change: Object) -> None:
+    await plane.cluster.request("PATCH", path, change, content_type="application/merge-patch+json")
+
+
+# --- cohorts ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_one_queue_leaves_another_borrows_until_it_ends(either_plane: Plane) -> None:
+    """A queue that may not take its quota back waits for the guest's end."""
+    road = await make_teams(either_plane, {"a": 4, "b": 4})
+    async with running(configuration(), flags(either_plane), timings=FAST):
+        await road.submit("guest", queue="a", pods=3, gpus=2)
+        await road.until_running(guest=3)
+        await road.submit("owner", queue="b", pods=2, gpus=2)
+        waiting = await road.until_workload("owner", "QuotaReserved", status="False", reason="WaitingForQuota")
+        await road.cluster.request("DELETE", f"{road.jobs}/guest?propagationPolicy=Background")
+        await road.until_running(owner=2)
+
+    assert "nvidia.com/gpu" in waiting["message"]
+
+
+async def test_a_queue_takes_back_what_it_lent(either_plane: Plane) -> None:
+    """The guest's Job is suspended and its pods go, then the owner starts; when that is done the guest comes back."""
+    road = await make_teams(either_plane, {"a": 4, "b": 4}, preemption={"reclaimWithinCohort": "Any"})
+    async with running(configuration(), flags(either_plane), timings=FAST) as process:
+        before = (await road.submit("guest", queue="a", pods=3, gpus=2))["spec"]["template"]["spec"]
+        await road.until_running(guest=3)
+        await road.submit("owner", queue="b", pods=2, gpus=2)
+        await road.until_running(owner=2)
+        left = await road.conditions_of("guest")
+        stopped = (await road.cluster.get(f"{road.jobs}/guest"))["spec"]
+        told = await road.events_of("guest", "Preempted")
+        victims = await road.events_of("owner", "PreemptedWorkload")
+        guest, owner = await road.workload_of("guest"), await road.workload_of("owner")
+        counted = process.operator.metrics.render_now().decode()
+        await road.cluster.request("DELETE", f"{road.jobs}/owner?propagationPolicy=Background")
+        await road.until_running(guest=3)
+        back = await road.conditions_of("guest")
+
+    assert left["Evicted"] == ("True", "Preempted")
+    assert left["Preempted"] == ("True", "InCohortReclamation")
+    assert left["Requeued"] == ("True", "Preempted")
+    assert stopped["suspend"] is True
+    assert "nodeSelector" not in before
+    assert "nodeSelector" not in stopped["template"]["spec"]
+    assert (len(told), len(victims)) == (1, 1)
+    job_uid = owner["metadata"]["ownerReferences"][0]["uid"]
+    assert all(fact in told[0] for fact in (owner["metadata"]["uid"], job_uid, "/all/a", "/all/b"))
+    assert all(fact in victims[0] for fact in (guest["metadata"]["name"], guest["metadata"]["uid"], "ClusterQueue a"))
+    reclaimed = 'kueue_preempted_workloads_total{preempting_cluster_queue="b",reason="InCohortReclamation"'
+    assert value_of(counted, reclaimed) == 1
+    assert value_of(counted, 'kueue_evicted_workloads_total{cluster_queue="a"') == 1
+    assert (back["Evicted"][0], back["Preempted"][0]) == ("False", "False")
+
+
+def value_of(text: str, start: str) -> float:
+    """The value of the one series that begins so."""
+    [line] = [line for line in text.splitlines() if line.startswith(start)]
+    return float(line.rsplit(" ", 1)[1])
+
+
+async def test_shares_even_out(either_plane: Plane) -> None:
+    """One queue has taken all that the cohort has; another one gets its half, and there it ends."""
+    road = await make_teams(either_plane, {"a": 0, "b": 0, "pool": 8}, preemption={"reclaimWithinCohort": "Any"})
+    async with running(configuration(FAIR), flags(either_plane), timings=FAST):
+        for name in ("a1", "a2", "a3", "a4"):
+            await road.submit(name, queue="a", pods=1, gpus=2)
+        await road.until_running(a1=1, a2=1, a3=1, a4=1)
+        for name in ("b1", "b2", "b3"):
+            await road.submit(name, queue="b", pods=1, gpus=2)
+
+        def evened_out(listed: Object) -> bool:
+            held = [w["status"]["admission"]["clusterQueue"] for w in listed["items"] if has(w, "PodsReady")]
+            return sorted(held) == ["a", "a", "b", "b"]
+
+        await road.cluster.until(road.workloads, evened_out, what="two of each queue are ready")
+        workloads = (await road.cluster.get(road.workloads))["items"]
+
+    reasons = [condition(w, "Preempted")["reason"] for w in workloads if has(w, "Preempted")]
+    assert reasons == ["InCohortFairSharing"] * 2
+
+
+# --- priority --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_gang_that_needs_a_rack_makes_exactly_one_rack_leave(either_plane: Plane) -> None:
+    """There is quota, but no free rack: the two small gangs that share one go, the large one in the other stays."""
+    plane = either_plane
+    made = await make_road(plane.cluster, shape=(1, 2, 4))
+    road = Teams(made.cluster, made.namespace)
+    await patch(plane, f"{KUEUE}/clusterqueues/team", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
+    await make_priorities(plane, low=1, middle=2, high=3)
+    rack = {"queue": "main", "required": RACK_LABEL}
+    async with running(configuration(), flags(plane), timings=FAST):
+        await road.submit("large", pods=4, priority="middle", **rack)
+        await road.until_running(large=4)
+        for name in ("small-1", "small-2"):
+            await road.submit(name, pods=2, priority="low", **rack)
+        await road.until_running(**{"large": 4, "small-1": 2, "small-2": 2})
+        await road.submit("urgent", pods=4, priority="high", **rack)
+        await road.until_running(large=4, urgent=4)
+        evicted = {name: await road.conditions_of(name) for name in ("small-1", "small-2", "large")}
+        racks = [await road.racks_of(name) for name in ("large", "urgent")]
+
+    assert [evicted[name].get("Preempted") for name in ("small-1", "small-2")] == [("True", "InClusterQueue")] * 2
+    assert "Evicted" not in evicted["large"]
+    assert len(racks[0] | racks[1]) == 2
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "overtaken"),
+    [
+        pytest.param("StrictFIFO", False, id="a-strict-head-blocks"),
+        pytest.param("BestEffortFIFO", True, id="a-best-effort-head-is-passed"),
+    ],
+)
+async def test_who_stands_behind_a_head_that_does_not_fit(either_plane: Plane, strategy: str, overtaken: bool) -> None:
+    """The queue says; a workload of another queue, which came later still, is admitted in both cases."""
+    road = await make_teams(either_plane, {"a": 8, "b": 2}, cohortName=None, queueingStrategy=strategy)
+    async with running(configuration(), flags(either_plane), timings=FAST):
+        await road.submit("first", queue="a", pods=3, gpus=2)
+        await road.until_workload("first", "Admitted")
+        await road.submit("head", queue="a", pods=2, gpus=2)
+        await road.until_workload("head", "QuotaReserved", status="False", reason="WaitingForQuota")
+        await road.submit("behind", queue="a", pods=1, gpus=2)
+        if overtaken:
+            await road.until_workload("behind", "Admitted")
+        await road.submit("elsewhere", queue="b", pods=1, gpus=2)
+        await road.until_workload("elsewhere", "Admitted")
+        admitted = (await road.conditions_of("behind")).get("Admitted", ("", ""))[0] == "True"
+        await road.cluster.request("DELETE", f"{road.jobs}/first?propagationPolicy=Background")
+        await road.until_running(head=2, behind=1, elsewhere=1)
+
+    assert admitted is overtaken
+
+
+STOPS = [
+    pytest.param("clusterqueues/a", "Hold", None, id="a-held-ClusterQueue"),
+    pytest.param("clusterqueues/a", "HoldAndDrain", "ClusterQueueStopped", id="a-drained-ClusterQueue"),
+    pytest.param("namespaces/{}/localqueues/a", "Hold", None, id="a-held-LocalQueue"),
+    pytest.param("namespaces/{}/localqueues/a", "HoldAndDrain", "LocalQueueStopped", id="a-drained-LocalQueue"),
+]
+
+
+@pytest.mark.parametrize(("queue", "policy", "evicts"), STOPS)
+async def test_a_stopped_queue_starts_nobody_and_drains_if_told_to(
+    either_plane: Plane, queue: str, policy: str, evicts: str | None
+) -> None:
+    """Who waits says so; who runs goes on, or is stopped and comes back with all others when the queue goes on."""
+    road = await make_teams(either_plane, {"a": 8})
+    path = f"{KUEUE}/{queue.format(road.namespace)}"
+    async with running(configuration(), flags(either_plane), timings=FAST):
+        await road.submit("before", queue="a", pods=2, gpus=2)
+        await road.until_running(before=2)
+        await patch(either_plane, path, {"spec": {"stopPolicy": policy}})
+        await road.submit("after", queue="a", pods=1, gpus=2)
+        waiting = await road.until_workload("after", "QuotaReserved", status="False", reason="Suspended")
+        if evicts is not None:
+            await road.until_workload("before", "QuotaReserved", status="False")
+            await road.until_running()
+        else:
+            await road.until_running(before=2)
+        stopped = await road.conditions_of("before")
+        await patch(either_plane, path, {"spec": {"stopPolicy": "None"}})
+        await road.until_running(before=2, after=1)
+        back = await road.conditions_of("before")
+
+    assert policy in waiting["message"]
+    assert stopped.get("Evicted", (None, None))[1] == evicts
+    assert back.get("Requeued", (None, None))[1] == (evicts and evicts.replace("Stopped", "Restarted"))

@@ -11,12 +11,15 @@ limits of their own.
 
     as things are      victims in place, and of each claim what they do not hold yet       who may start now?
     as they will be    victims gone, claimants in place                                    what else must go?
+
+A preemptor is asked anew while its victims leave one by one.  Those that were told to are not chosen again, they leave
+whatever is said: so the question is whether it fits when the last one has left.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import cast
@@ -69,11 +72,16 @@ class Claims:
                 return kept.claim
         return None
 
-    def leaving(self, *, besides: str = "") -> frozenset[str]:
-        """Uids of all that still have to leave for claims, except for that of one preemptor."""
-        return frozenset(v.uid for uid, kept in self._kept.items() if uid != besides for v in kept.victims)
+    def leaving(self, *, besides: str = "") -> dict[str, Admitted]:
+        """Who still has to leave for claims, by uid; for that of one preemptor only those who know already."""
+        return {
+            victim.uid: victim
+            for uid, kept in self._kept.items()
+            for victim in kept.victims
+            if uid != besides or victim.evicted
+        }
 
-    def is_leaving(self, uid: str) -> bool:
+    def waits_for_its_own(self, uid: str) -> bool:
         """Whether any of those is still there who have to leave for this preemptor."""
         kept = self._kept.get(uid)
         return kept is not None and bool(kept.victims)
@@ -117,15 +125,15 @@ class Claims:
 
     @contextmanager
     def fulfilled(self, *, besides: str) -> Iterator[None]:
-        """Inside the block all claims but that of one preemptor are as they will be.
+        """Inside the block all claims but that of one preemptor, which must be `without`, are as they will be.
 
-        Those who leave for them are not in the snapshot, so that nobody else counts on them.
+        Those who leave for them, or for it, are not in the snapshot, so that nobody else counts on them.
         """
         others = [kept for uid, kept in self._kept.items() if uid != besides]
-        if not others:
+        leaving = self.leaving(besides=besides)
+        if not others and not leaving:
             yield
             return
-        leaving = {victim.uid: victim for kept in others for victim in kept.victims}
         before = self._snapshot.admitted
         self._snapshot.admitted = _without(before, leaving.values())
         try:
@@ -161,13 +169,14 @@ class Claims:
             for node, column, amount in one.usage:
                 simulation.shift(node, column, -amount)
 
-    def _fulfil(self, simulation: Simulation) -> frozenset[str]:
+    def _fulfil(self, simulation: Simulation) -> Collection[str]:
         """Let all victims leave and all claimants in, as far as quota goes; who left."""
-        for victim in {victim.uid: victim for kept in self._kept.values() for victim in kept.victims}.values():
+        leaving = self.leaving()
+        for victim in leaving.values():
             simulation.remove(victim)
         for kept in self._kept.values():
             simulation.charge(kept.claim.queue, kept.claim.usage)
-        return self.leaving()
+        return leaving
 
     def _missing_quota(
         self, claim: Claim, victims: Iterable[Admitted]
@@ -176,7 +185,7 @@ class Claims:
         at = self._snapshot.nodes[claim.queue]
         with simulate(self._snapshot, with_domains=False) as simulation:
             self._let_go(self._kept.values(), simulation)
-            gone: frozenset[str] = frozenset()
+            gone: Collection[str] = ()
             if any(quota.local_quota(node, column) for node in at.path_to_root() for column in claim.usage):
                 gone = self._fulfil(simulation)  # only one of two gets what is hidden from the rest of the tree
             now = [(node, c, node.usage.get(c, 0)) for node in at.path_to_root() for c in claim.usage]

@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     SKIPPED = "Skipped"
     """It fitted when the cycle began; an earlier entry took the room."""
     DEFERRED = "Deferred"
-    """It fits as soon as those have left who leave for others."""
+    """It fits as soon as those have left who leave for it, or for others."""
     YIELDS = "Yields"
     """It was preempted for a workload that is not admitted yet."""
     HELD = "Held"
@@ -153,11 +153,7 @@ def plan(
                 entries.append(cycle.nominate(head))
         except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
             yield _broken(head, e)
-    if rules.fair is None:
-        turns = ordering.classical(entries, order)
-    else:
-        turns = ordering.tournament(entries, snapshot.nodes, order)
-    for entry in turns:
+    for entry in cycle.turns(entries, order):
         try:
             decision = cycle.process(entry)
         except Exception as e:  # noqa: BLE001 - as above
@@ -224,6 +220,20 @@ class _Cycle:
         profile = self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
         return self.nominator.nominate(head, profile)
 
+    def turns(self, entries: Sequence[Entry], order: ordering.OrderRules) -> Iterator[Entry]:
+        """Entries as their turns come.
+
+        Whoever fits into what was kept for it goes first: it takes nothing that another one could have, and must not
+        lose it to one that only keeps room free for a while.
+        """
+        kept = [entry for entry in entries if entry.stand is Stand.FITS and self.claims.of(entry.head.uid) is not None]
+        served = {entry.head.uid for entry in kept}
+        for some in (kept, [entry for entry in entries if entry.head.uid not in served]):
+            if self.rules.fair is None:
+                yield from ordering.classical(some, order)
+            else:
+                yield from ordering.tournament(some, self.snapshot.nodes, order)
+
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
         uid = entry.head.uid
@@ -244,7 +254,10 @@ class _Cycle:
             case Stand.FITS_LATER:
                 if self.claims.of(uid) is None:
                     self.claims.keep(entry.claim())
-                leaving = Blocker(kind=BlockerKind.LEAVING, detail=self.claims.names(besides=uid))
+                others = self.claims.names(besides=uid)
+                leaving = Blocker(
+                    kind=BlockerKind.LEAVING, detail="it" if self.claims.waits_for_its_own(uid) else others
+                )
                 return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
             case Stand.WAITS:
                 self.claims.give_up(uid)

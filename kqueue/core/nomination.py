@@ -32,7 +32,7 @@ class Stand(StrEnum):
     FITS = "Fits"
     """Now."""
     FITS_LATER = "FitsLater"
-    """When those have left who leave for others anyway."""
+    """When those have left who leave anyway."""
     PREEMPTS = "Preempts"
     """When its own targets have left, too."""
     WAITS = "Waits"

@@ -3,8 +3,9 @@
 A claim begins when victims are chosen and ends when its preemptor is admitted, gives up, or is gone.  It lives in
 memory only: after a restart the preemptor is tried again, finds its victims on their way out, and claims anew.
 
-A preemptor that makes the same workload leave a second time without having been admitted in between goes round in
-circles: what it gains does not last.  That is counted, and from then on the workload is safe from it.
+A preemptor that makes the same workload leave a second time goes round in circles if it was not admitted in between,
+or if it was, and had to leave for that workload again, directly or by way of others: what it gains does not last.  That
+is counted, and from then on the workload is safe from it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Preemptions:
         self.loops = 0
         """Loops found so far."""
         self._claims: dict[str, Claim] = {}
-        self._evicted: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)  # preemptor -> victim -> evictions
+        # preemptor -> victim -> evictions: since the preemptor was admitted last, and ever
+        self._evicted: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
+        self._ever: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
 
     def claims(self, waits: Callable[[Claim], bool]) -> tuple[Claim, ...]:
         """All claims whose preemptors still wait; the others are over."""
@@ -54,27 +57,42 @@ class Preemptions:
 
     def evicts(self, uid: str, victims: Iterable[str]) -> list[str]:
         """A preemptor makes these workloads (uids) leave now; those of them that it goes round in circles with."""
-        counted = self._evicted.get(uid)
-        if counted is None:
-            counted = self._evicted[uid] = Counter()
         victims = list(victims)
-        counted.update(victims)
-        circles = [victim for victim in victims if counted[victim] >= LOOP_AT]
+        for counts in (self._evicted, self._ever):
+            counted = counts.get(uid)
+            if counted is None:
+                counted = counts[uid] = Counter()
+            counted.update(victims)
+        circles = [victim for victim in victims if self.is_safe(victim, uid)]
         self.loops += bool(circles)
         return circles
 
     def not_evicted(self, uid: str, victim: str) -> None:
         """It did not come to what `evicts` was told: the workload was not made to leave, or not for this preemptor."""
-        counted = self._evicted.get(uid)
-        if counted is not None:
-            counted[victim] -= 1
+        for counts in (self._evicted, self._ever):
+            counted = counts.get(uid)
+            if counted is not None and counted[victim]:
+                counted[victim] -= 1
 
     def admitted(self, uid: str) -> None:
-        """The preemptor is in: what it did to get there is forgotten."""
+        """The preemptor is in: what it did to get there is forgiven, unless it has to leave for its victims again."""
         self.end(uid)
         self._evicted.pop(uid, None)
 
     def is_safe(self, victim: str, preemptor: str) -> bool:
         """Whether a workload must not leave for this preemptor again."""
-        counted = self._evicted.get(preemptor)
-        return counted is not None and counted[victim] >= LOOP_AT
+        counted, ever = self._evicted.get(preemptor), self._ever.get(preemptor)
+        if counted is not None and counted[victim] >= LOOP_AT:
+            return True
+        return ever is not None and ever[victim] >= LOOP_AT and self._comes_back(victim, preemptor)
+
+    def _comes_back(self, victim: str, preemptor: str) -> bool:
+        """Whether the preemptor had to leave for the victim, or for one that had to, and so on."""
+        seen, found = {victim}, [victim]
+        for uid in found:
+            left = {v for v, times in self._ever.get(uid, {}).items() if times > 0}
+            if preemptor in left:
+                return True
+            found += left - seen
+            seen |= left
+        return False

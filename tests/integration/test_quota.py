@@ -231,10 +231,11 @@ async def test_a_gang_that_needs_a_rack_makes_exactly_one_rack_leave(either_plan
 async def test_who_stands_behind_a_head_that_does_not_fit(either_plane: Plane, strategy: str, overtaken: bool) -> None:
     """The queue says; a workload of another queue, which came later still, is admitted in both cases."""
     road = await make_teams(either_plane, {"a": 8, "b": 2}, cohortName=None, queueingStrategy=strategy)
+    await make_priorities(either_plane, high=1)  # two that are created within a second have no order but this
     async with running(configuration(), flags(either_plane), timings=FAST):
         await road.submit("first", queue="a", pods=3, gpus=2)
         await road.until_workload("first", "Admitted")
-        await road.submit("head", queue="a", pods=2, gpus=2)
+        await road.submit("head", queue="a", pods=2, gpus=2, priority="high")
         await road.until_workload("head", "QuotaReserved", status="False", reason="WaitingForQuota")
         await road.submit("behind", queue="a", pods=1, gpus=2)
         if overtaken:

@@ -49,6 +49,7 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Told
+from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.from_api import PodView, QueueOrder, pod_view
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import Queues, SecondPass
@@ -147,6 +148,7 @@ class Operator:
         self.queues = Queues(clock.now, self._wake)
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
+        self.fair_usage = _fair_usage(config)
         self._recorder = self._make_recorder()
         self._events = Events(self._recorder)
         self._workload_writer = self._writer(kinds.WORKLOADS, self.watches.workloads, wire.Workload)
@@ -160,6 +162,7 @@ class Operator:
             settings=loop_settings(config, timings),
             second_pass=self.second_pass,
             preemptions=self.preemptions,
+            fair_usage=self.fair_usage,
             host_of=self._host_of,
         )
         self._intake = Intake(
@@ -173,6 +176,7 @@ class Operator:
             foreign_drain=timings.foreign_pod_drain,
             order=order,
             waits_for_ready=_blocks_admission(config),
+            fair_usage=self.fair_usage,
         )
         self.preemptions.on_ended = self._intake.on_claim_ended
         self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)
@@ -370,7 +374,9 @@ class Operator:
             cache=self.cache,
             queues=self.queues,
             clock=self.clock,
+            fair_usage=self.fair_usage,
         )
+        self._on_lead.append(self._remember_usage)
         local_queues = self._controller("local_queue", local_queue.reconcile)
         flavor_writer = self._writer(kinds.RESOURCE_FLAVORS, watches.flavors, wire.ResourceFlavor)
         flavor = FinalizerReconciler(flavor_writer, lambda name: bool(self.cache.queues_of_flavor(name)))
@@ -625,6 +631,11 @@ class Operator:
         above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
         return [name for name in above if name in self.watches.cohorts.store]
 
+    def _remember_usage(self) -> None:
+        """What LocalQueues used is what the leader before has written."""
+        if self.fair_usage is not None:
+            self.fair_usage.begin(self.watches.local_queues.store.values(), self.clock.now())
+
     def _host_of(self, node: str) -> str | None:
         found = self.watches.nodes.store.get(node)
         return found.labels.get(HOSTNAME) if found is not None else None
@@ -697,7 +708,13 @@ class Operator:
 
     async def _keep_gauges(self) -> None:
         """Gauges of queues, and the audit, in the background."""
-        gauges = QueueGauges(self.metrics, self.cache, self.queues, fair_sharing=self.config.fair_sharing is not None)
+        gauges = QueueGauges(
+            self.metrics,
+            self.cache,
+            self.queues,
+            fair_sharing=self.config.fair_sharing is not None,
+            fair_usage=self.fair_usage,
+        )
         nodes = NodeGauges(self.metrics, self.cache.ledger, self._events)
         foreign = ForeignGauges(self.metrics, self.cache.ledger, self.clock)
         auditor = self._make_auditor()
@@ -766,6 +783,20 @@ def _counting(config: Configuration) -> Counting:
 def _ignores_undeclared(config: Configuration) -> bool:
     """Whether a resource that a ClusterQueue does not list is no reason to keep a workload out."""
     return config.resources.quota_check_strategy == "IgnoreUndeclared" and config.enabled("QuotaCheckStrategy")
+
+
+def _fair_usage(config: Configuration) -> FairUsage | None:
+    """What LocalQueues used lately, where the file has such an order; None: it counts nowhere."""
+    rules = config.admission_fair_sharing
+    if rules is None or not config.enabled("AdmissionFairSharing"):
+        return None
+    return FairUsage(
+        FairRules(
+            half_life=rules.usage_half_life_time.total_seconds(),
+            interval=rules.usage_sampling_interval.total_seconds(),
+            weights=rules.resource_weights,
+        )
+    )
 
 
 def _blocks_admission(config: Configuration) -> bool:

@@ -20,6 +20,7 @@ from kqueue.core.workload import Admission
 from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, Regarding, ResourceFigures
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Holding
+from kqueue.state.fair_usage import FairUsage
 from kqueue.state.queues import Queues
 
 _CONTROLLER = "kueue-admission"
@@ -200,9 +201,17 @@ class _Held:
 class QueueGauges:
     """The gauges of queues, set afresh from cache and queues: one pass over holdings and one over Workloads."""
 
-    def __init__(self, metrics: Metrics, cache: Cache, queues: Queues, *, fair_sharing: bool = False) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        cache: Cache,
+        queues: Queues,
+        *,
+        fair_sharing: bool = False,
+        fair_usage: FairUsage | None = None,
+    ) -> None:
         self._metrics, self._cache, self._queues = metrics, cache, queues
-        self._fair_sharing = fair_sharing
+        self._fair_sharing, self._fair_usage = fair_sharing, fair_usage
         self._cluster_queues: set[str] = set()
         self._cohorts: set[str] = set()
         self._local_queues: set[str] = set()
@@ -271,6 +280,8 @@ class QueueGauges:
         metrics.finished_kept(tally.finished_local[key])
         found = from_api.condition(queue.status.conditions, names.CONDITION_ACTIVE)
         metrics.status(found.status if found is not None else "Unknown")
+        if self._fair_usage is not None and queue.spec.cluster_queue:
+            metrics.fair_usage(queue.spec.cluster_queue, self._fair_usage.usage(key))
         reserved, used = total(held.reserved), total(held.used)
         metrics.resources(
             {

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kqueue.config.model import Configuration
 
 _PATHS = (
-    "admission_fair_sharing",
     "controller.cache_sync_timeout",
     "integrations.external_frameworks",
     "manage_jobs_without_queue_name",
@@ -40,6 +39,7 @@ _FRAMEWORKS = frozenset({"batch/job"})
 
 _GATES = frozenset(
     {
+        "AdmissionFairSharing",
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
         "FairSharingPreemptWithinNominal",

@@ -18,6 +18,7 @@ from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Claim
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Holding
+from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.state.queues import Pending, Queues, Strategy
 
@@ -69,11 +70,14 @@ class Intake:
         foreign_drain: float = 10.0,
         order: QueueOrder = DEFAULT_ORDER,
         waits_for_ready: bool = False,
+        fair_usage: FairUsage | None = None,
     ) -> None:
         """`wake` tells the scheduling loop; the windows are seconds.
 
         `order` is as in `from_api.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
+        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.
         """
+        self._clock, self._fair_usage = clock, fair_usage
         self._cache, self._queues, self._wake = cache, queues, wake
         self._namespace_labels, self._order, self._waits_for_ready = namespace_labels, order, waits_for_ready
         self._flushes = Window(clock, flush_window, self._flush)
@@ -95,6 +99,8 @@ class Intake:
         key = from_api.workload_key(seen)
         held = self._cache.holding(key)
         gave_back = self._cache.on_workload(key, new)
+        if self._fair_usage is not None:
+            self._fair_usage.follow(key, new, self._cache.holding(key), self._clock.now())
         if new is None or from_api.is_over(new):
             self._queues.delete(key)
             self._help_others(seen, held)
@@ -138,10 +144,13 @@ class Intake:
         name = seen.metadata.name
         before = self._cache.tree_of(name)
         self._cache.on_cluster_queue(name, new)
+        fair = self._fair_usage
+        by_usage = fair is not None and fair.on_cluster_queue(name, new)
         if new is None:
             self._queues.remove_cluster_queue(name)
         else:
-            self._queues.set_cluster_queue(name, Strategy(new.spec.queueing_strategy))
+            usage = fair.usage if fair is not None and by_usage else None
+            self._queues.set_cluster_queue(name, Strategy(new.spec.queueing_strategy), usage=usage)
         if old is None or new is None or not from_api.same_queue(old, new):
             self._flushes.add({*before, *self._cache.tree_of(name)})
             self._wake()
@@ -165,6 +174,8 @@ class Intake:
         open_for_business = (
             new is not None and new.spec.stop_policy == "None" and new.metadata.deletion_timestamp is None
         )
+        if self._fair_usage is not None:
+            self._fair_usage.on_local_queue(key, new, self._clock.now())
         self._queues.set_local_queue(key, new.spec.cluster_queue if new is not None and open_for_business else None)
 
     def on_flavor(self, old: wire.ResourceFlavor | None, new: wire.ResourceFlavor | None) -> None:

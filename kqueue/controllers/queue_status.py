@@ -21,6 +21,7 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import status
 from kqueue.state.cache import Cache, Holding
+from kqueue.state.fair_usage import FairUsage, as_texts
 from kqueue.state.queues import Queues
 
 Patch = dict[str, Any]
@@ -112,7 +113,7 @@ class CohortReconciler:
 
 
 class LocalQueueReconciler:
-    """One LocalQueue: its condition Active and its counts."""
+    """One LocalQueue: its condition Active, its counts, and what it used lately."""
 
     def __init__(
         self,
@@ -122,15 +123,35 @@ class LocalQueueReconciler:
         cache: Cache,
         queues: Queues,
         clock: Clock,
+        fair_usage: FairUsage | None = None,
     ) -> None:
+        """`fair_usage`: None where the order by usage is off, and what was used is not remembered."""
         self._local_queues, self._writer = local_queues, writer
         self._cache, self._queues, self._clock = cache, queues, clock
+        self._fair_usage = fair_usage
 
     async def reconcile(self, key: str) -> Result:
         """Bring the status in line."""
-        if self._local_queues.get(key) is not None:
-            await self._writer.write(key, self._status)
-        return Result()
+        obj = self._local_queues.get(key)
+        if obj is None:
+            return Result()
+        again = self._sample(key, obj)
+        await self._writer.write(key, self._status)
+        return Result(requeue_after=again)
+
+    def _sample(self, key: str, obj: wire.LocalQueue) -> float | None:
+        """Bring what it used lately up to date, when that is due; seconds until it is again, None when never.
+
+        While the queue is closed nothing is sampled.  What opens it makes it be looked at.
+        """
+        fair = self._fair_usage
+        if fair is None or self._problem(obj)[0] != names.REASON_READY:
+            return None
+        now = self._clock.now()
+        if fair.due(key, now) <= 0:
+            fair.sample(key, now)
+        left = fair.due(key, now)
+        return left if left > 0 else fair.rules.interval
 
     def _status(self, obj: wire.LocalQueue) -> Patch | None:
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
@@ -152,9 +173,28 @@ class LocalQueueReconciler:
             "flavorsUsage": _usage_of(cluster_queue, [h for h in holdings if h.admitted], _total),
         }
         changes = {k: v for k, v in wanted.items() if v != _present(obj.status)[k]}
+        changes |= self._usage_changes(key, obj)
         if conditions.changed:
             changes["conditions"] = conditions.list()
         return {"status": changes} if changes else None
+
+    def _usage_changes(self, key: str, obj: wire.LocalQueue) -> Patch:
+        """What it used lately, without those on the way in; that time has passed is not worth a write."""
+        current = obj.status.fair_sharing
+        if self._fair_usage is None:
+            return {"fairSharing": None} if current is not None else {}
+        record = self._fair_usage.record(key)
+        if record is None:
+            return {}
+        stored = current.admission_fair_sharing_status if current is not None else None
+        wanted = as_texts(record.consumed)
+        told = {r: str(text) for r, text in stored.consumed_resources.items()} if stored is not None else {}
+        if stored is not None and wanted == told:
+            return {}
+        gone = dict.fromkeys(told.keys() - wanted.keys())
+        updated = max(record.updated, stored.last_update) if stored is not None else record.updated
+        usage = {"consumedResources": {**gone, **wanted}, "lastUpdate": status.Stamp(updated).text}
+        return {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": usage}}
 
     def _problem(self, obj: wire.LocalQueue) -> tuple[str, str]:
         queue = obj.spec.cluster_queue

@@ -32,6 +32,7 @@ from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api, status
 from kqueue.state.cache import Assumed, Cache, Holding
+from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
@@ -121,9 +122,13 @@ class SchedulingLoop:
         settings: LoopSettings | None = None,
         second_pass: SecondPass | None = None,
         preemptions: Preemptions | None = None,
+        fair_usage: FairUsage | None = None,
         host_of: Callable[[str], str | None] = lambda _node: None,
     ) -> None:
-        """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist."""
+        """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
+
+        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.
+        """
         self._cache, self._queues, self._writer = cache, queues, writer
         self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
         self._settings = settings or LoopSettings()
@@ -140,6 +145,7 @@ class SchedulingLoop:
             fail_fast=self._settings.fail_fast,
         )
         self._preemptions = preemptions or Preemptions()
+        self._fair_usage = fair_usage
         self._evictions = Evictions(
             cache=cache,
             preemptions=self._preemptions,
@@ -309,6 +315,7 @@ class SchedulingLoop:
             now=now,
             fair=settings.fair,
             within_nominal=settings.within_nominal,
+            local_queue_usage=self._fair_usage.usage_behind if self._fair_usage is not None else None,
             protected=lambda workload, preemptor: self._is_safe(workload, preemptor, now),
         )
         unready = self._cache.unready() if settings.block_admission else None
@@ -516,6 +523,8 @@ class SchedulingLoop:
             self._queues.settle(head.key)
             self._preemptions.admitted(head.uid)
             self._last_tried.pop(head.key, None)
+            if self._fair_usage is not None:
+                self._fair_usage.enter(holding)
             self._writes.spawn(self._write_admission(decision, obj.metadata.generation, held))
         return True
 
@@ -536,6 +545,8 @@ class SchedulingLoop:
             written = await self._writes.hold(key, change, held, doing="it was being admitted")
         except KqueueError as e:
             _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
+            if self._fair_usage is not None:
+                self._fair_usage.withdraw(key)
             self._push_again(key)
             return
         self._cache.on_written(key, written)

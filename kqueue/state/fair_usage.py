@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -157,7 +156,7 @@ class FairUsage:
     def begin(self, local_queues: Iterable[wire.LocalQueue], now: datetime) -> None:
         """This process leads from now on: statuses are what is remembered, and nobody is on the way in."""
         for key in list(self._entering):
-            self._drop_penalty(key)
+            self.withdraw(key)
         for obj in local_queues:
             account = self._account(f"{obj.metadata.namespace}/{obj.metadata.name}")
             account.record, account.usage = Record(_told(obj), now), None
@@ -177,22 +176,22 @@ class FairUsage:
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def entering(self, holding: Holding) -> Iterator[None]:
-        """Count a workload that is being admitted ahead of its use; no longer so if the block fails."""
-        counts = holding.queue in self._by_usage
-        if counts:
-            self._drop_penalty(holding.key)
+    def enter(self, holding: Holding) -> None:
+        """Count a workload that is being admitted ahead of its use; one that counts so already counts once."""
+        self.withdraw(holding.key)
+        if holding.queue in self._by_usage:
             account = self._account(holding.local_queue)
             account.penalties[holding.key] = penalty(_by_resource(holding.admission.usage()), self.rules)
             account.usage = None
             self._entering[holding.key] = holding.local_queue
-        try:
-            yield
-        except BaseException:
-            if counts:
-                self._drop_penalty(holding.key)
-            raise
+
+    def withdraw(self, key: str) -> None:
+        """It is not being admitted after all; nothing happens when it is not counted ahead."""
+        local_queue = self._entering.pop(key, None)
+        if local_queue is not None:
+            account = self._accounts[local_queue]
+            del account.penalties[key]
+            account.usage = None
 
     def follow(self, key: str, obj: wire.Workload | None, holding: Holding | None, now: datetime) -> None:
         """A workload's watch event came, and the cache has followed it already: `holding` is what it holds now."""
@@ -208,7 +207,7 @@ class FairUsage:
         if home is None:
             return
         if obj is None or from_api.is_over(obj) or from_api.local_queue_key(obj) != home:
-            self._drop_penalty(key)
+            self.withdraw(key)
         elif admitted:
             self._settle(key, home, now)
 
@@ -216,16 +215,9 @@ class FairUsage:
         """The penalty becomes a part of the average, once."""
         account = self._accounts[local_queue]
         ahead = account.penalties[key]
-        self._drop_penalty(key)
+        self.withdraw(key)
         account.record = plus(sampled(account.record, self._in_use(account), now, self.rules), ahead)
         account.usage = None
-
-    def _drop_penalty(self, key: str) -> None:
-        local_queue = self._entering.pop(key, None)
-        if local_queue is not None:
-            account = self._accounts[local_queue]
-            del account.penalties[key]
-            account.usage = None
 
     # --- averages ----------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from kqueue.api.wire.meta import ObjectMeta
 from kqueue.cli.operator import PARTS, Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
+from kqueue.config.without_effect import warnings
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.observe import Checks, Metrics
@@ -26,6 +27,7 @@ from kqueue.runtime.client import Client, RequestRecord
 from kqueue.runtime.resources import LEASES
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.state import from_api
+from kqueue.state.fair_usage import FairRules
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -458,6 +460,45 @@ async def test_a_workload_changes_the_shares_of_the_cohorts_above_it(make: Make,
     found = await woken(operator, put("workloads", "ns/w", make_workload(clusterName="x")))
 
     assert ("cohort" in found) == looked_at
+
+
+BY_USAGE = """admissionFairSharing:
+  usageHalfLifeTime: 168h
+  usageSamplingInterval: 1m
+  resourceWeights: {memory: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        pytest.param(BY_USAGE, FairRules(half_life=604800.0, interval=60.0, weights={"memory": 0.0}), id="as the file says"),
+        pytest.param(BY_USAGE + "featureGates: {AdmissionFairSharing: false}\n", None, id="not where the gate is off"),
+        pytest.param("", None, id="not without its section"),
+    ],
+)  # fmt: skip
+async def test_the_past_counts_as_the_file_says(make: Make, text: str, rules: FairRules | None) -> None:
+    """Half-life, interval and weights; a file that gives them is not told that they have no effect."""
+    configuration = make_configuration(text=text)
+    operator = make(config=configuration)
+
+    assert (operator.fair_usage.rules if operator.fair_usage is not None else None) == rules
+    assert not [said for said in warnings(configuration) if "admissionFairSharing" in said]
+
+
+async def test_a_new_leader_goes_on_from_what_is_written(make: Make) -> None:
+    """What it was told as a follower, in whatever order, is not what it begins with."""
+    operator = filled(make(config=make_configuration(text=BY_USAGE)))
+    stored = {"consumedResources": {"cpu": "3"}, "lastUpdate": NEW_YEAR}
+    status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": stored}}
+    queue = read(wire.LocalQueue, "main", "ns", spec={"clusterQueue": "team"}, status=status)
+    operator.watches.local_queues.store.put("ns/main", queue)
+    assert operator.fair_usage is not None
+    assert operator.fair_usage.usage("ns/main") == 0
+
+    leads(operator)
+
+    assert operator.fair_usage.usage("ns/main") == 3
 
 
 # --- health and leadership -------------------------------------------------------------------------------------------

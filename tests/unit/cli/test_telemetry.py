@@ -21,6 +21,7 @@ from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, Topo
 from kqueue.observe import EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
+from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.queues import Queues, Strategy
 
 CLOCK = FakeClock()
@@ -294,6 +295,19 @@ def test_without_fair_sharing_there_are_no_shares() -> None:
 
     assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) is None
     assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) is None
+
+
+def test_what_a_local_queue_used_is_shown() -> None:
+    """As the order of its ClusterQueue sees it, weighted."""
+    world, usage = World(), FairUsage(FairRules(weights={"cpu": 3.0}))
+    world.gauges = QueueGauges(world.metrics, world.cache, world.queues, fair_usage=usage)
+    stored = {"consumedResources": {"cpu": "2500m"}, "lastUpdate": "2025-01-01T00:00:00Z"}
+    status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": stored}}
+    queue = read(wire.LocalQueue, metadata={"name": "main", "namespace": "ns"}, status=status)
+    usage.on_local_queue("ns/main", queue, CLOCK.now())
+    world.refresh()
+
+    assert value(world.metrics, "kueue_local_queue_admission_fair_sharing_usage", LOCAL | QUEUE) == 7.5
 
 
 def _not_mended(*conditions: dict[str, str]) -> Callable[[CycleObserver], None]:

@@ -16,6 +16,7 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state.cache import Cache
+from kqueue.state.fair_usage import FairUsage
 from kqueue.state.queues import Queues
 from tests.unit.controllers.fakes import FakeClient, FakeRecorder
 
@@ -134,12 +135,18 @@ class World:
     `sync` brings everything to the stores, and through them to cache and queues, as the watches do.
     """
 
-    def __init__(self, *objects: tuple[ResourceType, JSON], waits_for_ready: bool = False) -> None:
-        """`objects` are there beside those that every world has, or in their place; `waits_for_ready` as in Intake."""
+    def __init__(
+        self,
+        *objects: tuple[ResourceType, JSON],
+        waits_for_ready: bool = False,
+        fair_usage: FairUsage | None = None,
+    ) -> None:
+        """`objects` are there beside those that every world has, or in their place; the rest is as in Intake."""
         self.clock = FakeClock()
         self.client = FakeClient()
         self.recorder = FakeRecorder()
         self.namespaces: dict[str, dict[str, str]] = {"ns": {}}
+        self.fair_usage = fair_usage
         self.wakes = 0
         """How often the scheduling loop was to wake."""
         self.on_wake: Callable[[], None] = lambda: None
@@ -152,6 +159,7 @@ class World:
             wake=self._wake,
             clock=self.clock,
             waits_for_ready=waits_for_ready,
+            fair_usage=fair_usage,
         )
         intake = self.intake
         self.topologies: Store[wire.Topology] = self._watch(TOPOLOGIES, wire.Topology, intake.on_topology)

@@ -11,6 +11,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
 from kqueue.controllers.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.runtime.controller import Result
+from kqueue.state.fair_usage import FairRules, FairUsage
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -32,8 +34,8 @@ NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks")
 class Offices(World):
     """A world with reconcilers of ClusterQueues, LocalQueues and flavors."""
 
-    def __init__(self, *objects: Any, fair: bool = False) -> None:
-        super().__init__(*objects)
+    def __init__(self, *objects: Any, fair: bool = False, fair_usage: FairUsage | None = None) -> None:
+        super().__init__(*objects, fair_usage=fair_usage)
         self.cohorts = self._watch(COHORTS, wire.Cohort, self.intake.on_cohort)
         self.cluster_queue = ClusterQueueReconciler(
             cluster_queues=self.cluster_queues,
@@ -55,6 +57,7 @@ class Offices(World):
             cache=self.cache,
             queues=self.queues,
             clock=self.clock,
+            fair_usage=fair_usage,
         )
         self.flavor = FinalizerReconciler(
             self.writer_of(RESOURCE_FLAVORS, self.flavors, wire.ResourceFlavor),
@@ -83,8 +86,8 @@ class Offices(World):
 async def make() -> AsyncIterator[Callable[..., Offices]]:
     worlds: list[Offices] = []
 
-    def build(*objects: Any, fair: bool = False) -> Offices:
-        worlds.append(Offices(*objects, fair=fair))
+    def build(*objects: Any, **more: Any) -> Offices:
+        worlds.append(Offices(*objects, **more))
         return worlds[-1]
 
     yield build
@@ -358,6 +361,99 @@ async def test_why_a_local_queue_leads_nowhere(
     assert says in message_of(found, "Active")
     shown = found["status"]
     assert (shown.get("pendingWorkloads", 0), shown.get("reservingWorkloads", 0)) == counts
+
+
+# --- what LocalQueues used lately ------------------------------------------------------------------------------------
+
+HOURLY = FairRules(half_life=3600.0, interval=600.0)
+
+
+def used(world: Offices) -> tuple[JSON, str]:
+    """(consumed resources, last update) of LocalQueue `main`."""
+    found = world.client.object(LOCAL_QUEUES, "ns/main")
+    assert found is not None
+    stored = found["status"]["fairSharing"]["admissionFairSharingStatus"]
+    return stored["consumedResources"], stored["lastUpdate"]
+
+
+async def test_a_local_queue_shows_what_it_used(make: Callable[..., Offices]) -> None:
+    """An average that is brought up to date every interval, and comes back to be; the rest follows from its age."""
+    world = make(fair_usage=FairUsage(HOURLY))
+    world.add(make_workload(cpus=8, status=reserved(cpus=8)))
+    await world.main()
+    assert used(world) == ({}, "2026-01-01T00:00:00Z")
+
+    await world.clock.advance(599)
+    assert await world.local_queue.reconcile("ns/main") == Result(requeue_after=1.0)
+    assert used(world)[0] == {}
+    await world.clock.advance(3001)
+    assert await world.local_queue.reconcile("ns/main") == Result(requeue_after=600.0)
+    assert used(world) == ({"cpu": "4"}, "2026-01-01T01:00:00Z")
+
+    world.client.drop(WORKLOADS, "ns/a")
+    world.sync()
+    await world.clock.advance(3600)
+    await world.main()
+    assert used(world) == ({"cpu": "2"}, "2026-01-01T02:00:00Z")
+
+
+async def test_a_local_queue_that_used_nothing_is_left_alone(make: Callable[..., Offices]) -> None:
+    """It says so once; that time goes by is not worth a write."""
+    world = make(fair_usage=FairUsage(HOURLY))
+    await world.main()
+    assert used(world)[0] == {}
+
+    await world.clock.advance(6000)
+
+    assert await world.step(world.local_queue.reconcile, "ns/main") == []
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        pytest.param((LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")), id="it is stopped"),
+        pytest.param((CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold")), id="its ClusterQueue admits nobody"),
+    ],
+)
+async def test_a_closed_queue_is_not_sampled(make: Callable[..., Offices], closed: Any) -> None:
+    """Its average stands still, and nothing is due."""
+    world = make(closed, fair_usage=FairUsage(HOURLY))
+    world.add(make_workload(cpus=8, status=reserved(cpus=8)))
+    await world.main()
+    await world.clock.advance(6000)
+
+    assert await world.local_queue.reconcile("ns/main") == Result()
+    assert used(world)[0] == {}
+
+
+async def test_what_one_process_wrote_the_next_one_goes_on_from(make: Callable[..., Offices]) -> None:
+    """Nothing is written before there is news; the time of the last update never goes back."""
+    told = {"consumedResources": {"cpu": "4", "gpu": "1"}, "lastUpdate": "2026-01-01T00:30:00Z"}
+    status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": told}}
+    world = make((LOCAL_QUEUES, {**make_local_queue(), "status": status}), fair_usage=FairUsage(HOURLY))
+    await world.main()
+    assert used(world) == ({"cpu": "4", "gpu": "1"}, "2026-01-01T00:30:00Z")
+
+    await world.clock.advance(1200)
+    await world.main()
+
+    assert used(world) == ({"cpu": "3174802u", "gpu": "793701u"}, "2026-01-01T00:30:00Z")  # by 2 to the power of -1/3
+
+
+async def test_what_does_not_count_is_not_shown(make: Callable[..., Offices]) -> None:
+    """Without half-life nothing is remembered; where the order by usage is off, what was written is taken away."""
+    told = {"consumedResources": {"cpu": "4"}, "lastUpdate": "2025-01-01T00:00:00Z"}
+    queue = {**make_local_queue(), "status": {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": told}}}
+    forgetful = make((LOCAL_QUEUES, queue), fair_usage=FairUsage(FairRules()))
+    forgetful.sync()
+    await forgetful.clock.advance(300)
+    await forgetful.main()
+    assert used(forgetful) == ({}, "2026-01-01T00:05:00Z")
+
+    off = make((LOCAL_QUEUES, queue))
+    found = await off.main()
+    assert found is not None
+    assert "fairSharing" not in found["status"]
 
 
 # --- what queues use -------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from kqueue.core.cycle import Admit
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
+from kqueue.state.fair_usage import FairUsage
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import SecondPass
 from tests.unit.controllers.builders import World
@@ -61,8 +62,11 @@ class Observed:
 class Scheduled(World):
     """A world with a scheduling loop."""
 
-    def __init__(self, *objects: Any, settings: LoopSettings | None = None) -> None:
-        super().__init__(*objects, waits_for_ready=settings is not None and settings.block_admission)
+    def __init__(
+        self, *objects: Any, settings: LoopSettings | None = None, fair_usage: FairUsage | None = None
+    ) -> None:
+        waits_for_ready = settings is not None and settings.block_admission
+        super().__init__(*objects, waits_for_ready=waits_for_ready, fair_usage=fair_usage)
         self.observed = Observed()
         self.second_pass = SecondPass()
         self.pauses: list[float] = []
@@ -85,6 +89,7 @@ class Scheduled(World):
             settings=self.settings,
             second_pass=self.second_pass,
             preemptions=self.preemptions,
+            fair_usage=self.fair_usage,
             host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
         )
         self.on_wake = self.loop.wake

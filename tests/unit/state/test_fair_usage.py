@@ -89,8 +89,8 @@ def test_the_example_of_a_week() -> None:
     """10 cpu, half-life a week, interval 5 min: what a workload counts at once, after a week, and a week after it."""
     assert RULES.alpha(300) == pytest.approx(0.000344, rel=1e-2)
     fair = make()
-    with fair.entering(holding()):
-        assert fair.usage(MINE) == pytest.approx(0.00344, rel=1e-2)
+    fair.enter(holding())
+    assert fair.usage(MINE) == pytest.approx(0.00344, rel=1e-2)
     fair.follow("ns/w", workload(), holding(admitted=True), START)
     assert consumed(fair) == pytest.approx(0.00344, rel=1e-2)
 
@@ -159,8 +159,8 @@ def test_without_half_life_there_is_no_penalty() -> None:
 def test_a_write_that_fails_takes_the_penalty_back() -> None:
     """As if it had never been."""
     fair = make()
-    with pytest.raises(RuntimeError), fair.entering(holding()):
-        raise RuntimeError
+    fair.enter(holding())
+    fair.withdraw("ns/w")
 
     assert fair.usage(MINE) == 0
     fair.follow("ns/w", workload(), holding(admitted=True), START)
@@ -170,8 +170,7 @@ def test_a_write_that_fails_takes_the_penalty_back() -> None:
 def test_a_penalty_is_settled_once() -> None:
     """Reserved, it stays; at the first event that tells of the admission it moves; others add nothing."""
     fair = make()
-    with fair.entering(holding()):
-        pass
+    fair.enter(holding())
     fair.follow("ns/w", workload(), holding(), START + HOUR)
     ahead = fair.usage(MINE)
     assert (ahead > 0, consumed(fair)) == (True, 0)
@@ -196,8 +195,7 @@ def test_a_penalty_is_settled_once() -> None:
 def test_a_penalty_ends_with_what_it_was_for(event: wire.Workload | None, pending: bool) -> None:
     """A workload that goes another way leaves nothing behind."""
     fair = make()
-    with fair.entering(holding()):
-        pass
+    fair.enter(holding())
 
     fair.follow("ns/w", event, None, START)
 
@@ -208,17 +206,18 @@ def test_a_penalty_ends_with_what_it_was_for(event: wire.Workload | None, pendin
 def test_a_workload_that_is_tried_again_counts_once() -> None:
     """One that lost its reservation before it was admitted has one penalty, not two."""
     fair = make()
-    with fair.entering(holding()):
-        once = fair.usage(MINE)
-    with fair.entering(holding()):
-        assert fair.usage(MINE) == once
+    fair.enter(holding())
+    once = fair.usage(MINE)
+    fair.enter(holding())
+
+    assert fair.usage(MINE) == once
 
 
 def test_where_nobody_goes_by_usage_nobody_is_penalized() -> None:
     """What is used is remembered all the same, for the day when somebody does."""
     fair = make(by_usage=False)
-    with fair.entering(holding()):
-        assert fair.usage(MINE) == 0
+    fair.enter(holding())
+    assert fair.usage(MINE) == 0
     fair.follow("ns/w", workload(), holding(admitted=True), START)
     fair.sample(MINE, START + WEEK)
 
@@ -247,8 +246,7 @@ def test_what_was_settled_before_the_queue_was_seen_is_added() -> None:
     """A LocalQueue that is seen late brings its own, too."""
     fair = FairUsage(RULES)
     fair.on_cluster_queue("team", cluster_queue())
-    with fair.entering(holding()):
-        pass
+    fair.enter(holding())
     fair.follow("ns/w", workload(), holding(admitted=True), START)
     ahead = consumed(fair)
 
@@ -260,8 +258,7 @@ def test_what_was_settled_before_the_queue_was_seen_is_added() -> None:
 def test_a_new_leader_believes_the_statuses() -> None:
     """What it saw as a follower is older than what the leader before it has written."""
     fair = make()
-    with fair.entering(holding()):
-        pass
+    fair.enter(holding())
 
     fair.begin([local_queue(consumed={"cpu": "7"})], START + HOUR)
 
@@ -272,8 +269,7 @@ def test_a_deleted_queue_is_forgotten_and_what_runs_is_not() -> None:
     """The next LocalQueue of its name begins at nothing, and counts what still runs."""
     fair = make()
     fair.follow("ns/w", workload(), holding(admitted=True), START)
-    with fair.entering(holding("ns/v")):
-        pass
+    fair.enter(holding("ns/v"))
     fair.sample(MINE, START + WEEK)
 
     fair.on_local_queue(MINE, None, START + WEEK)
@@ -308,8 +304,8 @@ def test_averages_are_due_every_interval_and_at_once_for_those_on_the_way_in() -
     fair = make()
     assert fair.due("ns/nobody", START) == 0
     assert fair.due(MINE, START + timedelta(seconds=100)) == 200
-    with fair.entering(holding()):
-        assert fair.due(MINE, START) == 0
+    fair.enter(holding())
+    assert fair.due(MINE, START) == 0
     fair.follow("ns/w", workload(), holding(admitted=True), START + timedelta(seconds=100))
 
     assert fair.due(MINE, START + timedelta(seconds=100)) == 300

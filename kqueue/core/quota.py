@@ -111,6 +111,8 @@ class QuotaNode:
     """Columns that were asked for since the last rebuild."""
     lendable: dict[str, int] = field(default_factory=dict)
     """Per resource, what children could get in all flavors; empty until somebody asks (`fair_share.lendable`)."""
+    changes: list[int] = field(default_factory=lambda: [0])
+    """How often usage has changed: one number, shared by all nodes of the tree."""
 
     def quota(self, column: FlavorResource) -> Quota:
         """The node's own quota; zero without limits where it mentions none."""
@@ -146,7 +148,9 @@ def rebuild(root: QuotaNode) -> None:
 
     What copies of the tree share with it stays as it was: they are not affected.
     """
+    root.changes[0] += 1
     for child in root.children:
+        child.changes = root.changes
         rebuild(child)
     root.subtree = {column: quota.nominal for column, quota in root.quotas.items()}
     root.cells, root.lendable = {}, {}
@@ -270,6 +274,7 @@ def add_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
     A negative amount, as a reservation above the quota can be, changes the node alone.
     """
     cell = node.cells.get(column) or _cell(node, column)
+    node.changes[0] += 1
     while True:
         used = node.usage.get(column, 0)
         charged = used + amount
@@ -288,6 +293,7 @@ def add_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
     """Give `amount` back; what had gone up the tree is given back there first."""
     cell = node.cells.get(column) or _cell(node, column)
+    node.changes[0] += 1
     while True:
         used = node.usage.get(column, 0)
         rest = used - amount
@@ -307,7 +313,14 @@ def shift_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 
     Keeps something free at one level of the tree and not at others.  The same amount is to be given back the same way.
     """
+    node.changes[0] += 1
     node.usage[column] = plus(node.usage.get(column, 0), amount)
+
+
+def set_usage(node: QuotaNode, usage: Usage) -> None:
+    """Put back what the node alone held before."""
+    node.changes[0] += 1
+    node.usage = usage
 
 
 def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: QuotaNode) -> Mapping[FlavorResource, int]:
@@ -337,18 +350,18 @@ def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
     Everything that follows from quotas alone is shared with the original.
     """
     queues: dict[str, QuotaNode] = {}
-    copied = [(root, _twin(root, None))]
+    copied = [(root, _twin(root, None, [0]))]
     for node, twin in copied:
         if not node.is_cohort:
             queues[node.name] = twin
         for child in node.children:
-            below = _twin(child, twin)
+            below = _twin(child, twin, twin.changes)
             twin.children.append(below)
             copied.append((child, below))
     return queues
 
 
-def _twin(node: QuotaNode, parent: QuotaNode | None) -> QuotaNode:
+def _twin(node: QuotaNode, parent: QuotaNode | None, changes: list[int]) -> QuotaNode:
     return QuotaNode(
         node.name,
         node.is_cohort,
@@ -361,6 +374,7 @@ def _twin(node: QuotaNode, parent: QuotaNode | None) -> QuotaNode:
         node.height,
         node.cells,
         node.lendable,
+        changes,
     )
 
 

@@ -19,8 +19,22 @@ def within_quota(node: QuotaNode, columns: Iterable[FlavorResource]) -> bool:
     return all(usage.get(column, 0) <= subtree.get(column, 0) for column in columns)
 
 
-def over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) -> list[QuotaNode]:
-    """Those of the nodes that are not within their quota, in their order."""
+def over_quota(
+    cohort: QuotaNode, columns: frozenset[FlavorResource], rules: Rules, *, queues: bool = False
+) -> list[QuotaNode]:
+    """Children of a cohort that are not within their quota, in their order; with `queues` all ClusterQueues below it.
+
+    Every head of every queue of a cohort asks this, mostly between the same changes.
+    """
+    key = (cohort, queues, columns)
+    known = rules.over_quota.get(key)
+    if known is None or known[0] != cohort.changes[0]:
+        nodes = (node for node in cohort.walk() if not node.is_cohort) if queues else cohort.children
+        known = rules.over_quota[key] = (cohort.changes[0], _over_quota(nodes, columns))
+    return known[1]
+
+
+def _over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) -> list[QuotaNode]:
     if len(columns) == 1:  # what choosing a flavor asks, for every head of every queue of all others in the cohort
         (column,) = columns
         return [node for node in nodes if node.usage.get(column, 0) > node.subtree.get(column, 0)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 
 from kqueue.core import quota
 from kqueue.core.preemption.candidates import candidates, in_order, over_quota, within_quota
@@ -35,17 +36,26 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Found:
-    """All candidates, by what gives a right to them; each list in order once they are collected."""
+    """All candidates, by what gives a right to them; each list in order in the end: evicted ones first."""
 
     hierarchical: list[_Candidate] = field(default_factory=list)
     priority: list[_Candidate] = field(default_factory=list)
-    own: list[_Candidate] = field(default_factory=list)
+    own: list[Admitted] = field(default_factory=list)
 
-    def sequence(self) -> list[_Candidate]:
-        """The order in which they go."""
-        groups = (self.hierarchical, self.priority, self.own)
-        evicted = [c for group in groups for c in group if c.admitted.evicted]
-        return evicted + [c for group in groups for c in group if not c.admitted.evicted]
+    def __bool__(self) -> bool:
+        return bool(self.hierarchical or self.priority or self.own)
+
+    def sequence(self) -> Iterator[_Candidate]:
+        """The order in which they go: mostly few of very many."""
+        for evicted in (True, False):
+            for candidate in chain(self.hierarchical, self.priority):
+                if candidate.admitted.evicted is evicted:
+                    yield candidate
+            for admitted in self.own:
+                if admitted.evicted is evicted:
+                    yield _Candidate(admitted, PreemptionReason.IN_CLUSTER_QUEUE, None)
+                elif evicted:
+                    break
 
 
 def classical_targets(
@@ -53,8 +63,7 @@ def classical_targets(
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible."""
     found = _collect(snapshot, preemptor, rules)
-    sequence = found.sequence()
-    if not sequence:
+    if not found:
         return ()
     for borrowing in _attempts(snapshot, preemptor, found):
         with simulate(
@@ -63,7 +72,7 @@ def classical_targets(
             matters=hosts.matters if hosts is not None else everybody,
             columns=preemptor.usage.keys() | preemptor.needs,
         ) as simulation:
-            targets = _attempt(sequence, simulation, preemptor, hosts, borrowing=borrowing)
+            targets = _attempt(found.sequence(), simulation, preemptor, hosts, borrowing=borrowing)
         if targets:
             return targets
     return ()
@@ -75,13 +84,11 @@ def classical_targets(
 def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     found = _Found()
-    own = candidates(snapshot, node.name, spec.preempts_own, preemptor, rules)
-    own_reason = PreemptionReason.IN_CLUSTER_QUEUE
-    found.own = [_Candidate(admitted, own_reason, None) for admitted in own]
+    found.own = candidates(snapshot, node.name, spec.preempts_own, preemptor, rules)
     if spec.reclaims is Preempts.NEVER:
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):
-        queues = list(_borrowing_queues(ancestor, done, preemptor.needs))
+        queues = list(_borrowing_queues(ancestor, done, preemptor.needs, rules))
         if not queues:
             continue
         others = [c for q in queues for c in candidates(snapshot, q.name, spec.reclaims, preemptor, rules)]
@@ -114,14 +121,14 @@ def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNod
 
 
 def _borrowing_queues(
-    cohort: QuotaNode, done: QuotaNode | None, columns: frozenset[FlavorResource]
+    cohort: QuotaNode, done: QuotaNode | None, columns: frozenset[FlavorResource], rules: Rules
 ) -> Iterator[QuotaNode]:
     """Queues below the cohort that use more than their quota, on whose way down every cohort does so as well."""
-    for child in over_quota(cohort.children, columns):
+    for child in over_quota(cohort, columns, rules):
         if child is done:
             continue
         if child.is_cohort:
-            yield from _borrowing_queues(child, None, columns)
+            yield from _borrowing_queues(child, None, columns, rules)
         else:
             yield child
 

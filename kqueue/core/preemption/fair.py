@@ -9,7 +9,7 @@ Source: the compatible system's fair sharing (KEP-1714).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 
@@ -49,21 +49,13 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Waiting
     waiting: _Waiting = {}
     queues = [own]
     if spec.reclaims is not Preempts.NEVER:
-        queues += [queue for queue in over_quota(_queues(own.root), preemptor.needs) if queue is not own]
+        queues += [queue for queue in over_quota(own.root, preemptor.needs, rules, queues=True) if queue is not own]
     for queue in queues:
         policy = spec.preempts_own if queue is own else spec.reclaims
         found = candidates(snapshot, queue.name, policy, preemptor, rules)
         if found:
             waiting[queue] = deque(found)
     return waiting
-
-
-def _queues(cohort: QuotaNode) -> Iterator[QuotaNode]:
-    for child in cohort.children:
-        if child.is_cohort:
-            yield from _queues(child)
-        else:
-            yield child
 
 
 class _Choice:

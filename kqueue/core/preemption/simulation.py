@@ -42,10 +42,7 @@ class Simulation:
 
     def remove(self, admitted: Admitted) -> None:
         """Give back the quota and the hosts that the workload holds."""
-        node = self.snapshot.nodes[admitted.queue]
-        self._keep(node)
-        for column, amount in self._of_interest(admitted.usage):
-            quota.remove_usage(node, column, amount)
+        self.uncharge(admitted.queue, admitted.usage)
         if self._with_domains and self._matters(admitted):
             self.back.discard(admitted)
             for flavor, domains in admitted.domains.items():
@@ -70,7 +67,8 @@ class Simulation:
     ) -> None:
         """Take quota, and hosts per flavor, for a workload of this queue."""
         node = self.snapshot.nodes[queue]
-        self._keep(node)
+        if node not in self._kept:
+            self._keep(node)
         for column, amount in self._of_interest(usage):
             quota.add_usage(node, column, amount)
         if self._with_domains and domains:
@@ -82,7 +80,8 @@ class Simulation:
     def uncharge(self, queue: str, usage: Mapping[FlavorResource, int]) -> None:
         """Give back the quota that `charge` took."""
         node = self.snapshot.nodes[queue]
-        self._keep(node)
+        if node not in self._kept:
+            self._keep(node)
         for column, amount in self._of_interest(usage):
             quota.remove_usage(node, column, amount)
 
@@ -103,7 +102,7 @@ class Simulation:
             if ancestor in self._kept:
                 return
             self._kept.add(ancestor)
-            self._undo.callback(setattr, ancestor, "usage", dict(ancestor.usage))
+            self._undo.callback(quota.set_usage, ancestor, ancestor.usage.copy())
 
     def _try_on(self, flavor: str) -> None:
         if flavor in self._in_trial:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.workload import Admitted, Preempts
 
 
@@ -108,3 +108,7 @@ class Rules:
     protected: Callable[[Admitted, Preemptor], bool] = _nobody
     lowest: dict[str, Lowest] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What was found out about queues; belongs to `candidates.py`."""
+    over_quota: dict[tuple[QuotaNode, bool, frozenset[FlavorResource]], tuple[int, list[QuotaNode]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was found out about cohorts, and after how many changes of their trees; as above."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kqueue.core.preemption import Rules, find_targets
+from kqueue.core import quota
+from kqueue.core.preemption import Rules, Strategy, find_targets
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec
 from tests.unit.core.preemption_cases import (
@@ -43,6 +45,20 @@ def test_those_that_need_not_go_are_given_back_and_the_last_takes_their_place() 
     snapshot = world([tree], running, [policy("a", reclaims=ANY)])
     targets = find_targets(snapshot, wants("a", 8, priority=5), RULES)
     assert named(targets) == [("b3", "InCohortReclamation"), ("b2", "InCohortReclamation")]
+
+
+@pytest.mark.parametrize("rules", [RULES, Rules(now=NOW, fair=(Strategy.LTE,))], ids=["by quota", "by fair shares"])
+def test_what_is_known_of_a_cohort_ends_with_the_next_change(rules: Rules) -> None:
+    """Within one cycle a queue begins to borrow, and ends: it gives back in between only."""
+    rules = replace(rules)
+    tree = cohort("team", leaf("a", nominal=6), leaf("b", nominal=6))
+    snapshot = world([tree], [runs("b1", "b", 3), runs("b2", "b", 3)], [policy("a", reclaims=LOWER)])
+    found = []
+    for change in (0, 6, -6):
+        quota.shift_usage(snapshot.nodes["b"], GPUS, change)
+        quota.shift_usage(snapshot.nodes["b"].root, GPUS, change)
+        found.append(sorted(victims(find_targets(snapshot, wants("a", 5, priority=3), rules))))
+    assert found == [[], ["b1", "b2"], []]
 
 
 def test_a_queue_within_its_nominal_quota_reclaims_from_one_that_borrows() -> None:

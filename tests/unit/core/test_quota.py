@@ -322,3 +322,23 @@ def test_a_negative_charge_stays_where_it_is() -> None:
     tree = make_tree()
     quota.add_usage(tree["a"], CPU, -3)
     assert [tree[n].usage[CPU] for n in ("a", "left", "root")] == [10, 13, 12]
+
+
+def test_every_change_of_usage_is_counted_in_its_tree_and_in_no_other() -> None:
+    """What was found out between two changes holds for as long as their number stays."""
+    nodes = make_tree()
+    a, c = nodes["a"], nodes["c"]
+    twin = quota.copy_tree(a.root)["a"]
+    seen, before = [a.changes[0]], dict(a.usage)
+    changes: list[Callable[[], None]] = [
+        lambda: quota.add_usage(a, CPU, 1),
+        lambda: quota.remove_usage(c, CPU, 1),
+        lambda: quota.shift_usage(a, CPU, 1),
+        lambda: quota.set_usage(a, before),
+        lambda: quota.rebuild(a.root),
+    ]
+    for change in changes:
+        change()
+        seen.append(c.changes[0])
+    assert seen == sorted(set(seen))
+    assert twin.changes == twin.root.changes == [0]

@@ -85,12 +85,12 @@ async def real(folder: Path) -> AsyncIterator[Servers]:
 
 @asynccontextmanager
 async def sandbox(folder: Path) -> AsyncIterator[Servers]:
-    """The sandbox without its nodes and controllers."""
+    """The sandbox without nodes and controllers of its own."""
     kubeconfig = folder / "kubeconfig"
     left_out = "nodes,kubelet,scheduler,jobs,daemonsets,collector"
     process = Process.start(
-        [sys.executable, "-m", "kqueue", "sandbox", "--port", "0", "--without", left_out, "--kubeconfig", kubeconfig,
-         "-o", "json"], logs=folder)  # fmt: skip
+        [sys.executable, "-m", "kqueue", "sandbox", "--port", "0", "--topology", "1x1x1", "--without", left_out,
+         "--kubeconfig", kubeconfig, "-o", "json"], logs=folder)  # fmt: skip
     try:
         async with limit(START_SECONDS, "the sandbox does not start", process):
             while not (process.log.exists() and "url" in process.log.read_text()):

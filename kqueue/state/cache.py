@@ -227,6 +227,8 @@ class Cache:
         self._cohorts: dict[str, wire.Cohort] = {}
         self._flavors: dict[str, Flavor] = {}
         self._with_topology: frozenset[str] = frozenset()
+        self._of_many_flavors: set[str] = set()
+        """Workloads with places and several flavors: in which of these they stand depends on which have a topology."""
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
@@ -274,14 +276,18 @@ class Cache:
         inline = obj.spec.topology if obj is not None and obj.spec.topology_name is None else None
         levels = tuple(level.node_label for level in inline.levels) if inline is not None else None
         self._set_levels(from_api.inline_topology(name), levels)
+        before = self._with_topology
         if obj is None:
             self._flavors.pop(name, None)
             self._with_topology -= {name}
             self.ledger.on_flavor(name, None)
-            return
-        flavor = self._flavors[name] = from_api.flavor(obj)
-        self._with_topology = self._with_topology - {name} | ({name} if flavor.topology is not None else set())
-        self.ledger.on_flavor(name, flavor if flavor.topology is not None else None)
+        else:
+            flavor = self._flavors[name] = from_api.flavor(obj)
+            self._with_topology = self._with_topology - {name} | ({name} if flavor.topology is not None else set())
+            self.ledger.on_flavor(name, flavor if flavor.topology is not None else None)
+        if self._with_topology != before:
+            for key in list(self._of_many_flavors):
+                self._charge_domains(self._holdings[key])
 
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
         """A Topology appeared, changed or (None) is gone.  The ledger counts the usage of its flavors again."""
@@ -475,6 +481,7 @@ class Cache:
         self._captured.pop(holding.queue, None)
         self._recounts.follow(key, holding, None)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
+        self._of_many_flavors.discard(key)
         self.ledger.remove_usage(key)
         return True
 
@@ -487,6 +494,8 @@ class Cache:
             change(node, column, amount)
 
     def _charge_domains(self, holding: Holding) -> None:
+        if any(p.topology is not None and len(set(p.flavors.values())) > 1 for p in holding.admission.pod_sets):
+            self._of_many_flavors.add(holding.key)
         self.ledger.add_usage(
             holding.key,
             [

@@ -75,12 +75,15 @@ class CycleObserver:
             levels = [(level.level, level.used, level.lower_bound) for level in found.levels]
             cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=levels)
         reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
-        again = sorted(decision.head.avoided & _hosts(admission))
+        avoided = decision.head.avoided
+        again = sorted(avoided & _hosts(admission)) if avoided else ()
         if again:
             reserved += f"; it failed repeatedly on {', '.join(again)}, but fits nowhere else"
-        self._record(workload, reason=names.REASON_QUOTA_RESERVED, message=reserved)
+        about = workload_reference(workload)
+        self._events.record(about, reason=names.REASON_QUOTA_RESERVED, message=reserved)
         if admitted:
-            self._record(workload, reason=names.REASON_ADMITTED, message=f"Admitted by ClusterQueue {admission.queue}")
+            message = f"Admitted by ClusterQueue {admission.queue}"
+            self._events.record(about, reason=names.REASON_ADMITTED, message=message)
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
         """Tell the user why."""

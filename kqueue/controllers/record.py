@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectReference:
+class ObjectReference(NamedTuple):
     """What an event is about."""
 
     api_version: str

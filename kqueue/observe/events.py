@@ -36,8 +36,7 @@ _WORD_LENGTH_MAX = 128
 _TRIES = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regarding:
+class Regarding(NamedTuple):
     """The object that an event is about."""
 
     api_version: str
@@ -50,15 +49,11 @@ class Regarding:
 
     def reference(self) -> dict[str, str]:
         """As an ObjectReference."""
-        fields = {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "namespace": self.namespace,
-            "name": self.name,
-            "uid": self.uid,
-            "resourceVersion": self.resource_version,
-        }
-        return {key: value for key, value in fields.items() if value}
+        return {field: value for field, value in zip(_REFERENCE, self, strict=True) if value}
+
+
+_REFERENCE = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion")
+"""The fields of `Regarding` as the API writes them."""
 
 
 class _Key(NamedTuple):
@@ -121,19 +116,25 @@ class _Recent(Generic[K, V]):
         self._clock, self._window, self._max = clock, limits.window, limits.remembered_max
         self._kept: OrderedDict[K, tuple[V, float]] = OrderedDict()
         """With the time from which it does not count any more, the earliest first."""
+        self._sweep_at = 0.0
 
     def get(self, key: K) -> V | None:
         """What was put last under this key; None when that is too long ago."""
-        value, until = self._kept.get(key, (None, 0.0))
-        return value if value is not None and self._clock.monotonic() < until else None
+        found = self._kept.get(key)
+        return found[0] if found is not None and self._clock.monotonic() < found[1] else None
 
     def put(self, key: K, value: V) -> None:
         """Keep it, for a whole window from now on."""
         kept, now = self._kept, self._clock.monotonic()
+        if key in kept:
+            kept.move_to_end(key)
         kept[key] = (value, now + self._window)
-        kept.move_to_end(key)
-        while len(kept) > self._max or next(iter(kept.values()))[1] <= now:
+        if len(kept) > self._max:
             kept.popitem(last=False)
+        if now >= self._sweep_at:
+            while next(iter(kept.values()))[1] <= now:
+                kept.popitem(last=False)
+            self._sweep_at = now + self._window
 
     def drop(self, key: K) -> None:
         """Forget it."""
@@ -310,6 +311,8 @@ def _micro(moment: datetime) -> str:
 
 def _cut(note: str) -> str:
     """At most as many bytes as the API takes; the cut is marked."""
+    if note.isascii() and len(note) <= _NOTE_BYTES_MAX:
+        return note
     raw = note.encode("utf-8", "replace")
     if len(raw) <= _NOTE_BYTES_MAX:
         return raw.decode()

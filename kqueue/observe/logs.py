@@ -63,26 +63,33 @@ class Logger(structlog.BoundLoggerBase):
     def debug(self, event: str, /, **fields: Any) -> None:
         """For whoever hunts a bug."""
         if _sink.level <= logging.DEBUG:
-            self._proxy_to_logger("debug", event, **fields)
+            self._line("debug", event, fields)
 
     def info(self, event: str, /, **fields: Any) -> None:
         """Something happened that an operator may want to know later."""
         if _sink.level <= logging.INFO:
-            self._proxy_to_logger("info", event, **fields)
+            self._line("info", event, fields)
 
     def warning(self, event: str, /, **fields: Any) -> None:
         """Something is off and may heal by itself."""
         if _sink.level <= logging.WARNING:
-            self._proxy_to_logger("warning", event, **fields)
+            self._line("warning", event, fields)
 
     def error(self, event: str, /, **fields: Any) -> None:
         """Somebody should look."""
         if _sink.level <= logging.ERROR:
-            self._proxy_to_logger("error", event, **fields)
+            self._line("error", event, fields)
 
     def exception(self, event: str, /, **fields: Any) -> None:
         """`error` with the traceback of the exception that is being handled."""
         self.error(event, **{"exc_info": True} | fields)
+
+    def _line(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Through structlog's pipeline; past it, at a third of the cost, while that does nothing but write the line."""
+        if self._context or self._processors is not _PIPELINE or _PIPELINE[-1] is not _finish:
+            self._proxy_to_logger(level, event, **fields)
+        else:
+            _write(self._logger, level, event, {**structlog.contextvars.get_contextvars(), **fields})
 
 
 def configure_logs(
@@ -106,7 +113,7 @@ def configure_logs(
     _sink.stream, _sink.clock = stream, clock or SystemClock()
     _sink.render = _JsonLine(line_bytes_max) if format == "json" else _ConsoleLine(line_bytes_max, stream)
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, _finish],
+        processors=_PIPELINE,
         wrapper_class=Logger,
         logger_factory=_name_of,
         cache_logger_on_first_use=True,
@@ -155,13 +162,20 @@ def _name_of(*names: str) -> str:
 
 def _finish(logger: object, level: str, fields: Fields) -> NoReturn:
     """The pipeline's end: the line is written here, so nothing is left for structlog to pass on."""
+    _write(logger, level, fields.pop("event", ""), fields)
+    raise structlog.DropEvent
+
+
+_PIPELINE: list[Any] = [structlog.contextvars.merge_contextvars, _finish]
+
+
+def _write(logger: object, level: str, event: str, fields: Fields) -> None:
     exception = fields.pop("exc_info", None)
-    event = fields.pop("event", "")
+    fields.pop("event", None)  # the message it is, whatever else was called so
     line = {"level": level, "logger": str(logger), "event": event, **fields}
     if exception:
         line["exception"] = _traceback(exception)
     _sink.write(line)
-    raise structlog.DropEvent
 
 
 class _FromStandardLibrary(logging.Handler):

@@ -78,6 +78,12 @@ class Holding:
         """The ClusterQueue that holds it."""
         return self.admission.queue
 
+    def written_in(self, version: int) -> Holding:
+        """The same, told to the API server in this version.  Every admission is: so no field is looked at again."""
+        twin = object.__new__(Holding)
+        twin.__dict__.update(self.__dict__, version=version)
+        return twin
+
     def is_same_reservation(self, other: Holding) -> bool:
         """Whether one of them is only a later version of the other."""
         return (self.uid, self.reserved_at) == (other.uid, other.reserved_at) or (
@@ -348,7 +354,7 @@ class Cache:
         """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
         held = self._holdings.get(key)
         if held is not None and held.assumed and held.uid == obj.metadata.uid:
-            self._hold(replace(held, version=_version(obj)))
+            self._hold(held.written_in(_version(obj)))
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
         """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.

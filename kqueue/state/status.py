@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -35,7 +36,12 @@ class Stamp:
     @property
     def text(self) -> str:
         """As it stands in an object: whole seconds, UTC."""
-        return self.now.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
+        return _text(self.now)
+
+
+@lru_cache(maxsize=8)
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
 
 
 def cut(message: str, limit: int = MESSAGE_BYTES) -> str:

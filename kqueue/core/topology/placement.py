@@ -134,6 +134,13 @@ def place_workload(
     Flavors are tried in name order.  Those with hostname topologies stand on the same hosts, so a later one sees what
     an earlier one took.  A failing flavor does not stop the others.
     """
+    if len(requests) == 1:  # nobody takes hosts from anybody
+        ((flavor, pod_sets),) = requests.items()
+        space = capacities[flavor]
+        found = place(
+            space, pod_sets, profile=profile, empty=empty, explain=explain, measure=measure, previous=previous
+        )
+        return {flavor: found}
     results: dict[str, Placement | Misfit] = {}
     on_hosts: list[DomainUsage] = []
     for flavor in sorted(requests):

@@ -58,6 +58,8 @@ _GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
 _SOON = timedelta(seconds=1)
 """Until what could not be known, or written, is looked at again."""
 
+_Version = tuple[int, str]
+"""The generation of a workload, and the shape of what it asks for."""
 _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
 
@@ -154,13 +156,13 @@ class SchedulingLoop:
             clock=clock,
             failed=lambda: self._look_again(clock.now() + _SOON),
         )
-        self._last_tried: LRUCache[str, tuple[int, LastTried]] = LRUCache(maxsize=100_000)
+        self._last_tried: LRUCache[str, tuple[_Version, LastTried]] = LRUCache(maxsize=100_000)
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
         """What was tried in vain on one state."""
-        self._read: dict[str, int] = {}
-        """The generation of each head that this cycle decides on."""
+        self._read: dict[str, _Version] = {}
+        """Of each head, what this cycle decides on."""
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = clock.now()
         self._safe_until: datetime | None = None
@@ -249,7 +251,7 @@ class SchedulingLoop:
 
     def _remembered(self, key: str) -> list[tuple[tuple[str, str], int]]:
         """Where the workload's scan of flavors will go on."""
-        return list(self._last_tried.get(key, (0, {}))[1].items())
+        return list(self._last_tried.get(key, (None, {}))[1].items())
 
     def _wake_unless_stuck(self, tries: _Tries) -> None:
         """Go on with the queues' next heads, unless there are none but those just refused.
@@ -383,15 +385,15 @@ class SchedulingLoop:
             self._preemptions.end(obj.metadata.uid)
             self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
-        self._read[item.key] = obj.metadata.generation
-        generation, last_tried = self._last_tried.get(item.key, (0, {}))
+        version = self._read[item.key] = (obj.metadata.generation, item.shape)
+        tried, last_tried = self._last_tried.get(item.key, (None, {}))
         try:
             head = self._cache.requests.head(
                 obj,
                 item,
                 queue=queue,
                 topology_only=self._cache.is_topology_only(queue),
-                last_tried=last_tried if generation == obj.metadata.generation else {},
+                last_tried=last_tried if tried == version else {},
                 replaces=self._replaced(obj, queue) if self._settings.elastic else None,
                 order=self._settings.queue_order,
             )
@@ -446,7 +448,7 @@ class SchedulingLoop:
     def _as_decided(self, head: Head) -> wire.Workload | None:
         """The workload, if it still is the one and asks for what was decided on; None leaves it to the next cycle."""
         obj = self._writer.newest(head.key)
-        if obj is None or (obj.metadata.uid, obj.metadata.generation) != (head.uid, self._read[head.key]):
+        if obj is None or (obj.metadata.uid, obj.metadata.generation) != (head.uid, self._read[head.key][0]):
             return None
         return obj
 
@@ -459,7 +461,7 @@ class SchedulingLoop:
             self._preemptions.end(head.uid)
         if obj is None:
             return
-        self._last_tried[head.key] = (obj.metadata.generation, decision.last_tried)
+        self._last_tried[head.key] = (self._read[head.key], decision.last_tried)
         self._put_back(
             obj,
             _REQUEUE[decision.outcome],

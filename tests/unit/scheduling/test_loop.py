@@ -764,6 +764,7 @@ async def test_a_scan_that_stopped_early_goes_on_at_the_next_flavor(make: Callab
     [
         pytest.param("nothing", "second", id="goes on"),
         pytest.param("it changes", "default", id="begins anew for another request"),
+        pytest.param("its namespace changes", "default", id="begins anew for what its namespace adds"),
         pytest.param("it comes back", "default", id="begins anew after an admission"),
     ],
 )
@@ -775,6 +776,12 @@ async def test_where_the_scan_of_flavors_begins(make: Callable[..., Scheduled], 
     assert not await world.cycle()
     if happens == "it changes":
         world.client.put(WORKLOADS, make_workload(cpus=6))
+    elif happens == "its namespace changes":
+        spec = {"limits": [{"type": "Container", "default": {"cpu": "9"}}]}
+        bounds = read(wire_core.LimitRange, {"metadata": {"name": "bounds", "namespace": "ns"}, "spec": spec})
+        world.cache.requests.on_limit_range(None, bounds)
+        for workload in world.workloads.values():
+            world.intake.on_workload(workload, workload)
     elif happens == "it comes back":
         assert await world.cycle()
         world.sync()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
+from cachetools import LRUCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.lines import Lines
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
@@ -25,6 +28,10 @@ _BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEA
 """Reasons that this reconciler writes, and takes back when the cause is gone."""
 _UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
 """Reasons that say nothing of a try; what a try has said of an equal workload says more."""
+_AT = "; at "
+"""What stands between why a workload waits for its try and where it stood when that was written."""
+_TOLD_AGAIN = 300.0
+"""Seconds until where it stands is written again; the next pause is twice as long, and so on."""
 _CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
 """Reasons to wait that somebody wanted, or that are over: no warnings."""
 
@@ -75,6 +82,9 @@ class WorkloadReconciler:
         self._cache, self._queues, self._namespace_labels = cache, queues, namespace_labels
         self._recorder, self._clock, self._tell_after = recorder, clock, tell_after
         self._started = clock.now()
+        self._lines = Lines(queues, clock)
+        self._again: LRUCache[str, tuple[float, float]] = LRUCache(maxsize=100_000)
+        """When those who wait for their try are told anew where they stand, and the pause before that."""
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one Workload; each reconcile ends at the first that writes."""
@@ -83,12 +93,15 @@ class WorkloadReconciler:
             return Result()
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             return Result()
-        for change in (self._deactivate, self._come_back, self._explain, self._complete, self._leave):
+        again = self._until_told_again(key, workload)
+        explain = partial(self._explain, again=again is not None and again <= 0)
+        for change in (self._deactivate, self._come_back, explain, self._complete, self._leave):
             written = await self._writer.write(key, change)
             if written is not None:
                 self._tell(workload, written)
                 return Result()
-        left = self._until_told(workload)
+        again = self._until_told_again(key, workload)
+        left = again if again is not None else self._until_told(workload)
         return Result(requeue_after=left if left > 0 else None)
 
     def is_untold(self, key: str) -> bool:
@@ -128,8 +141,11 @@ class WorkloadReconciler:
             return None
         return status.requeue(workload, reason=reason, message="The workload may be queued again", stamp=self._stamp())
 
-    def _explain(self, workload: wire.Workload) -> status.Patch | None:
-        """Write what blocks a pending Workload before any quota is looked at; take it back when it is gone."""
+    def _explain(self, workload: wire.Workload, *, again: bool) -> status.Patch | None:
+        """Write what blocks a pending Workload before any quota is looked at; take it back when it is gone.
+
+        `again`: it is time to say anew where it stands in its line.
+        """
         if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
         key = from_api.workload_key(workload)
@@ -145,15 +161,31 @@ class WorkloadReconciler:
         if verdict is not None and verdict.reason and (written is None or written.reason in _UNTRIED):
             return status.wait(workload, reason=verdict.reason, message=verdict.message, stamp=self._stamp())
         if written is None and self._until_told(workload) <= 0 and self._queues.is_known(key):
-            message = (
-                "The workload has not been tried yet: its ClusterQueue tries those of higher priority and the older "
-                "ones first"
-            )
+            opening = "The workload has not been tried since it was created"
         elif written is not None and written.reason in _BLOCKED:
-            message = "The workload is queued and has not been looked at since its last change"
+            opening = "The workload is queued and has not been looked at since its last change"
+        elif written is not None and again and self._lines.is_at_front(key):
+            opening = written.message.partition(_AT)[0]
         else:
             return None
-        return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=self._stamp())
+        stamp, place = self._stamp(), self._lines.describe(key)
+        message = f"{opening}{_AT}{stamp.text} {place}" if place is not None else opening
+        return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp)
+
+    def _until_told_again(self, key: str, workload: wire.Workload) -> float | None:
+        """Seconds until a workload that waits for its try is told anew where it stands; None when it is not one.
+
+        The pauses double.  A time that has come is taken to be used.
+        """
+        written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        if written is None or written.reason != names.REASON_PENDING_EVALUATION or written.status == "True":
+            self._again.pop(key, None)
+            return None
+        now = self._clock.monotonic()
+        due, pause = self._again.setdefault(key, (now + _TOLD_AGAIN, _TOLD_AGAIN))
+        if due <= now:
+            self._again[key] = (now + 2 * pause, 2 * pause)
+        return due - now
 
     def _until_told(self, workload: wire.Workload) -> float:
         """Seconds until a workload that no try has said anything of is told so; 0 when there is nothing to tell.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple
 
 
@@ -209,6 +210,22 @@ class _Queue:
         self.deactivate(item.key)
         self.in_flight = item
         return item
+
+    def in_order(self) -> Iterator[str]:
+        """Keys of the active ones, first to go first, without changing anything; cheap for those at the front."""
+
+        def walk(which: str, heap: list[tuple[_Rank, str]]) -> Iterator[tuple[float, _Rank, str]]:
+            while heap:
+                rank, key = heapq.heappop(heap)
+                item = self.active.get(key)
+                if item is not None and self._place(item) == (which, rank):
+                    yield self.used_by(item), rank, key
+
+        last = None
+        for _, _, key in heapq.merge(*(walk(which, heap.copy()) for which, heap in self.heaps.items())):
+            if key != last:  # one that was parked and came back may have left an entry behind
+                yield key
+            last = key
 
     def items(self) -> Iterator[Pending]:
         yield from self.active.values()
@@ -459,6 +476,28 @@ class Queues:
         order = sorted(queue.items(), key=lambda item: (queue.used_by(item), queue.rank(item)))
         places = {item.key: place for place, item in enumerate(order, start=1)}
         return (places[key], len(order)) if key in places else None
+
+    def front(self, name: str, most: int) -> tuple[list[str], int]:
+        """Those who will be tried next in a ClusterQueue, at most so many, in that order; and how many there are.
+
+        Without those set aside and the one that is being tried.  Costs by how many are asked for, not by how many wait.
+        """
+        queue = self._queues.get(name)
+        return (list(islice(queue.in_order(), most)), len(queue.active)) if queue is not None else ([], 0)
+
+    def home(self, key: str) -> str | None:
+        """The ClusterQueue in which a workload waits; None when in none."""
+        return self._home.get(key)
+
+    def is_active(self, key: str) -> bool:
+        """Whether a workload stands in the line of those who will be tried."""
+        queue = self._queues.get(self._home.get(key, ""))
+        return queue is not None and key in queue.active
+
+    def goes_by_usage(self, name: str) -> bool:
+        """Whether what LocalQueues used counts in a ClusterQueue."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.usage is not None
 
     def names(self) -> list[str]:
         """All known ClusterQueues."""

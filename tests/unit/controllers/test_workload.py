@@ -108,8 +108,75 @@ async def test_one_that_no_cycle_tries_is_told_so_in_time(make: Callable[..., Wo
     assert await world.step() == 1
 
     assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
-    assert "the older ones first" in message_of(world.found, "QuotaReserved")
+    assert message_of(world.found, "QuotaReserved") == (
+        "The workload has not been tried since it was created; at 2026-01-01T00:00:10Z it was number 1 of 1 in the line "
+        "of ClusterQueue team (by priority and age)"
+    )
     assert await world.step() == 0
+
+
+FIRST = "2026-01-01T00:00:00Z"
+
+
+def lined(make: Callable[..., Workloads], *before: JSON, **spec: Any) -> Workloads:
+    """Workload `a` behind others, all just created."""
+    world = make(make_workload(metadata={"creationTimestamp": FIRST}), (CLUSTER_QUEUES, make_cluster_queue(**spec)))
+    world.add(*before)
+    return world
+
+
+async def test_who_waits_for_its_try_is_told_where_it_stands_now_and_then(make: Callable[..., Workloads]) -> None:
+    """When five minutes have gone by, then ten: not whenever somebody before it has left."""
+    world = lined(make, make_workload("b"), make_workload("high", priority=9), make_workload("low", priority=-1))
+    await world.clock.advance(10)
+    await world.step()
+    assert "at 2026-01-01T00:00:10Z it was number 3 of 4" in message_of(world.found, "QuotaReserved")
+    assert await world.step() == 0
+
+    world.client.drop(WORKLOADS, "ns/b")
+    await world.clock.advance(299)
+    assert await world.step() == 0
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 1
+    await world.clock.advance(1)
+    assert await world.step() == 1
+    assert message_of(world.found, "QuotaReserved").startswith(
+        "The workload has not been tried since it was created; at 2026-01-01T00:05:10Z it was number 2 of 3 in the line"
+    )
+    world.sync()
+
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
+    assert [reason for _, reason in world.recorder.events] == ["PendingEvaluation"]
+
+
+async def test_far_behind_the_place_is_not_counted(
+    make: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only that many come before it; what is not known is not written again either."""
+    monkeypatch.setattr("kqueue.controllers.lines.FRONT", 2)
+    world = lined(make, make_workload("b"), make_workload("c"))
+    await world.clock.advance(10)
+
+    assert await world.step() == 1
+    assert message_of(world.found, "QuotaReserved").endswith(
+        "more than 2 were before it in the line of ClusterQueue team (by priority and age)"
+    )
+    world.sync()
+    await world.step()
+    await world.clock.advance(300)
+    assert await world.step() == 0
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
+
+
+async def test_one_that_is_tried_just_now_has_no_place(make: Callable[..., Workloads]) -> None:
+    """It stands in no line; what is said is true all the same."""
+    world = lined(make)
+    world.sync()
+    assert len(world.queues.pop_heads(lambda _: True)) == 1
+    await world.clock.advance(10)
+
+    assert await world.step() == 1
+
+    assert message_of(world.found, "QuotaReserved") == "The workload has not been tried since it was created"
 
 
 async def test_a_controller_that_comes_back_lets_the_old_ones_be_tried_first(make: Callable[..., Workloads]) -> None:

@@ -249,6 +249,21 @@ def test_a_workload_that_changes_its_local_queue_waits_there() -> None:
     assert drain(queues) == ["moves", "lean"]
 
 
+def test_the_front_of_a_line_is_without_those_set_aside() -> None:
+    """Those who will be tried, and how many there are; the one that is being tried is not among them."""
+    queues = make_queues()
+    for item in (make_pending("set-aside", age=9), make_pending("tried", age=8), make_pending("b"), make_pending("a")):
+        queues.push(item)
+    assert pop(queues) == "set-aside"
+    queues.requeue("ns/set-aside", RequeueReason.NO_FIT)
+    assert pop(queues) == "tried"
+
+    assert queues.front("team", 1) == (["ns/a"], 2)
+    assert queues.front("nobody", 1) == ([], 0)
+    assert [queues.is_active(f"ns/{name}") for name in ("set-aside", "tried", "a", "no")] == [False, False, True, False]
+    assert queues.home("ns/a") == "team"
+
+
 def test_a_queue_may_begin_and_cease_to_go_by_usage() -> None:
     """Those who wait are put in order afresh."""
     queues, usage = make_fair()
@@ -287,7 +302,9 @@ def test_the_head_is_always_the_first_by_usage_and_rank(seed: int, steps: int) -
         queues.push(item)
         waiting[item.key] = item
         if chance.random() < 0.4:
-            want = min(waiting.values(), key=lambda p: (usage[p.local_queue], -p.priority, p.timestamp, p.uid))
+            order = sorted(waiting.values(), key=lambda p: (usage[p.local_queue], -p.priority, p.timestamp, p.uid))
+            want = order[0]
+            assert queues.front("team", 3) == ([p.key for p in order[:3]], len(order))
             assert pop(queues) == want.uid
             if chance.random() < 0.5:
                 queues.settle(want.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, workload_reference
-from kqueue.core.cycle import Admit
+from kqueue.core.cycle import Admit, Retargeted
 from kqueue.core.fair_share import dominant_share
 from kqueue.core.preemption import Target
 from kqueue.core.quota import QuotaNode, Usage, total
@@ -56,9 +56,15 @@ class CycleObserver:
     def __init__(self, metrics: Metrics, events: Events, clock: Clock) -> None:
         self._metrics, self._events, self._clock = metrics, events, clock
 
-    def cycle_ended(self, *, seconds: float, success: bool) -> None:
-        """Count the cycle."""
+    def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
+        """Count the cycle, and show who got nothing in it."""
         self._metrics.attempt(success=success, seconds=seconds)
+        for queue, preemptors in robbed.items():
+            self._metrics.cluster_queue(queue).preemption_skips(preemptors)
+
+    def retargeted(self, queue: str, result: Retargeted) -> None:
+        """Count it."""
+        self._metrics.cluster_queue(queue).retargeted(result=result)
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
         """Count the wait and the domains, tell the user."""
@@ -105,9 +111,16 @@ class CycleObserver:
     ) -> None:
         """Count it for the queue that gains, tell the users on both sides."""
         self._metrics.cluster_queue(queue).preempts(reason=target.reason)
-        self._record(workload, reason=names.EVENT_PREEMPTED, message=message)
-        victim = f"{target.admitted.key} (UID {target.admitted.uid}) of ClusterQueue {target.admitted.queue}"
-        self._record(preemptor, reason=names.EVENT_PREEMPTED_WORKLOAD, message=f"{victim} makes room: {target.reason}")
+        victim, priorities = target.admitted, f"priority {target.admitted.priority}, {from_api.priority(preemptor)}"
+        self._record(
+            workload, reason=names.EVENT_PREEMPTED, message=f"{message}; {priorities} of the one that it leaves for"
+        )
+        who = f"{victim.key} (UID {victim.uid}) of ClusterQueue {victim.queue}"
+        self._record(
+            preemptor,
+            reason=names.EVENT_PREEMPTED_WORKLOAD,
+            message=f"{who} makes room: {target.reason}; {priorities} of this one",
+        )
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
         """Count it, and say that it comes to an end."""

@@ -51,6 +51,17 @@ class Outcome(StrEnum):
     """Planning it failed on a bug; the others of the cycle went on."""
 
 
+class Retargeted(StrEnum):
+    """What became of a preemptor of whose targets earlier entries of the cycle had taken some."""
+
+    NEW_TARGETS = "new_targets"
+    """It has others."""
+    DEFERRED_FIT = "deferred_fit"
+    """It fits when those have left who leave for the others, too."""
+    SKIPPED = "skipped"
+    """There is nothing left for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementQuality:
     """How good the domains are that a search has found.
@@ -87,6 +98,9 @@ class Wait:
     last_tried: LastTried = field(default_factory=dict)
     error: Exception | None = None
     """The bug, for BROKEN."""
+    is_robbed: bool = False
+    """It had found whom to preempt, and earlier entries took them, or what they would have left."""
+    retargeted: Retargeted | None = None
 
     @property
     def has_more_flavors(self) -> bool:
@@ -106,6 +120,7 @@ class Preempt:
     head: Head
     targets: tuple[Target, ...]
     claim: Claim
+    retargeted: Retargeted | None = None
 
     @property
     def message(self) -> str:
@@ -236,6 +251,25 @@ class _Cycle:
 
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
+        if entry.stand is not Stand.PREEMPTS:
+            return self._decide(entry)
+        overlaps = self._overlaps(entry)
+        decision = self._decide(entry)
+        match decision:
+            case Preempt():
+                return replace(decision, retargeted=Retargeted.NEW_TARGETS) if overlaps else decision
+            case Wait(outcome=Outcome.DEFERRED):
+                return replace(decision, retargeted=Retargeted.DEFERRED_FIT) if overlaps else decision
+            case Wait():
+                is_robbed = decision.outcome is Outcome.SKIPPED
+                return replace(decision, is_robbed=is_robbed, retargeted=Retargeted.SKIPPED if overlaps else None)
+        return decision
+
+    def _overlaps(self, entry: Entry) -> bool:
+        spoken_for = self.claims.leaving(besides=entry.head.uid)
+        return any(target.admitted.uid in spoken_for for target in entry.targets)
+
+    def _decide(self, entry: Entry) -> Decision:
         uid = entry.head.uid
         if entry.head.replaces is not None and (yields := self.not_now(entry.head)) is not None:
             return yields  # an earlier entry makes the slice leave that it was to take over from
@@ -314,8 +348,7 @@ class _Cycle:
         with without_older(entry.head, self.snapshot):
             if entry.stand is Stand.FITS:
                 return self._topology_fits(entry) if self._quota_fits(entry) else None
-            spoken_for = self.claims.leaving(besides=entry.head.uid)
-            if any(target.admitted.uid in spoken_for for target in entry.targets):
+            if self._overlaps(entry):
                 return False
             with self.claims.fulfilled(besides=entry.head.uid), simulate(self.snapshot) as simulation:
                 for target in entry.targets:

@@ -89,6 +89,12 @@ class ClusterQueueFamilies(_Group):
         self.preemption_loops = self._counter(
             "kqueue_preemption_loops_total", "Preemptions that went round in circles", *queue
         )
+        self.preemption_skips = self._gauge(
+            "kueue_admission_cycle_preemption_skips", "Preemptors that got nothing in the last cycle", *queue
+        )
+        self.retargeted = self._counter(
+            "kueue_preemption_target_recomputations_total", "Targets sought again within a cycle", *queue, "result"
+        )
         self.reserved_wait = self._wait("kueue_quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
         self.admission_wait = self._histogram(
             "kueue_admission_wait_time_seconds", "Queued until admitted", *by_class, buckets=LONG_BUCKETS

@@ -182,6 +182,14 @@ class ClusterQueueMetrics(_QueueMetrics):
         """A Workload of this queue made another one leave again, without having been admitted in between."""
         self._count(self._f.preemption_loops)
 
+    def preemption_skips(self, preemptors: int) -> None:
+        """So many Workloads of this queue found whom to preempt in the last cycle, and others took that."""
+        self._set(self._f.preemption_skips, preemptors)
+
+    def retargeted(self, *, result: str) -> None:
+        """Others had taken some of a preemptor's targets: `new_targets`, `deferred_fit` or `skipped`."""
+        self._count(self._f.retargeted, result)
+
     def gate_removed(self, *, gate: str, is_group: bool, since_admitted: float) -> None:
         """A pod's scheduling gate was removed."""
         self._observe(self._f.gate_removal, since_admitted, gate, "true" if is_group else "false")

@@ -10,6 +10,7 @@ whole gang, and they hold the rest of it.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -21,7 +22,7 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait, plan
+from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Retargeted, Wait, plan
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.workload import Admission, Admitted, Claim, Head, LastTried, Replaced, Snapshot
@@ -67,8 +68,15 @@ _Tries = frozenset[tuple[object, ...]]
 class Observer(RepairObserver, EvictionObserver, Protocol):
     """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
 
-    def cycle_ended(self, *, seconds: float, success: bool) -> None:
-        """One cycle with at least one head has ended; `success`: something was admitted."""
+    def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
+        """One cycle with at least one head has ended; `success`: something was admitted.
+
+        `robbed`: per ClusterQueue that had a head, how many of those had found whom to preempt and got nothing.
+        """
+        ...
+
+    def retargeted(self, queue: str, result: Retargeted) -> None:
+        """Earlier entries had taken some of the targets of a preemptor of this ClusterQueue."""
         ...
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
@@ -161,6 +169,8 @@ class SchedulingLoop:
         """Workloads of this cycle that are heads of their queues again."""
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
         """What was tried in vain on one state."""
+        self._robbed = Counter[str]()
+        """Preemptors of this cycle that got nothing, by ClusterQueue."""
         self._read: dict[str, _Version] = {}
         """Of each head, what this cycle decides on."""
         self._alarm: asyncio.Task[None] | None = None
@@ -212,6 +222,7 @@ class SchedulingLoop:
         tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
         self._came_back.clear()
         self._read.clear()
+        self._robbed.clear()
         try:
             success = await self._try(popped, damaged)
         finally:
@@ -238,7 +249,8 @@ class SchedulingLoop:
         self.cycles += 1
         started = self._clock.monotonic()
         success = await self._plan(heads, damaged)
-        self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success)
+        robbed = {head.queue: self._robbed[head.queue] for head in heads}
+        self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success, robbed=robbed)
         return success
 
     def _pass_by(self, queue: str, item: Pending) -> None:
@@ -418,6 +430,8 @@ class SchedulingLoop:
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> bool:
+        if isinstance(decision, Preempt | Wait) and decision.retargeted is not None:
+            self._observer.retargeted(decision.head.queue, decision.retargeted)
         match decision:
             case Admit():
                 return self._admit(decision)
@@ -454,6 +468,7 @@ class SchedulingLoop:
 
     def _wait(self, decision: Wait) -> None:
         head = decision.head
+        self._robbed[head.queue] += decision.is_robbed
         obj = self._as_decided(head)
         if decision.error is not None:
             _log.error("planning failed on a bug", workload=head.key, exc_info=decision.error)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
-from kqueue.core.cycle import Admit
+from kqueue.core.cycle import Admit, Retargeted
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
@@ -22,6 +22,8 @@ class Observed:
 
     def __init__(self) -> None:
         self.cycles: list[bool] = []
+        self.robbed: dict[str, int] = {}
+        self.retargets: list[tuple[str, str]] = []
         self.reservations: list[str] = []
         self.waiting: list[tuple[str, str]] = []
         self.preemptions: list[tuple[str, str]] = []
@@ -29,8 +31,9 @@ class Observed:
         self.not_mended_messages: list[str] = []
         self.taken_over: list[tuple[str, str]] = []
 
-    def cycle_ended(self, *, seconds: float, success: bool) -> None:
+    def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
         del seconds
+        self.robbed |= robbed
         self.cycles.append(success)
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
@@ -49,6 +52,9 @@ class Observed:
     ) -> None:
         del target, queue, message
         self.preemptions.append((workload.metadata.name, preemptor.metadata.name))
+
+    def retargeted(self, queue: str, result: Retargeted) -> None:
+        self.retargets.append((queue, result))
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
         del queue

@@ -124,6 +124,22 @@ class Claims:
             self._charge(kept, 1)
 
     @contextmanager
+    def first_in_line(self, uid: str) -> Iterator[None]:
+        """Inside the block quota is as it was for a preemptor when it claimed: later claims count on it being in.
+
+        Only for what it claims; its own claim must be `without`.
+        """
+        order = list(self._kept)
+        later = [self._kept[other] for other in order[order.index(uid) + 1 :]] if uid in self._kept else []
+        for kept in later:
+            self._charge_quota(kept, -1)
+        try:
+            yield
+        finally:
+            for kept in later:
+                self._charge_quota(kept, 1)
+
+    @contextmanager
     def fulfilled(self, *, besides: str) -> Iterator[None]:
         """Inside the block all claims but that of one preemptor, which must be `without`, are as they will be.
 
@@ -149,9 +165,13 @@ class Claims:
             self._snapshot.admitted = before
 
     def _charge(self, kept: _Kept, sign: int) -> None:
+        self._charge_quota(kept, sign)
+        self._charge_hosts(kept, sign)
+
+    @staticmethod
+    def _charge_quota(kept: _Kept, sign: int) -> None:
         for node, column, amount in kept.usage:
             quota.shift_usage(node, column, sign * amount)
-        self._charge_hosts(kept, sign)
 
     def _charge_hosts(self, kept: _Kept, sign: int) -> None:
         topologies = self._snapshot.topologies
@@ -168,6 +188,13 @@ class Claims:
         for one in kept:
             for node, column, amount in one.usage:
                 simulation.shift(node, column, -amount)
+
+    @staticmethod
+    def _hides_quota(*queues: QuotaNode, columns: Collection[FlavorResource]) -> bool:
+        """Whether any lending limit from these queues to the root keeps quota from the rest of the tree."""
+        return any(
+            quota.local_quota(node, column) for queue in queues for node in queue.path_to_root() for column in columns
+        )
 
     def _fulfil(self, simulation: Simulation) -> Collection[str]:
         """Let all victims leave and all claimants in, as far as quota goes; who left."""
@@ -186,8 +213,8 @@ class Claims:
         with simulate(self._snapshot, with_domains=False) as simulation:
             self._let_go(self._kept.values(), simulation)
             gone: Collection[str] = ()
-            if any(quota.local_quota(node, column) for node in at.path_to_root() for column in claim.usage):
-                gone = self._fulfil(simulation)  # only one of two gets what is hidden from the rest of the tree
+            if self._hides_quota(at, *(self._snapshot.nodes[victim.queue] for victim in victims), columns=claim.usage):
+                gone = self._fulfil(simulation)  # what one leaves to the others depends on who is in the queue by then
             now = [(node, c, node.usage.get(c, 0)) for node in at.path_to_root() for c in claim.usage]
             for victim in victims:
                 if victim.uid not in gone:

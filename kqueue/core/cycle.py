@@ -36,7 +36,7 @@ class Outcome(StrEnum):
     NO_FIT = "NoFit"
     """No flavor could serve it, or no domain even of an empty cluster."""
     NO_CANDIDATES = "NoCandidates"
-    """It would fit if others gave back what they use, and none of them may be preempted for it."""
+    """It would fit if others gave back what they use, and none of them, or too few, may be preempted for it."""
     SKIPPED = "Skipped"
     """It fitted when the cycle began; an earlier entry took the room."""
     DEFERRED = "Deferred"
@@ -296,6 +296,7 @@ class _Cycle:
             case Stand.WAITS:
                 self.claims.give_up(uid)
                 self._reserve(entry)
+                entry.assignment.blockers.append(self._nobody(entry))
                 return _wait(entry, Outcome.NO_CANDIDATES)
             case Stand.NEVER:
                 self.claims.give_up(uid)
@@ -346,6 +347,9 @@ class _Cycle:
     def _possible(self, entry: Entry) -> bool | None:
         """Whether what was nominated still holds; None when quota is gone, so that looking again is of no use."""
         with without_older(entry.head, self.snapshot):
+            if entry.as_claimed:
+                with self.claims.first_in_line(entry.head.uid):
+                    return self._topology_fits(entry) if self._quota_fits(entry) else None
             if entry.stand is Stand.FITS:
                 return self._topology_fits(entry) if self._quota_fits(entry) else None
             if self._overlaps(entry):
@@ -362,6 +366,18 @@ class _Cycle:
     def _topology_fits(self, entry: Entry) -> bool:
         topologies = self.snapshot.topologies
         return all(topologies[f].capacity.fits(usage_of(found)) for f, found in entry.placement.items())
+
+    def _nobody(self, entry: Entry) -> Blocker:
+        """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""
+        head, spec = entry.head, self.snapshot.queues[entry.head.queue]
+        policies = [f"withinClusterQueue {spec.preempts_own}"]
+        if self.snapshot.nodes[head.queue].parent is not None:
+            policies.append(f"reclaimWithinCohort {spec.reclaims}")
+        holders = None
+        if spec.preempts_own is not Preempts.NEVER:  # else the search has not looked at them either
+            lacking, admitted = entry.assignment.lacking, self.snapshot.admitted.get(head.queue, {})
+            holders = sum(w.priority < head.priority and not lacking.isdisjoint(w.usage) for w in admitted.values())
+        return Blocker(kind=BlockerKind.NO_CANDIDATES, queue=head.queue, holders=holders, detail=" and ".join(policies))
 
     def _reserve(self, entry: Entry) -> None:
         """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.

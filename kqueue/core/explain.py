@@ -47,6 +47,7 @@ class BlockerKind(StrEnum):
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     QUOTA = "Quota"
     TOPOLOGY = "Topology"
+    NO_CANDIDATES = "NoCandidates"
     TAKEN_THIS_CYCLE = "TakenThisCycle"
     QUEUE = "Queue"
     NAMESPACE = "Namespace"
@@ -62,7 +63,8 @@ class Blocker:
 
     `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
     missing where (topology blockers only); `never` is True when not even an empty cluster, or the whole cohort, could
-    hold it; `detail` is what has no number.
+    hold it; `holders` counts the workloads of lower priority that hold it in the same queue, None where nobody looked;
+    `detail` is what has no number.
     """
 
     kind: BlockerKind
@@ -74,6 +76,7 @@ class Blocker:
     free: int = 0
     never: bool = False
     misfit: Misfit | None = None
+    holders: int | None = None
     detail: str = ""
 
 
@@ -113,6 +116,15 @@ def _max_quota(b: Blocker) -> str:
         f"asks for {_amount(b.asked, b.resource)} of flavor {b.flavor}, ClusterQueue {b.queue} can never get more than "
         f"{_amount(b.free, b.resource)}, its cohort included; ask for less or raise the quota"
     )
+
+
+def _no_candidates(b: Blocker) -> str:
+    text = f"nobody may be preempted for it: ClusterQueue {b.queue} has {b.detail}"
+    if b.holders == 0:
+        return f"{text}, and no workload of lower priority holds any of it there"
+    if b.holders:
+        return f"{text}, and the {b.holders} of lower priority that hold some of it there are not enough"
+    return text
 
 
 def _topology(b: Blocker) -> str:
@@ -206,7 +218,10 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.EXCEEDS_MAX_QUOTA: _max_quota,
     BlockerKind.QUOTA: _quota,
     BlockerKind.TOPOLOGY: _topology,
-    BlockerKind.TAKEN_THIS_CYCLE: lambda b: f"no longer fits after {b.detail} was admitted in the same cycle",
+    BlockerKind.NO_CANDIDATES: _no_candidates,
+    BlockerKind.TAKEN_THIS_CYCLE: lambda b: (
+        f"fitted until {b.detail} took the room in the same cycle; it is tried again"
+    ),
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,

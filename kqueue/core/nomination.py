@@ -59,6 +59,9 @@ class Entry:
     avoids: frozenset[str] = frozenset()
     """Hosts to keep away from, while it fits without them."""
 
+    as_claimed: bool = False
+    """It takes what is kept for it, and nothing else."""
+
     holds_reservation: bool = field(default=False, init=False)
     """Those that have quota already do not come here: they are mended."""
 
@@ -161,7 +164,13 @@ class Nominator:
         counts = {p.name: p.count for p in claim.pod_sets}
         if counts.keys() != {p.name for p in head.pod_sets}:
             return None
-        entry = self._whole(_of_counts(head, counts), profile, {p.name: p.flavors for p in claim.pod_sets})
+        part, pinned = _of_counts(head, counts), {p.name: p.flavors for p in claim.pod_sets}
+        with self.claims.first_in_line(head.uid):
+            entry = self._assigned(part, profile, pinned)
+            if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
+                entry.stand, entry.as_claimed = Stand.FITS, True
+                return entry
+        entry = self._whole(part, profile, pinned)
         return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
 
     def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:

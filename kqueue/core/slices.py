@@ -102,7 +102,23 @@ def _hidden(older: Replaced, admitted: Mapping[str, Mapping[str, Admitted]]) -> 
     if older.key not in of_queue:
         return admitted
     left = {key: workload for key, workload in of_queue.items() if key != older.key}
-    return {**admitted, older.admission.queue: left}
+    return _Changed(admitted, older.admission.queue, left)
+
+
+class _Changed(Mapping[str, Mapping[str, Admitted]]):
+    """A mapping with another value for one key, which does not ask the original for any other before it is asked."""
+
+    def __init__(self, original: Mapping[str, Mapping[str, Admitted]], key: str, value: Mapping[str, Admitted]) -> None:
+        self._original, self._key, self._value = original, key, value
+
+    def __getitem__(self, key: str) -> Mapping[str, Admitted]:
+        return self._value if key == self._key else self._original[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._original)
+
+    def __len__(self) -> int:
+        return len(self._original)
 
 
 def _shift(older: Replaced, snapshot: Snapshot, *, back: bool) -> None:

@@ -41,7 +41,8 @@ class Preemptions:
         return tuple(self._claims.values())
 
     def begin(self, claim: Claim) -> None:
-        """Room is being made; replaces what the preemptor claimed before."""
+        """Room is being made, after all that is made already; replaces what the preemptor claimed before."""
+        self._claims.pop(claim.uid, None)  # it is the last one now
         self._claims[claim.uid] = claim
 
     def end(self, uid: str) -> None:

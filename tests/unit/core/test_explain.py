@@ -77,7 +77,7 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
         ),
         pytest.param(
             make_blocker(BlockerKind.TAKEN_THIS_CYCLE, detail="ns/other"),
-            ["after ns/other was admitted"],
+            ["until ns/other took the room in the same cycle", "tried again"],
             id="too-late",
         ),
         pytest.param(make_blocker(BlockerKind.QUEUE, detail="it is stopped"), ["it is stopped"], id="queue"),

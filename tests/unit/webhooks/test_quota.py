@@ -121,6 +121,63 @@ def test_a_resource_and_a_flavor_belong_to_one_group() -> None:
     assert flavor.path == "spec.resourceGroups[1].flavors[0].name"
 
 
+def in_two_groups() -> Object:
+    obj = queue(CPU)
+    obj["spec"]["resourceGroups"].append({**obj["spec"]["resourceGroups"][0], "coveredResources": []})
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("obj", "sentence"),
+    [
+        pytest.param(
+            queue({"name": "cpu", "nominalQuota": "ten"}),
+            f"{AT}[0].nominalQuota: 'ten' is not a quantity: write a number with an optional suffix, such as 500m, 2, ",
+            id="a-quota-that-cannot-be-read",
+        ),
+        pytest.param(
+            queue({"name": "cpu", "nominalQuota": "-1"}),
+            f"{AT}[0].nominalQuota: must not be negative; write 0 or more (found '-1')",
+            id="a-negative-quota",
+        ),
+        pytest.param(
+            queue(CPU | {"borrowingLimit": "5"}),
+            f"{AT}[0].borrowingLimit: needs spec.cohortName: without it there is nobody to lend to or borrow from",
+            id="a-borrowing-limit-without-a-cohort",
+        ),
+        pytest.param(
+            queue(CPU | {"lendingLimit": "11"}, cohortName="all"),
+            f"{AT}[0].lendingLimit: must not be above nominalQuota: only what is there can be lent (found '11')",
+            id="lending-more-than-there-is",
+        ),
+        pytest.param(
+            in_two_groups(),
+            "spec.resourceGroups[1].flavors[0].name: flavor stands at spec.resourceGroups[0].flavors[0].name already; "
+            "keep one of them (found 'default')",
+            id="a-flavor-in-two-groups",
+        ),
+        pytest.param(
+            queue(CPU, MEMORY, covered=["cpu", "cpu"]),
+            "spec.resourceGroups[0].coveredResources[1]: resource stands at spec.resourceGroups[0].coveredResources[0] "
+            "already; keep one of them (found 'cpu')",
+            id="a-resource-twice",
+        ),
+        pytest.param(
+            queue(CPU, fairSharing={"weight": "-1"}),
+            f"{WEIGHT}: must not be negative; write 0 or more (found '-1')",
+            id="a-negative-weight",
+        ),
+    ],
+)
+def test_a_refusal_says_what_is_wrong_and_what_to_write(obj: Object, sentence: str) -> None:
+    """Where it is, what stands there, and the remedy."""
+    first = next(
+        str(p) for p in quota.cluster_queue_problems(obj, None, ON) if not p.path.endswith("resources[1].name")
+    )
+
+    assert first.startswith(sentence)
+
+
 def group(resources: int, flavors: int, start: int = 0) -> Object:
     names = [f"example.com/r{start}-{i}" for i in range(resources)]
     quotas = [{"name": name, "nominalQuota": 1} for name in names]

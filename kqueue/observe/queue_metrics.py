@@ -63,12 +63,12 @@ class _Bound:
 
     def _count(self, family: Counter, *rest: str, by: float = 1) -> None:
         if not self._closed:
-            self._of(family, *rest).inc(by)
+            (self._children.get((family, rest)) or self._of(family, *rest)).inc(by)
 
     def _observe(self, family: Histogram, seconds: float, *rest: str) -> None:
         """Negative times come from clocks that disagree and count as 0."""
         if not self._closed:
-            self._of(family, *rest).observe(max(0.0, seconds))
+            (self._children.get((family, rest)) or self._of(family, *rest)).observe(max(0.0, seconds))
 
     def _replace(self, family: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
         """Set the series of `values` and remove this object's others."""

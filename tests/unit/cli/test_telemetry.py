@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -16,8 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
 from kqueue.clock import FakeClock
-from kqueue.core.cycle import Admit, PlacementQuality
+from kqueue.controllers.record import ObjectReference
+from kqueue.core.cycle import Admit, PlacementQuality, Retargeted
+from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment
+from kqueue.core.workload import Admitted
 from kqueue.observe import EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
@@ -414,3 +417,54 @@ async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
     await events.drain()
 
     assert any("failed repeatedly on h1, but fits nowhere else" in note for note in posted)
+
+
+def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
+    """Who goes, for whom, by which rule, and how the two compare."""
+    posted: list[tuple[str, str, str]] = []
+
+    class Recorder(Events):
+        def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+            posted.append((regarding.name, reason, message))
+
+    metrics = Metrics(clock=CLOCK)
+    observer = CycleObserver(metrics, Recorder(cast("EventRecorder", None)), CLOCK)
+    admitted = Admitted(
+        key="ns/victim",
+        uid="v",
+        queue="lender",
+        local_queue="ns/main",
+        priority=-5,
+        timestamp=CLOCK.now(),
+        reserved_at=None,
+        evicted=False,
+        usage={},
+    )
+    preemptor = workload(held=False, name="p")
+    preemptor = msgspec.structs.replace(preemptor, spec=msgspec.structs.replace(preemptor.spec, priority=7))
+
+    observer.preempted(
+        workload(name="victim"),
+        target=Target(admitted, PreemptionReason.IN_COHORT_RECLAMATION),
+        queue="team",
+        preemptor=preemptor,
+        message="Makes room for ns/p",
+    )
+    observer.preemption_loop(preemptor, queue="team", victims=["ns/victim"])
+    observer.retargeted("team", Retargeted.NEW_TARGETS)
+    observer.cycle_ended(seconds=1, success=True, robbed={"team": 2})
+
+    assert [(name, reason) for name, reason, _ in posted] == [
+        ("victim", "Preempted"),
+        ("p", "PreemptedWorkload"),
+        ("p", "PreemptionLoop"),
+    ]
+    assert posted[0][2] == "Makes room for ns/p; priority -5, 7 of the one that it leaves for"
+    assert posted[1][2] == (
+        "ns/victim (UID v) of ClusterQueue lender makes room: InCohortReclamation; priority -5, 7 of this one"
+    )
+    gains = {"preempting_cluster_queue": "team", "reason": "InCohortReclamation"}
+    assert value(metrics, "kueue_preempted_workloads_total", gains) == 1
+    assert value(metrics, "kqueue_preemption_loops_total", QUEUE) == 1
+    assert value(metrics, "kueue_preemption_target_recomputations_total", QUEUE | {"result": "new_targets"}) == 1
+    assert value(metrics, "kueue_admission_cycle_preemption_skips", QUEUE) == 2

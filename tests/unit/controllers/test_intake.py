@@ -14,6 +14,7 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Window
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.topology import NodeFacts, PodFacts
+from kqueue.core.workload import Claim
 from kqueue.state import from_api
 from kqueue.state.cache import Holding
 from kqueue.state.from_api import PodView
@@ -448,3 +449,32 @@ async def test_a_bug_in_one_window_does_not_close_the_next(capsys: pytest.Captur
 
     assert seen == [{"good"}]
     assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("claim", "helped"),
+    [
+        pytest.param(Claim(key="ns/p", uid="p", queue="lone", usage={}, victims={}), {"lone"}, id="its-own-tree"),
+        pytest.param(
+            Claim(key="ns/p", uid="p", queue="lone", usage={}, victims={"v": ("right", "ns/v")}),
+            {"lone", "left", "right"},
+            id="the-trees-of-its-victims",
+        ),
+        pytest.param(
+            Claim(key="ns/p", uid="p", queue="lone", usage={}, domains={"racks": ()}, victims={}),
+            {"lone", "left", "other"},
+            id="who-shares-its-hosts",
+        ),
+    ],
+)
+async def test_the_end_of_a_claim_helps_whoever_may_want_what_it_kept(
+    yard: Yard, claim: Claim, helped: set[str]
+) -> None:
+    """Quota goes to its tree, hosts to all who have their flavor, and its victims may come back."""
+    await yard.prepare()
+
+    yard.intake.on_claim_ended(claim)
+    await yard.clock.advance(1)
+
+    assert yard.tried_again() == helped
+    assert yard.wakes > 0

@@ -428,3 +428,35 @@ async def test_nobody_is_admitted_before_the_pods_of_all_others_are_ready(make: 
     await world.until_quiet()
 
     assert is_admitted(world, "second")
+
+
+# --- rivals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("guests", "result", "robbed"),
+    [
+        pytest.param([(3, 0), (3, 0)], "new_targets", 0, id="there is another one to preempt"),
+        pytest.param([(6, 0)], "deferred_fit", 0, id="the one leaves enough for both"),
+        pytest.param([(3, 0), (3, 9)], "skipped", 1, id="there is only one whom it may preempt"),
+    ],
+)
+async def test_two_preemptors_of_a_cycle_want_the_same_victim(
+    make: Make, guests: list[tuple[int, int]], result: str, robbed: int
+) -> None:
+    """The first gets it; what the second finds instead is counted, and nobody is told to leave twice."""
+    reclaims: JSON = {"cohortName": "all", "preemption": {"reclaimWithinCohort": "LowerPriority"}}
+    world = make(
+        *((CLUSTER_QUEUES, make_cluster_queue(name, cpus=3, **reclaims)) for name in ("one", "two")),
+        (CLUSTER_QUEUES, make_cluster_queue("guests", cpus=0, cohortName="all")),
+        *((LOCAL_QUEUES, make_local_queue(name, cluster_queue=name)) for name in ("one", "two", "guests")),
+    )
+    for number, (cpus, priority) in enumerate(guests):
+        world.add(running(f"v{number}", cpus=cpus, queue="guests", cluster_queue="guests", priority=priority))
+    world.add(*(make_workload(name, queue=name, cpus=3, priority=1) for name in ("one", "two")))
+
+    await world.cycle()
+
+    assert world.observed.retargets == [("two", result)]
+    assert world.observed.robbed == {"one": 0, "two": robbed}
+    assert len(world.observed.preemptions) == len({victim for victim, _ in world.observed.preemptions})

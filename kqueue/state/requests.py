@@ -28,7 +28,7 @@ from kqueue.state.queues import Asked, Pending
 
 _log = structlog.get_logger(__name__)
 
-_MOST_FORMS = 20_000
+_MOST_FORMS = 10_000
 """Forms of pod sets that are kept.  A form takes a few KiB; workloads of one owner usually share theirs."""
 
 

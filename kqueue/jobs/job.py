@@ -92,13 +92,17 @@ class BatchJob:
         return (pod_set,)
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Un-suspend, merge the info into the template, and with partial admission set the admitted count."""
+        """Un-suspend, merge the info into the template, and with partial admission set the admitted count.
+
+        A job that ran before, and of which all that is left was admitted, keeps its own numbers.
+        """
         if len(infos) != 1:
             return Refused((f"the Job has 1 pod set and the admission has {len(infos)}",))
         template = merged(mapping(job, "spec", "template"), infos[0], elastic=_asks_for_slices(job))
         if isinstance(template, tuple):
             return Refused(tuple(f"{_TEMPLATE}: {conflict}" for conflict in template))
-        spec = {**mapping(job, "spec"), "suspend": False, "template": template, **_sizes(job, infos[0])}
+        sizes = {} if _starts_all_that_is_left(job, infos[0]) else _sizes(job, infos[0])
+        spec = {**mapping(job, "spec"), "suspend": False, "template": template, **sizes}
         return merge_patch(job, {**job, "spec": spec})
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
@@ -212,6 +216,13 @@ def _minimum(job: Mapping[str, Any]) -> int | None:
 
 def _asks_for_slices(job: Mapping[str, Any]) -> bool:
     return annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION) == "true"
+
+
+def _starts_all_that_is_left(job: Mapping[str, Any], info: PodSetInfo) -> bool:
+    completions = whole(job, "spec", "completions")
+    return (
+        info.count is not None and completions is not None and info.count >= completions - _terminal(job, completions)
+    )
 
 
 def _sizes(job: Mapping[str, Any], info: PodSetInfo) -> JSON:

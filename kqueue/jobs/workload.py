@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kqueue.api import names
@@ -219,6 +219,9 @@ def equivalent(
         if running is not None:
             if _all_equal(own, running, tolerations=tolerations, slim=slim):
                 return True
+            rest = _injected(theirs, _of_all_that_is_left(theirs, infos, workload))
+            if rest is not None and _all_equal(own, rest, tolerations=tolerations, slim=slim):
+                return True
             if not suspended:
                 return False
     return _all_equal(own, theirs, tolerations=tolerations, slim=slim)
@@ -241,6 +244,19 @@ def _injected(pod_sets: Sequence[Mapping[str, Any]], infos: Sequence[PodSetInfo]
         admitted = {"count": info.count} if info.count is not None and pod_set.get("minCount") is not None else {}
         running.append({**pod_set, "template": template, **admitted})
     return running
+
+
+def _of_all_that_is_left(
+    pod_sets: Sequence[Mapping[str, Any]], infos: Sequence[PodSetInfo], workload: JSON
+) -> list[PodSetInfo]:
+    """The infos with the full count where as many pods were admitted as had not ended before: nothing was left out."""
+    ended = {text(r, "name"): whole(r, "count") or 0 for r in objects(workload, "status", "reclaimablePods")}
+    return [
+        replace(info, count=full)
+        if info.count is not None and (full := whole(pod_set, "count") or 0) <= info.count + ended.get(info.name, 0)
+        else info
+        for pod_set, info in zip(pod_sets, infos, strict=True)
+    ]
 
 
 def _all_equal(

@@ -212,6 +212,30 @@ def test_partial_admission_runs_fewer_and_stops_back_to_all(
     assert (restored["spec"]["parallelism"], restored["spec"]["completions"]) == (8, 8)
 
 
+@pytest.mark.parametrize(
+    ("done", "parallelism"),
+    [
+        pytest.param("", 6, id="none has ended: a part of the job starts"),
+        pytest.param("0", 6, id="more are left than were admitted"),
+        pytest.param("0-1", 8, id="all that are left were admitted: the job's own numbers hold"),
+        pytest.param("0-4", 8, id="fewer are left than were admitted"),
+    ],
+)
+def test_a_job_that_ran_before_starts_in_part_only_when_something_is_left_out(done: str, parallelism: int) -> None:
+    """Six of eight pods are admitted, and some had ended when the job was stopped."""
+    status = {"completedIndexes": done}
+    job = make_job(
+        annotations=prefixed(job_min_parallelism="2"),
+        status=status,
+        parallelism=8,
+        completions=8,
+        completionMode="Indexed",
+    )
+    workload = make_workload(job, assignment={"flavors": {"cpu": "cpu"}, "count": 6})
+
+    assert started(job, workload)["spec"]["parallelism"] == parallelism
+
+
 def test_a_stop_has_three_steps_in_the_order_that_kubernetes_allows() -> None:
     """Suspend and mark; take the start time back; restore and unmark.  The first one is the event."""
     job = make_job(template=make_template(labels={"mine": "1"}))

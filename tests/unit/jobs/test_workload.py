@@ -251,6 +251,26 @@ def test_a_reserved_workload_is_compared_with_the_started_job(parallelism: int, 
     assert equivalent(now, workload, infos=infos, suspended=suspended) is same
 
 
+@pytest.mark.parametrize(
+    ("ended", "same"),
+    [
+        pytest.param(
+            1, True, id="a job that ran before starts with its own numbers when all that is left was admitted"
+        ),
+        pytest.param(0, False, id="a job of which a part was admitted does not"),
+    ],
+)
+def test_pods_that_have_ended_are_not_counted_as_left_out(ended: int, same: bool) -> None:
+    """Three of four pods are admitted, and the job runs with parallelism 4."""
+    job = make_job(annotations=prefixed(job_min_parallelism="2"))
+    status = {"reclaimablePods": [{"name": "main", "count": ended}]} if ended else {}
+    workload = make_workload(job, assignment=ADMITTED, status=status)
+    infos = infos_at_start(workload, FLAVORS, switches=ON)
+    assert not isinstance(infos, Refused)
+
+    assert equivalent(KIND.pod_sets(job, ON), workload, infos=infos) is same
+
+
 def test_without_infos_a_reserved_workload_is_compared_as_it_stands() -> None:
     """A flavor that is gone must not stop a running job."""
     job = make_job()

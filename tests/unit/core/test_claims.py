@@ -1,0 +1,255 @@
+"""What is kept for preemptors: how much, where, and that it is given back to the last unit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+
+from kqueue.core import quota
+from kqueue.core.claims import Claims
+from kqueue.core.quota import QuotaNode, available
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Admitted, Claim, Snapshot
+from tests.builders import GPU, make_head, make_view
+from tests.unit.core.cycle_worlds import Model
+from tests.unit.core.preemption_cases import GPUS, cohort, leaf, runs, world
+
+HOST = "b0-r0-h0"
+
+
+def on(count: int, host: str = HOST, gpus: int = 1) -> Mapping[str, tuple[DomainUsage, ...]]:
+    """So many pods on a host of the flavor `gpu`."""
+    return {"gpu": (DomainUsage((host,), {GPU: gpus}, count),)}
+
+
+def claims(
+    wants: int,
+    *victims: Admitted,
+    queue: str = "a",
+    uid: str = "p",
+    domains: Mapping[str, tuple[DomainUsage, ...]] | None = None,
+) -> Claim:
+    """What a preemptor is to get when its victims have left."""
+    left = {victim.uid: (victim.queue, victim.key) for victim in victims}
+    return Claim(key=f"default/{uid}", uid=uid, queue=queue, usage={GPUS: wants}, domains=domains or {}, victims=left)
+
+
+def used(snapshot: Snapshot, *path: str) -> list[int]:
+    """What each node holds, from the queue up."""
+    return [node.usage.get(GPUS, 0) for node in snapshot.nodes[path[0]].path_to_root()]
+
+
+IN_A, IN_B = runs("in-a", "a", 4), runs("in-b", "b", 6)
+
+
+def company(*running: Admitted, a: QuotaNode | None = None, b: QuotaNode | None = None) -> Snapshot:
+    """Queues `a` and `b` with 8 each in one cohort."""
+    return world([cohort("company", a or leaf("a", nominal=8), b or leaf("b", nominal=8))], running)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "claim", "kept"),
+    [
+        pytest.param(company(), claims(5), [5, 5], id="all of it where nobody has to leave"),
+        pytest.param(company(IN_A), claims(5, IN_A), [1, 1], id="what a victim holds is not kept twice"),
+        pytest.param(company(IN_A), claims(3, IN_A), [0, 0], id="nothing where victims hold more"),
+        pytest.param(
+            company(IN_B), claims(7, IN_B), [7, 1], id="a victim of another queue makes room in the cohort only"
+        ),
+        pytest.param(company(), claims(5, IN_A), [5, 5], id="a victim that has left holds nothing"),
+        pytest.param(
+            company(runs("in-a", "b", 4)), claims(5, IN_A), [5, 5], id="a victim that came back elsewhere is another"
+        ),
+        pytest.param(
+            company(IN_A, IN_B), claims(9, IN_A, IN_B), [5, 0], id="victims of both are counted where they hold it"
+        ),
+        pytest.param(
+            company(IN_B, b=leaf("b", nominal=8, lends=4)),
+            claims(7, IN_B),
+            [7, 5],
+            id="of what a lending limit hides nothing comes free",
+        ),
+        pytest.param(
+            company(a=leaf("a", nominal=8, lends=2)),
+            claims(7),
+            [7, 1],
+            id="what is hidden for the preemptor is its own",
+        ),
+        pytest.param(company(), claims(5, queue="elsewhere"), [0, 0], id="not in a queue that is not there"),
+    ],
+)
+def test_what_is_kept_is_what_victims_do_not_hold(snapshot: Snapshot, claim: Claim, kept: list[int]) -> None:
+    """At the preemptor's queue and in its cohort, beyond what is used there."""
+    before = used(snapshot, "a")
+    Claims(snapshot, [claim])
+
+    assert [now - then for now, then in zip(used(snapshot, "a"), before, strict=True)] == kept
+
+
+def hosts_of(*running: Admitted) -> Snapshot:
+    """Queue `a` on hosts of 8 devices, with these in place."""
+    view = make_view((1, 1, 2))
+    view.capacity.charge([u for workload in running for u in workload.domains.get("gpu", ())])
+    return world([leaf("a", nominal=99)], running, topologies={"gpu": view})
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "claim", "free"),
+    [
+        pytest.param(hosts_of(), claims(5, domains=on(5)), [3, 8], id="all of it"),
+        pytest.param(
+            hosts_of(runs("v", "a", 4, domains=on(4))),
+            claims(6, runs("v", "a", 4), domains=on(6)),
+            [2, 8],
+            id="but not what victims hold there",
+        ),
+        pytest.param(
+            hosts_of(runs("v", "a", 6, domains=on(6))),
+            claims(2, runs("v", "a", 6), domains=on(2)),
+            [2, 8],
+            id="nothing where victims hold more",
+        ),
+        pytest.param(
+            hosts_of(runs("v", "a", 4, domains=on(4, "b0-r0-h1"))),
+            claims(4, runs("v", "a", 4), domains=on(4)),
+            [4, 4],
+            id="a victim on another host makes no room on this one",
+        ),
+        pytest.param(
+            hosts_of(), claims(4, domains=on(4, "gone")), [8, 8], id="nothing on a host that is not there any more"
+        ),
+    ],
+)
+def test_hosts_are_kept_one_by_one(snapshot: Snapshot, claim: Claim, free: list[int]) -> None:
+    """Free devices per host."""
+    Claims(snapshot, [claim])
+    capacity = snapshot.topologies["gpu"].capacity
+
+    assert [capacity.free(host)[GPU] for host in range(2)] == free
+
+
+def test_when_all_is_done_claimants_are_in_and_victims_gone() -> None:
+    """And nobody can count on the victims any more."""
+    snapshot = company(IN_A, IN_B)
+    kept = Claims(snapshot, [claims(7, IN_A)])
+
+    with kept.fulfilled(besides="x"):
+        assert used(snapshot, "a") == [7, 13]
+        assert snapshot.admitted["a"] == {}
+        assert snapshot.admitted["b"] == {IN_B.key: IN_B}
+    assert used(snapshot, "a") == [7, 13]
+    assert snapshot.admitted["a"] == {IN_A.key: IN_A}
+
+
+def test_a_claimant_that_is_asked_counts_on_victims_that_were_told_and_on_no_others() -> None:
+    """One that was told leaves, whatever is said; one that was not may have to be told again."""
+    told, untold = runs("told", "a", 2, evicted=True), runs("untold", "a", 3)
+    snapshot = company(told, untold)
+    kept = Claims(snapshot, [claims(8, told, untold)])
+
+    with kept.without("p"), kept.fulfilled(besides="p"):
+        assert used(snapshot, "a") == [3, 3]
+        assert list(snapshot.admitted["a"]) == [untold.key]
+    assert kept.waits_for_its_own("p")
+
+
+def test_a_new_claim_takes_the_place_of_the_old_one() -> None:
+    """They do not add up."""
+    snapshot = company()
+    kept = Claims(snapshot, [claims(5)])
+    kept.keep(claims(2))
+
+    assert used(snapshot, "a") == [2, 2]
+
+
+def test_two_who_want_what_is_hidden_for_their_queue_do_not_both_get_it() -> None:
+    """Of 8, 2 are lent and 6 hidden: 4 and 4 fit, but the second takes 2 from what the cohort has."""
+    snapshot = company(a=leaf("a", nominal=8, lends=2))
+    Claims(snapshot, [claims(4, uid="p"), claims(4, uid="q")])
+
+    assert used(snapshot, "a") == [8, 2]
+
+
+def test_an_earlier_claimant_finds_its_quota_whatever_later_ones_keep() -> None:
+    """Inside the block the later claim does not count; hosts of later claims stay theirs."""
+    snapshot = hosts_of()
+    kept = Claims(snapshot, [claims(50, uid="early"), claims(40, uid="late", domains=on(3))])
+    capacity = snapshot.topologies["gpu"].capacity
+
+    with kept.without("early"), kept.first_in_line("early"):
+        assert available(snapshot.nodes["a"], GPUS) == 99
+        assert capacity.free(0)[GPU] == 5
+    with kept.without("late"), kept.first_in_line("late"):
+        assert available(snapshot.nodes["a"], GPUS) == 49
+    assert available(snapshot.nodes["a"], GPUS) == 9
+
+
+def test_who_left_is_told_for_whom() -> None:
+    """Somebody else did not leave; neither did the preemptor itself."""
+    kept = Claims(company(IN_A), [claims(5, IN_A)])
+    because = kept.because_of(make_head("in-a", queue="a"))
+
+    assert because is not None
+    assert because.uid == "p"
+    assert kept.because_of(make_head("x", queue="a")) is None
+    assert kept.because_of(make_head("p", queue="a")) is None
+
+
+@pytest.mark.parametrize("start", range(0, 60, 20))
+def test_whatever_is_tried_the_snapshot_is_as_before(start: int) -> None:
+    """Random claims in random worlds: kept, left out, fulfilled in any nesting, and given up, with charges between."""
+    for seed in range(start, start + 20):
+        chance = random.Random(seed)
+        model = Model(seed)
+        for _ in range(6):
+            model.arrive()
+            model.cycle()
+        snapshot = model.snapshot()
+        before = held(snapshot)
+        some = [random_claim(f"p{i}", snapshot, chance) for i in range(3)]
+        kept = Claims(snapshot, some)
+        charged = held(snapshot)
+        for claim in some:
+            with kept.without(claim.uid), kept.first_in_line(claim.uid), kept.fulfilled(besides=claim.uid):
+                pass
+            with kept.fulfilled(besides="nobody"), kept.fulfilled(besides=claim.uid):
+                pass
+            assert held(snapshot) == charged, f"seed {seed}"
+        queue = chance.choice(model.queues)
+        node = snapshot.nodes[queue]
+        open_columns = [c for c in node.subtree if not any(quota.local_quota(n, c) for n in node.path_to_root())]
+        for column in open_columns:
+            quota.add_usage(node, column, 3)
+        for claim in chance.sample(some, len(some)):
+            kept.give_up(claim.uid)
+            kept.give_up(claim.uid)
+        for column in open_columns:
+            quota.remove_usage(node, column, 3)
+        assert not kept
+        assert held(snapshot) == before, f"seed {seed}"
+
+
+def random_claim(uid: str, snapshot: Snapshot, chance: random.Random) -> Claim:
+    """Of some queue, at the cost of some of those who run."""
+    running = [w for q in snapshot.admitted.values() for w in q.values()]
+    victims = chance.sample(running, min(len(running), chance.randint(0, 3)))
+    queue = chance.choice(list(snapshot.nodes))
+    usage = {column: chance.randint(1, 9) for column in snapshot.nodes[queue].subtree}
+    taken = (DomainUsage(("h0",), {"cpu": 1}, chance.randint(1, 3)),)
+    return Claim(
+        key=f"ns/{uid}",
+        uid=uid,
+        queue=queue,
+        usage=usage,
+        domains={"racks": taken},
+        victims={w.uid: (w.queue, w.key) for w in victims},
+    )
+
+
+def held(snapshot: Snapshot) -> object:
+    """All that is used of quota, by node, and all that is free on hosts."""
+    nodes = {id(n): n for node in snapshot.nodes.values() for n in node.path_to_root()}
+    used = {(i, column): amount for i, node in nodes.items() for column, amount in node.usage.items() if amount}
+    return used, [[v.capacity.free(i) for i in range(len(v.tree))] for v in snapshot.topologies.values()]

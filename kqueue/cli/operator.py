@@ -182,6 +182,7 @@ class Operator:
         self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)
         self._controllers: list[Controller] = []
         self._on_lead: list[Callable[[], None]] = []
+        self._surrounded: Controller | None = None
         self._background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._subscribe_intake()
         self._make_controllers()
@@ -279,18 +280,13 @@ class Operator:
         workloads.add_index(_BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
         workloads.add_index(_BY_RUNTIME_CLASS, from_api.runtime_classes)
 
-        async def take_in(key: str) -> Result:
-            workload = workloads.get(key)
-            if workload is not None:
-                self._intake.on_workload(workload, workload)
-            return Result()
-
-        controller = self._controller("requests", take_in) if "scheduler" in self.parts else None
+        if "scheduler" in self.parts:
+            self._surrounded = self._controller("requests", self._take_in)
 
         def again(index: str, value: str | None) -> None:
-            if value is not None and controller is not None:
+            if value is not None and self._surrounded is not None:
                 for key in workloads.keys_by_index(index, value):
-                    controller.enqueue(key)
+                    self._surrounded.enqueue(key)
 
         def on_limit_range(old: wire_core.LimitRange | None, new: wire_core.LimitRange | None) -> None:
             again(_BY_NAMESPACE, requests.on_limit_range(old, new))
@@ -300,6 +296,26 @@ class Operator:
 
         watches.limit_ranges.subscribe(on_limit_range)
         watches.runtime_classes.subscribe(on_runtime_class)
+
+    async def _take_in(self, key: str) -> Result:
+        workload = self.watches.workloads.store.get(key)
+        if workload is not None:
+            self._intake.on_workload(workload, workload)
+        return Result()
+
+    async def _take_in_surrounded(self) -> None:
+        """All of them, before the first cycle: a Workload may be told before what its pods take on hosts."""
+        if self._surrounded is None:
+            return
+        queue = self._surrounded.queue
+        for number in range(len(queue)):
+            key = await queue.get()
+            if key is None:
+                return
+            await self._take_in(key)
+            queue.done(key)
+            if number % _AT_ONCE == 0:
+                await self.clock.sleep(0)
 
     def _controller(self, name: str, reconcile: Reconcile, *, workers: int = 1) -> Controller:
         controller = Controller(
@@ -693,6 +709,7 @@ class Operator:
         """All that writes.  Keys that were queued while following are worked off now."""
         for _ in self.cache.ledger.build_steps():
             await self.clock.sleep(0)
+        await self._take_in_surrounded()
         for begin in self._on_lead:
             begin()
         work: list[Coroutine[Any, Any, None]] = [controller.run() for controller in self._controllers]

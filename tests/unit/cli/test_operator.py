@@ -210,6 +210,22 @@ async def test_gates_decide_about_what_is_asked_for(
 # --- which event makes what be looked at -----------------------------------------------------------------------------
 
 
+async def test_a_leader_knows_what_pods_take_on_their_hosts_before_it_begins(make: Make) -> None:
+    """Also where the watch of LimitRanges was slower than that of Workloads."""
+    operator = filled(make())
+    template: JSON = {"spec": {"containers": [{}]}}
+    spec = {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": template}]}
+    placed = msgspec.structs.replace(make_placed(), spec=msgspec.convert(spec, wire.WorkloadSpec))
+    operator.watches.workloads.store.put("ns/w", placed)
+    operator.watches.limit_ranges.store.put("ns/bounds", make_limit_range("ns"))
+    await operator._take_in_surrounded()
+    held = operator.cache.holding("ns/w")
+
+    assert held is not None
+    assert held.requests == {"main": {"cpu": 1000}}
+    assert waiting(operator)["requests"] == 0
+
+
 def make_limit_range(namespace: str) -> wire_core.LimitRange:
     limits = [{"type": "Container", "defaultRequest": {"cpu": "1"}}]
     return read(wire_core.LimitRange, "bounds", namespace, spec={"limits": limits})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from kqueue.api import names
@@ -14,13 +13,14 @@ from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.core.cycle import Admit, Retargeted
 from kqueue.core.fair_share import dominant_share
 from kqueue.core.preemption import Target
-from kqueue.core.quota import QuotaNode, Usage, total
+from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
 from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, Regarding, ResourceFigures
 from kqueue.state import from_api
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
+from kqueue.state.held import Held
 from kqueue.state.queues import Queues
 
 _CONTROLLER = "kueue-admission"
@@ -196,26 +196,8 @@ class WorkloadCounter:
         return max(0.0, (self._clock.now() - found.last_transition_time).total_seconds())
 
 
-@dataclass(slots=True)
-class _Held:
-    """What some Workloads hold together."""
-
-    reserving: int = 0
-    admitted: int = 0
-    reserved: list[Usage] = field(default_factory=list)
-    used: list[Usage] = field(default_factory=list)
-
-    def add(self, holding: Holding) -> None:
-        usage = holding.admission.usage()
-        self.reserving += 1
-        self.reserved.append(usage)
-        if holding.admitted:
-            self.admitted += 1
-            self.used.append(usage)
-
-
 class QueueGauges:
-    """The gauges of queues, set afresh from cache and queues: one pass over holdings and one over Workloads."""
+    """The gauges of queues, set afresh from cache and queues: one pass over Workloads."""
 
     def __init__(
         self,
@@ -234,11 +216,6 @@ class QueueGauges:
 
     def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
         """Set every gauge; series of queues that are gone disappear."""
-        by_cluster: dict[str, _Held] = {}
-        by_local: dict[str, _Held] = {}
-        for holding in self._cache.holdings():
-            by_cluster.setdefault(holding.queue, _Held()).add(holding)
-            by_local.setdefault(holding.local_queue, _Held()).add(holding)
         tally = _Tally(self._queues)
         for workload in workloads:
             tally.add(workload)
@@ -246,7 +223,7 @@ class QueueGauges:
         for name in self._cluster_queues - names_now:
             self._metrics.forget_cluster_queue(name)
         for name in names_now:
-            self._cluster_queue(name, by_cluster.get(name) or _Held(), tally)
+            self._cluster_queue(name, self._cache.held_in(name), tally)
         if self._fair_sharing:
             self._shares(names_now)
         locals_now = {f"{q.metadata.namespace}/{q.metadata.name}": q for q in local_queues}
@@ -254,7 +231,7 @@ class QueueGauges:
             namespace, _, name = key.partition("/")
             self._metrics.forget_local_queue(namespace=namespace, name=name)
         for key, queue in locals_now.items():
-            self._local_queue(key, queue, by_local.get(key) or _Held(), tally)
+            self._local_queue(key, queue, self._cache.held_through(key, queue.spec.cluster_queue or ""), tally)
         self._cluster_queues, self._local_queues = names_now, set(locals_now)
 
     def _shares(self, cluster_queues: Iterable[str]) -> None:
@@ -270,7 +247,7 @@ class QueueGauges:
             self._metrics.cohort_share(name, dominant_share(node).precise())
         self._cohorts = set(cohorts)
 
-    def _cluster_queue(self, name: str, held: _Held, tally: _Tally) -> None:
+    def _cluster_queue(self, name: str, held: Held, tally: _Tally) -> None:
         queue = self._metrics.cluster_queue(name)
         active, inadmissible = self._queues.counts(name)
         idle = self._cache.inactive(name)
@@ -286,7 +263,7 @@ class QueueGauges:
             queue.place(parent_cohort=parent, root_cohort=node.root.name if parent else "")
             queue.resources(parent, _figures(node, held))
 
-    def _local_queue(self, key: str, queue: wire.LocalQueue, held: _Held, tally: _Tally) -> None:
+    def _local_queue(self, key: str, queue: wire.LocalQueue, held: Held, tally: _Tally) -> None:
         metrics = self._metrics.local_queue(namespace=queue.metadata.namespace, name=queue.metadata.name)
         active, inadmissible = tally.waiting.get(key, (0, 0))
         cluster_queue = self._queues.cluster_queue_of(key)
@@ -298,7 +275,7 @@ class QueueGauges:
         metrics.status(found.status if found is not None else "Unknown")
         if self._fair_usage is not None and queue.spec.cluster_queue:
             metrics.fair_usage(queue.spec.cluster_queue, self._fair_usage.usage(key))
-        reserved, used = total(held.reserved), total(held.used)
+        reserved, used = held.reserved, held.used
         metrics.resources(
             {
                 (column.flavor, column.resource): (
@@ -338,8 +315,8 @@ class _Tally:
             self.unadmitted.setdefault(cluster_queue, Counter())[why] += 1
 
 
-def _figures(node: QuotaNode, held: _Held) -> dict[tuple[str, str], ResourceFigures]:
-    reserved, used = total(held.reserved), total(held.used)
+def _figures(node: QuotaNode, held: Held) -> dict[tuple[str, str], ResourceFigures]:
+    reserved, used = held.reserved, held.used
     figures = {}
     for column, quota in node.quotas.items():
 

@@ -6,22 +6,22 @@ not written again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core import quota
 from kqueue.core.fair_share import dominant_share
-from kqueue.core.quantity import format_quantity
+from kqueue.core.quantity import clamp, format_quantity
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import status
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage, as_texts
+from kqueue.state.held import Held
 from kqueue.state.queues import Queues
 
 Patch = dict[str, Any]
@@ -52,14 +52,14 @@ class ClusterQueueReconciler:
         """Bring finalizer and status in line."""
         if self._cluster_queues.get(key) is None:
             return Result()
-        in_use = bool(self._cache.holdings(key))
+        in_use = self._cache.held_in(key).reserving > 0
         await self._writer.write(key, lambda q: finalizer_patch(q.metadata, in_use=in_use), subresource=None)
         await self._writer.write(key, self._status)
         return Result()
 
     def _status(self, obj: wire.ClusterQueue) -> Patch | None:
         name = obj.metadata.name
-        holdings, node = self._cache.holdings(name), self._cache.node_of(name)
+        held, node = self._cache.held_in(name), self._cache.node_of(name)
         active, parked = self._queues.counts(name)
         conditions = status.Conditions(
             obj.status.conditions,
@@ -75,10 +75,10 @@ class ClusterQueueReconciler:
         )
         wanted: Patch = {
             "pendingWorkloads": active + parked,
-            "reservingWorkloads": len(holdings),
-            "admittedWorkloads": sum(h.admitted for h in holdings),
-            "flavorsReservation": _flavor_usage(obj, node, holdings),
-            "flavorsUsage": _flavor_usage(obj, node, [h for h in holdings if h.admitted]),
+            "reservingWorkloads": held.reserving,
+            "admittedWorkloads": held.admitted,
+            "flavorsReservation": _flavor_usage(obj, node, held.reserved),
+            "flavorsUsage": _flavor_usage(obj, node, held.used),
             "fairSharing": _share(node) if self._fair_sharing else None,
         }
         present = _present(obj.status) | {"fairSharing": _shown_share(obj.status.fair_sharing)}
@@ -157,7 +157,7 @@ class LocalQueueReconciler:
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
         name = obj.spec.cluster_queue or ""
         cluster_queue = self._cache.queue_object(name)
-        holdings = [h for h in self._cache.holdings(name) if h.local_queue == key] if cluster_queue is not None else []
+        held = self._cache.held_through(key, name) if cluster_queue is not None else Held()
         conditions = status.Conditions(
             obj.status.conditions,
             generation=obj.metadata.generation,
@@ -167,10 +167,10 @@ class LocalQueueReconciler:
         conditions.set(names.CONDITION_ACTIVE, status=reason == names.REASON_READY, reason=reason, message=message)
         wanted: Patch = {
             "pendingWorkloads": self._queues.local_count(key) if obj.spec.stop_policy == "None" else 0,
-            "reservingWorkloads": len(holdings),
-            "admittedWorkloads": sum(h.admitted for h in holdings),
-            "flavorsReservation": _usage_of(cluster_queue, holdings, _total),
-            "flavorsUsage": _usage_of(cluster_queue, [h for h in holdings if h.admitted], _total),
+            "reservingWorkloads": held.reserving,
+            "admittedWorkloads": held.admitted,
+            "flavorsReservation": _usage_of(cluster_queue, held.reserved, _total),
+            "flavorsUsage": _usage_of(cluster_queue, held.used, _total),
         }
         changes = {k: v for k, v in wanted.items() if v != _present(obj.status)[k]}
         changes |= self._usage_changes(key, obj)
@@ -230,24 +230,23 @@ def _shown_share(current: wire.FairSharingStatus | None) -> Patch | None:
     return None if current is None else {"weightedShare": current.weighted_share}
 
 
-def _flavor_usage(obj: wire.ClusterQueue, node: QuotaNode | None, holdings: Iterable[Holding]) -> list[Patch]:
+def _flavor_usage(obj: wire.ClusterQueue, node: QuotaNode | None, usage: Usage) -> list[Patch]:
     def entry(column: FlavorResource, total: int) -> Patch:
         nominal = node.quota(column).nominal if node is not None else total
         return {**_total(column, total), "borrowed": format_quantity(max(0, total - nominal), column.resource)}
 
-    return _usage_of(obj, holdings, entry)
+    return _usage_of(obj, usage, entry)
 
 
 def _usage_of(
-    queue: wire.ClusterQueue | None, holdings: Iterable[Holding], entry: Callable[[FlavorResource, int], Patch]
+    queue: wire.ClusterQueue | None, usage: Usage, entry: Callable[[FlavorResource, int], Patch]
 ) -> list[Patch]:
     """What is held of each flavor and resource of the ClusterQueue, in its order; empty without one."""
-    usage: Usage = quota.total(h.admission.usage() for h in holdings)
     return [
         {
             "name": flavor.name,
             "resources": [
-                entry(column, usage.get(column, 0))
+                entry(column, clamp(usage.get(column, 0)))
                 for column in (FlavorResource(flavor.name, resource.name) for resource in flavor.resources)
             ],
         }

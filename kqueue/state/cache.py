@@ -34,6 +34,7 @@ from kqueue.errors import KqueueError
 from kqueue.state import from_api
 from kqueue.state.audit import Drift, Recounts, Source, chunks
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
+from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.requests import Requests
 
@@ -239,6 +240,7 @@ class Cache:
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
         self._by_queue: dict[str, dict[str, Holding]] = {}
+        self._sums = HeldSums()
         self._captured: dict[str, Mapping[str, Holding]] = {}
         """Of queues that did not change since: what snapshots have of them."""
         self._inactive: dict[str, Inactive | None] = {}
@@ -474,6 +476,11 @@ class Cache:
             self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
             self._charge_domains(holding)
             self._recounts.follow(holding.key, None, holding)
+            self._sums.add(_share(holding), sign=1)
+        elif (old.admitted, old.local_queue) != (holding.admitted, holding.local_queue):
+            self._recounts.follow(holding.key, old, holding)
+            self._sums.add(_share(old), sign=-1)
+            self._sums.add(_share(holding), sign=1)
         self._holdings[holding.key] = holding
         self._by_queue.setdefault(holding.queue, {})[holding.key] = holding
         self._captured.pop(holding.queue, None)
@@ -486,6 +493,7 @@ class Cache:
         del self._by_queue[holding.queue][key]
         self._captured.pop(holding.queue, None)
         self._recounts.follow(key, holding, None)
+        self._sums.add(_share(holding), sign=-1)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
         self._of_many_flavors.discard(key)
         self.ledger.remove_usage(key)
@@ -749,6 +757,14 @@ class Cache:
         """What a workload holds; None when nothing."""
         return self._holdings.get(key)
 
+    def held_in(self, queue: str) -> Held:
+        """What is held in a ClusterQueue, to be read only."""
+        return self._sums.of_queue(queue)
+
+    def held_through(self, local_queue: str, queue: str) -> Held:
+        """What is held in a ClusterQueue through a LocalQueue (namespace/name), to be read only."""
+        return self._sums.of_local_queue(local_queue, queue)
+
     def holdings(self, queue: str | None = None) -> list[Holding]:
         """All holdings, or those of one ClusterQueue."""
         return list((self._holdings if queue is None else self._by_queue.get(queue, {})).values())
@@ -821,7 +837,8 @@ class Cache:
             for _ in recount.steps(self._holdings):
                 yield []
             for queues in chunks(list(self._queues)):
-                yield self._found(self._audit_queue(name, recount.sums.get(name, {})) for name in queues)
+                yield self._found(self._audit_queue(name, recount.sums.get((name,), {})) for name in queues)
+            yield self._found([self._audit_sums(recount.sums)])
         for queue in {id(node.root): name for name, node in self._trees.queues.items() if node.parent}.values():
             yield self._found(self._audit_tree(queue))
 
@@ -833,6 +850,14 @@ class Cache:
         drift = Drift("quota", f"of ClusterQueue {name}", _shown(node.usage), _shown(actual))
         node.usage = actual
         return drift
+
+    def _audit_sums(self, counted: Mapping[_Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
+        """What statuses and gauges show."""
+        actual = HeldSums(_share_of(place, amounts) for place, amounts in counted.items() if len(place) > 1)
+        if self._sums.is_same_as(actual):
+            return None
+        self._sums = actual
+        return Drift("quota", "as shown", "other sums than those of what is held", "")
 
     def _audit_tree(self, queue: str) -> list[Drift]:
         """The quota tree that a ClusterQueue is in: what Cohorts have and use follows from what is below them."""
@@ -861,9 +886,30 @@ def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
     yield from (key for key in list(believed) if told.get(key) is None)
 
 
-def _charged(holding: Holding) -> Iterator[tuple[str, Iterable[tuple[quota.FlavorResource, int]]]]:
-    """What a holding takes, by ClusterQueue."""
-    yield holding.queue, holding.admission.usage().items()
+_Place = tuple[str, ...]
+"""Where holdings are counted: in a ClusterQueue, and in a ClusterQueue through a LocalQueue, admitted or not."""
+_WORKLOADS = quota.FlavorResource("", "")
+"""The column in which an audit counts workloads."""
+
+
+def _charged(holding: Holding) -> Iterator[tuple[_Place, Iterable[tuple[quota.FlavorResource, int]]]]:
+    """What a holding takes, by place."""
+    usage = holding.admission.usage()
+    yield (holding.queue,), usage.items()
+    place = (holding.queue, holding.local_queue, "admitted" if holding.admitted else "")
+    yield place, ((_WORKLOADS, 1), *usage.items())
+
+
+def _share(holding: Holding) -> Share:
+    """Its part in the sums."""
+    return Share(holding.queue, holding.local_queue, holding.admitted, holding.admission.usage())
+
+
+def _share_of(place: _Place, counted: Mapping[quota.FlavorResource, int]) -> Share:
+    """The part in the sums of all that an audit has counted in one place."""
+    queue, local_queue, admitted = place
+    amounts = dict(counted)
+    return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS))
 
 
 def _link(child: QuotaNode, parent: QuotaNode) -> None:

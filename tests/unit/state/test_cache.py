@@ -429,3 +429,8 @@ def test_any_history_ends_where_a_rebuild_would(seed: int, steps: int) -> None:
             case _:
                 cache.on_cluster_queue("team", chance.choice([None, make_queue()]))
         assert cache.audit() == []
+        held, holdings = cache.held_in("team"), cache.holdings("team")
+        assert (held.reserving, held.reserved.get(CPU, 0)) == (
+            len(holdings),
+            sum(holding.admission.usage()[CPU] for holding in holdings),
+        )

@@ -1,0 +1,78 @@
+"""What workloads hold, summed up as they come and go: statuses and gauges show it without a look at each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kqueue.core.quota import FlavorResource, Usage
+from kqueue.state.audit import accumulate
+
+K = TypeVar("K")
+
+
+@dataclass(slots=True)
+class Held:
+    """What the workloads of one queue hold; columns in which they hold nothing are left out."""
+
+    reserving: int = 0
+    """Workloads with a reservation, admitted ones included."""
+    admitted: int = 0
+    reserved: Usage = field(default_factory=dict)
+    """What all of them hold."""
+    used: Usage = field(default_factory=dict)
+    """What the admitted ones hold."""
+
+    def add(self, share: Share, *, sign: int) -> None:
+        """Workloads come (1) or go (-1)."""
+        self.reserving += sign * share.workloads
+        accumulate(self.reserved, share.usage.items(), sign)
+        if share.admitted:
+            self.admitted += sign * share.workloads
+            accumulate(self.used, share.usage.items(), sign)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part in the sums of one workload, or of several alike."""
+
+    queue: str
+    local_queue: str
+    admitted: bool
+    usage: Mapping[FlavorResource, int]
+    workloads: int = 1
+
+
+class HeldSums:
+    """The sums of every ClusterQueue, and of every LocalQueue in it.  Not to be changed by who looks at them."""
+
+    def __init__(self, shares: Iterable[Share] = ()) -> None:
+        self._of_queue: dict[str, Held] = {}
+        self._of_local: dict[tuple[str, str], Held] = {}
+        for share in shares:
+            self.add(share, sign=1)
+
+    def add(self, share: Share, *, sign: int) -> None:
+        """Workloads come (1) or go (-1)."""
+        _add(self._of_queue, share.queue, share, sign)
+        _add(self._of_local, (share.queue, share.local_queue), share, sign)
+
+    def of_queue(self, name: str) -> Held:
+        """What is held in a ClusterQueue."""
+        return self._of_queue.get(name) or Held()
+
+    def of_local_queue(self, key: str, queue: str) -> Held:
+        """What is held in a ClusterQueue through a LocalQueue (namespace/name)."""
+        return self._of_local.get((queue, key)) or Held()
+
+    def is_same_as(self, other: HeldSums) -> bool:
+        """Whether all sums are equal."""
+        return (self._of_queue, self._of_local) == (other._of_queue, other._of_local)
+
+
+def _add(sums: dict[K, Held], key: K, share: Share, sign: int) -> None:
+    held = sums.setdefault(key, Held())
+    held.add(share, sign=sign)
+    if not held.reserving:
+        del sums[key]

@@ -322,6 +322,8 @@ class _Cycle:
 
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
+        if entry.stand is Stand.FITS and self.claims.of(entry.head.uid) is None and self.nominator.moves(entry):
+            return entry
         return self.nominator.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
 
     def _admit(self, entry: Entry) -> Decision:
@@ -416,6 +418,8 @@ def _skipped(entry: Entry) -> Wait:
 
 
 def _admission(entry: Entry) -> Admission:
+    if not entry.placement:
+        return Admission(queue=entry.head.queue, pod_sets=tuple(entry.assignment.pod_sets))
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
     return Admission(
         queue=entry.head.queue,

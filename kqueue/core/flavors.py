@@ -405,7 +405,7 @@ def _topology_problem(pod_set: PodSet, flavor: Flavor, snapshot: Snapshot) -> Bl
 
 def _node_problem(pod_set: PodSet, flavor: Flavor) -> Blocker | None:
     rules = pod_set.request.rules
-    taint = untolerated_taint(flavor.taints, (*rules.tolerations, *flavor.tolerations))
+    taint = untolerated_taint(flavor.taints, (*rules.tolerations, *flavor.tolerations)) if flavor.taints else None
     if taint is not None:
         return Blocker(kind=BlockerKind.FLAVOR_TAINT, pod_set=pod_set.name, flavor=flavor.name, detail=str(taint))
     if not matches_labels(rules, flavor.node_labels, only_keys=frozenset(flavor.node_labels)):

@@ -118,6 +118,12 @@ class Nominator:
                 entry = self._part(head, profile, pinned) or entry
         return entry
 
+    def moves(self, entry: Entry) -> bool:
+        """Whether an entry that has its quota finds other domains in its flavors; nothing else of it is looked at."""
+        with self.claims.without(entry.head.uid), without_older(entry.head, self.snapshot):
+            entry.avoids = entry.head.avoided
+            return not self.place(entry, measure=True)
+
     def place(self, entry: Entry, *, empty: bool = False, measure: bool = False) -> dict[str, Misfit]:
         """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
 

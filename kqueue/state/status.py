@@ -46,6 +46,8 @@ def _text(moment: datetime) -> str:
 
 def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
     """The message in at most `limit` bytes; a cut one ends in a space and three dots."""
+    if 4 * len(message) <= limit:  # so long is the longest character
+        return message
     raw = message.encode()
     if len(raw) <= limit:
         return message

@@ -284,10 +284,12 @@ class Nominator:
 
     def _oracle(self, head: Head) -> flavors.Oracle:
         """Whether preemption could free one column, and how far up the tree the workload would reach then."""
-
-        preemptor = _preemptor(head, {}, frozenset())
+        preemptor: Preemptor | None = None  # most heads do not come to that
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+            nonlocal preemptor
+            if preemptor is None:
+                preemptor = _preemptor(head, {}, frozenset())
             targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.rules)
             if not targets:
                 return Mode.NO_CANDIDATES, level

@@ -171,6 +171,13 @@ class _Queue:
         self.deactivate(item.key)
         self.inadmissible[item.key] = item
 
+    def park_shape(self, shape: str) -> Iterable[str]:
+        """Park all active ones of a shape; who they are."""
+        keys = self.shapes.pop(shape, {})
+        for key in keys:
+            self.inadmissible[key] = self.active.pop(key)
+        return keys
+
     def drop(self, key: str) -> None:
         self.deactivate(key)
         self.inadmissible.pop(key, None)
@@ -410,8 +417,7 @@ class Queues:
 
     def _park_shape(self, queue: _Queue, shape: str, verdict: Verdict) -> None:
         queue.moved_shapes[shape] = verdict
-        for key in list(queue.shapes.get(shape, ())):
-            queue.park(queue.active[key])
+        for key in queue.park_shape(shape):
             self.on_parked(key)
 
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:

@@ -83,9 +83,8 @@ def classical_targets(
 
 def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
-    found = _Found()
-    found.own = candidates(snapshot, node.name, spec.preempts_own, preemptor, rules)
-    if spec.reclaims is Preempts.NEVER:
+    found = _Found(own=candidates(snapshot, node.name, spec.preempts_own, preemptor, rules))
+    if spec.reclaims is Preempts.NEVER or not _anybody_else_borrows(node, preemptor.needs, rules):
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):
         queues = list(_borrowing_queues(ancestor, done, preemptor.needs, rules))
@@ -100,6 +99,16 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
     found.hierarchical = _sorted(found.hierarchical, preemptor, rules)
     found.priority = _sorted(found.priority, preemptor, rules)
     return found
+
+
+def _anybody_else_borrows(node: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> bool:
+    """Whether any cohort around a queue has a child beside the way to it that uses more than its quota."""
+    while node.parent is not None:
+        over = over_quota(node.parent, columns, rules)
+        if over and over != [node]:
+            return True
+        node = node.parent
+    return False
 
 
 def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNode, QuotaNode, bool]]:

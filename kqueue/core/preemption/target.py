@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -70,7 +70,16 @@ class Preemptor:
 
     def alone(self, column: FlavorResource, amount: int) -> Preemptor:
         """The same workload, were this column all it asks for: what choosing a flavor wants to know."""
-        return replace(self, usage={column: amount}, needs=frozenset((column,)))
+        return Preemptor(
+            uid=self.uid,
+            key=self.key,
+            queue=self.queue,
+            priority=self.priority,
+            timestamp=self.timestamp,
+            usage={column: amount},
+            needs=frozenset((column,)),
+            known=self.known,
+        )
 
 
 @dataclass(frozen=True, slots=True)

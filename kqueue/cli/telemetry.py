@@ -111,6 +111,8 @@ class CycleObserver:
     ) -> None:
         """Count it for the queue that gains, tell the users on both sides."""
         self._metrics.cluster_queue(queue).preempts(reason=target.reason)
+        evicted = f"EvictedDueTo{names.REASON_PREEMPTED}"
+        self._record(workload, reason=evicted, message=message)
         victim, priorities = target.admitted, f"priority {target.admitted.priority}, {from_api.priority(preemptor)}"
         self._record(
             workload, reason=names.EVENT_PREEMPTED, message=f"{message}; {priorities} of the one that it leaves for"
@@ -180,9 +182,15 @@ class WorkloadCounter:
         stats = workload.status.scheduling_stats
         evictions = stats.evictions if stats is not None else ()
         cause = next((e.underlying_cause for e in evictions if e.reason == reason), "")
-        first = sum(e.count for e in evictions) <= 1
+        first = sum(e.count for e in evictions if (e.reason, e.underlying_cause) == (reason, cause)) <= 1
         cluster = self._metrics.cluster_queue(cluster_queue)
-        cluster.evicted(reason=reason, underlying_cause=cause, priority_class=priority_class, first=first)
+        cluster.evicted(
+            reason=reason,
+            underlying_cause=cause,
+            priority_class=priority_class,
+            first=first,
+            since_ready=self._since(workload, names.CONDITION_PODS_READY),
+        )
         self._local(workload).evicted(reason=reason, underlying_cause=cause, priority_class=priority_class)
 
     def _local(self, workload: wire.Workload) -> LocalQueueMetrics:

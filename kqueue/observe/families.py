@@ -144,6 +144,9 @@ class ClusterQueueFamilies(_Group):
         self.execution = self._histogram(
             "kueue_execution_time_seconds", "Admitted until finished", *by_class, buckets=LONG_BUCKETS
         )
+        self.ready_to_evicted = self._wait(
+            "kueue_pods_ready_to_evicted_time_seconds", "Pods ready until evicted", *queue, "reason", "underlying_cause"
+        )
         self.eviction_latency = self._wait(
             "kueue_workload_eviction_latency_seconds", "Evicted until quota released", *queue, "reason"
         )

@@ -164,9 +164,15 @@ class ClusterQueueMetrics(_QueueMetrics):
         """Its fair share; infinity is shown as not a number."""
         self._replace(self._r.weighted_share, {(cohort,): finite(share)})
 
-    def evicted(self, *, reason: str, underlying_cause: str, priority_class: str, first: bool) -> None:
-        """A Workload was evicted; `first` when never before."""
+    def evicted(
+        self, *, reason: str, underlying_cause: str, priority_class: str, first: bool, since_ready: float | None = None
+    ) -> None:
+        """A Workload was evicted; `first` when never before for that reason and cause, `since_ready` seconds after its
+        pods were ready (None: they were not).
+        """
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
+        if since_ready is not None:
+            self._observe(self._f.ready_to_evicted, since_ready, reason, underlying_cause)
         if first:
             self._count(self._f.evicted_once, reason, underlying_cause, priority_class)
 

@@ -80,6 +80,19 @@ def value(metrics: Metrics, name: str, labels: dict[str, str]) -> float | None:
 HELD = workload(true("QuotaReserved", ago=60), true("Admitted", ago=60))
 EVICTED = workload(true("Admitted", ago=60), true("Evicted", ago=5, reason="Preempted"), schedulingStats=evictions(1))
 AGAIN = workload(true("Admitted", ago=60), true("Evicted", ago=0, reason="Preempted"), schedulingStats=evictions(2))
+OTHERWISE = workload(
+    true("Admitted", ago=60),
+    true("Evicted", ago=5, reason="Preempted"),
+    schedulingStats={
+        "evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}, *evictions(1)["evictions"]]
+    },
+)
+EVICTED_READY = workload(
+    true("Admitted", ago=60),
+    true("PodsReady", ago=30),
+    true("Evicted", ago=5, reason="Preempted"),
+    schedulingStats=evictions(1),
+)
 GONE = workload(true("Evicted", ago=5, reason="Preempted"), held=False, schedulingStats=evictions(1))
 READY = workload(true("Admitted", ago=60), true("PodsReady"))
 FINISHED = workload(true("Admitted", ago=60), true("Finished"))
@@ -106,6 +119,12 @@ FINISHED = workload(true("Admitted", ago=60), true("Finished"))
         pytest.param(HELD, EVICTED, "kueue_evicted_workloads_once_total", QUEUE | EVICTION, 1, id="evicted-first"),
         pytest.param(HELD, EVICTED, "kueue_local_queue_evicted_workloads_total", LOCAL | EVICTION, 1,
                      id="evicted-in-its-local-queue"),
+        pytest.param(READY, EVICTED_READY, "kueue_pods_ready_to_evicted_time_seconds_sum",
+                     QUEUE | {"reason": "Preempted", "underlying_cause": ""}, 30, id="how-long-it-was-ready"),
+        pytest.param(HELD, EVICTED, "kueue_pods_ready_to_evicted_time_seconds_count",
+                     QUEUE | {"reason": "Preempted", "underlying_cause": ""}, None, id="it-was-never-ready"),
+        pytest.param(HELD, OTHERWISE, "kueue_evicted_workloads_once_total", QUEUE | EVICTION, 1,
+                     id="evicted-first-for-this-reason"),
         pytest.param(EVICTED, AGAIN, "kueue_evicted_workloads_total", QUEUE | EVICTION, 1, id="evicted-again"),
         pytest.param(EVICTED, AGAIN, "kueue_evicted_workloads_once_total", QUEUE | EVICTION, None,
                      id="again-is-not-first"),
@@ -455,12 +474,14 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
     observer.cycle_ended(seconds=1, success=True, robbed={"team": 2})
 
     assert [(name, reason) for name, reason, _ in posted] == [
+        ("victim", "EvictedDueToPreempted"),
         ("victim", "Preempted"),
         ("p", "PreemptedWorkload"),
         ("p", "PreemptionLoop"),
     ]
-    assert posted[0][2] == "Makes room for ns/p; priority -5, 7 of the one that it leaves for"
-    assert posted[1][2] == (
+    assert posted[0][2] == "Makes room for ns/p"
+    assert posted[1][2] == "Makes room for ns/p; priority -5, 7 of the one that it leaves for"
+    assert posted[2][2] == (
         "ns/victim (UID v) of ClusterQueue lender makes room: InCohortReclamation; priority -5, 7 of this one"
     )
     gains = {"preempting_cluster_queue": "team", "reason": "InCohortReclamation"}

@@ -177,6 +177,7 @@ class Operator:
             order=order,
             waits_for_ready=_blocks_admission(config),
             fair_usage=self.fair_usage,
+            tries=lambda: self.loop.busy,
         )
         self.preemptions.on_ended = self._intake.on_claim_ended
         self._counter = WorkloadCounter(metrics, clock, self.ready.is_set)

@@ -24,7 +24,8 @@ class Timings:
 
     # --- queues and the cycle
     queue_flush_window: float = 1.0
-    """Notifications that could free waiting workloads are collected this long, then acted on once.  Source: Kueue."""
+    """Notifications that could free waiting workloads are collected this long at most, then acted on once; shorter
+    while tries are cheap.  Source: Kueue, which always waits so long."""
     cycle_retry_base: float = 0.001
     """First pause after a cycle without an admission; doubles.  Source: Kueue's scheduler."""
     cycle_retry_max: float = 0.010

@@ -25,10 +25,16 @@ from kqueue.state.queues import Pending, Queues, Strategy
 _log = structlog.get_logger(__name__)
 
 
-class Window:
-    """Collects names and hands them over together, `seconds` after the first."""
+_FLUSH_MIN = 0.05
+"""Seconds in which what ends together is collected, however cheap the tries are: tens of watch events."""
+_FLUSH_REST = 4
+"""While others wait, tries take a fifth of the time at most."""
 
-    def __init__(self, clock: Clock, seconds: float, act: Callable[[frozenset[str]], None]) -> None:
+
+class Window:
+    """Collects names and hands them over together, so many seconds after the first as `seconds` says then."""
+
+    def __init__(self, clock: Clock, seconds: Callable[[], float], act: Callable[[frozenset[str]], None]) -> None:
         self._clock, self._seconds, self._act = clock, seconds, act
         self._names: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -40,7 +46,7 @@ class Window:
             self._task = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
-        await self._clock.sleep(self._seconds)
+        await self._clock.sleep(self._seconds())
         names, self._names = frozenset(self._names), set()
         try:
             self._act(names)
@@ -71,8 +77,12 @@ class Intake:
         order: QueueOrder = DEFAULT_ORDER,
         waits_for_ready: bool = False,
         fair_usage: FairUsage | None = None,
+        tries: Callable[[], float] | None = None,
     ) -> None:
         """`wake` tells the scheduling loop; the windows are seconds.
+
+        `tries` says for how many seconds there have been tries so far: where they are quick, flushes are collected for
+        a part of their window only.  None: for all of it.
 
         `order` is as in `from_api.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
         `fair_usage` is what LocalQueues used lately; None: it counts nowhere.
@@ -80,9 +90,11 @@ class Intake:
         self._clock, self._fair_usage = clock, fair_usage
         self._cache, self._queues, self._wake = cache, queues, wake
         self._namespace_labels, self._order, self._waits_for_ready = namespace_labels, order, waits_for_ready
-        self._flushes = Window(clock, flush_window, self._flush)
-        self._changed_nodes = Window(clock, node_window, self._flush)
-        self._freed_nodes = Window(clock, foreign_drain, self._drain)
+        self._flush_window, self._tries = flush_window, tries
+        self._tried = self._flushing = 0.0  # seconds: all until the last window opened; flushes so far
+        self._flushes = Window(clock, self._flush_after, self._flush)
+        self._changed_nodes = Window(clock, lambda: node_window, self._flush)
+        self._freed_nodes = Window(clock, lambda: foreign_drain, self._drain)
 
     async def close(self) -> None:
         """Stop the windows."""
@@ -99,8 +111,8 @@ class Intake:
         key = from_api.workload_key(seen)
         held = self._cache.holding(key)
         gave_back = self._cache.on_workload(key, new)
-        if self._fair_usage is not None:
-            self._fair_usage.follow(key, new, self._cache.holding(key), self._clock.now())
+        if self._fair_usage is not None and self._fair_usage.is_entering(key):
+            self._follow_usage(self._fair_usage, key, new)
         if new is None or from_api.is_over(new):
             self._queues.delete(key)
             self._help_others(seen, held)
@@ -116,6 +128,12 @@ class Intake:
                 self._wake()  # what others left for, for its sake, is free
         elif holding is None:
             self._queues.push(self._cache.requests.pending(new, self._order))
+
+    def _follow_usage(self, fair: FairUsage, key: str, new: wire.Workload | None) -> None:
+        holding = self._cache.holding(key)
+        admitted = holding is not None and holding.admitted
+        used = self._cache.held_through(holding.local_queue, holding.queue).used if holding is not None else {}
+        fair.follow(key, new, admitted=admitted, used=used, now=self._clock.now())
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
         """Whoever the freed quota or the freed nodes can help is tried again."""
@@ -239,8 +257,18 @@ class Intake:
         flavors = {f for node in nodes for f in self._cache.ledger.flavors_of(node)}
         self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
 
+    def _flush_after(self) -> float:
+        """Seconds until the next flush: some times as long as the tries took that there were since the last one."""
+        if self._tries is None:
+            return self._flush_window
+        tried = self._tries() + self._flushing
+        took, self._tried = tried - self._tried, tried
+        return min(self._flush_window, max(_FLUSH_MIN, _FLUSH_REST * took))
+
     def _flush(self, queues: frozenset[str]) -> None:
+        began = self._clock.monotonic()
         moved = self._queues.flush(queues, self._may_enter)
+        self._flushing += self._clock.monotonic() - began
         if moved:
             _log.debug("workloads are tried again", cluster_queues=len(queues), workloads=moved)
         self._wake()

@@ -179,6 +179,8 @@ class SchedulingLoop:
         """When the first of those that were to be preempted, and may not yet, has run for long enough."""
         self.cycles = 0
         """Cycles run so far."""
+        self.busy = 0.0
+        """Seconds that they took."""
 
     def wake(self) -> None:
         """Something may have become possible."""
@@ -250,7 +252,9 @@ class SchedulingLoop:
         started = self._clock.monotonic()
         success = await self._plan(heads, damaged)
         robbed = {head.queue: self._robbed[head.queue] for head in heads}
-        self._observer.cycle_ended(seconds=self._clock.monotonic() - started, success=success, robbed=robbed)
+        took = self._clock.monotonic() - started
+        self.busy += took
+        self._observer.cycle_ended(seconds=took, success=success, robbed=robbed)
         return success
 
     def _pass_by(self, queue: str, item: Pending) -> None:

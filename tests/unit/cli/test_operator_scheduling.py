@@ -117,3 +117,27 @@ async def test_what_a_preemptor_gives_up_has_others_tried_again() -> None:
         await clock.advance(2)
 
     assert flushed == ["team"]
+
+
+@pytest.mark.parametrize(
+    ("busy", "flushed_at"),
+    [
+        pytest.param(0.0, 0.05, id="a loop that has nothing to do is given what was freed at once"),
+        pytest.param(0.2, 0.8, id="one that has is given time"),
+    ],
+)
+async def test_what_cycles_take_decides_when_the_next_flush_comes(busy: float, flushed_at: float) -> None:
+    """The loop's own time is what tries cost."""
+    clock = FakeClock()
+    async with operator(clock) as made:
+        made.watches.cluster_queues.store.put("team", read(wire.ClusterQueue, make_cluster_queue()))
+        await clock.advance(2)
+        flushes: list[float] = []
+        made.queues.flush = lambda *_: len(flushes.append(clock.monotonic()) or [])  # type: ignore[method-assign, func-returns-value]
+        made.loop.busy += busy
+        begun = clock.monotonic()
+        made.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
+        made.preemptions.end("p")
+        await clock.advance(2)
+
+    assert [at - begun for at in flushes] == [pytest.approx(flushed_at)]

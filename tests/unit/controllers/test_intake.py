@@ -11,14 +11,14 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.intake import Window
+from kqueue.controllers.intake import Intake, Window
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.core.workload import Claim
 from kqueue.state import from_api
 from kqueue.state.cache import Holding
 from kqueue.state.from_api import PodView
-from kqueue.state.queues import RequeueReason
+from kqueue.state.queues import RequeueReason, Strategy
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -400,7 +400,7 @@ async def test_a_window_hands_over_what_it_collected_and_opens_anew() -> None:
     """Its time runs from the first name; a later name waits for a window of its own."""
     clock = FakeClock()
     seen: list[frozenset[str]] = []
-    window = Window(clock, 1.0, seen.append)
+    window = Window(clock, lambda: 1.0, seen.append)
     window.add([])
     await clock.advance(0)
     assert clock.next_wake() is None
@@ -421,7 +421,7 @@ async def test_a_closed_window_acts_no_more() -> None:
     """What it holds is dropped."""
     clock = FakeClock()
     seen: list[frozenset[str]] = []
-    window = Window(clock, 1.0, seen.append)
+    window = Window(clock, lambda: 1.0, seen.append)
     window.add(["a"])
     await asyncio.sleep(0)
 
@@ -441,7 +441,7 @@ async def test_a_bug_in_one_window_does_not_close_the_next(capsys: pytest.Captur
             raise ZeroDivisionError
         seen.append(names)
 
-    window = Window(clock, 1.0, act)
+    window = Window(clock, lambda: 1.0, act)
     window.add(["bad"])
     await clock.advance(1)
     window.add(["good"])
@@ -478,3 +478,41 @@ async def test_the_end_of_a_claim_helps_whoever_may_want_what_it_kept(
 
     assert yard.tried_again() == helped
     assert yard.wakes > 0
+
+
+@pytest.mark.parametrize(
+    ("took", "window", "want"),
+    [
+        pytest.param(None, 1.0, 1.0, id="nobody knows what tries cost: the whole window"),
+        pytest.param(0.0, 1.0, 0.05, id="tries cost nothing: what ends together is collected"),
+        pytest.param(0.1, 1.0, 0.4, id="tries cost something: four times that"),
+        pytest.param(0.6, 1.0, 1.0, id="tries cost much: the whole window"),
+        pytest.param(0.0, 0.02, 0.02, id="a shorter window is kept"),
+    ],
+)
+async def test_flushes_come_as_often_as_tries_are_cheap(took: float | None, window: float, want: float) -> None:
+    """What tries took since the last flush began to be collected decides when the next one comes; then it counts anew."""
+    world, spent = World(), [0.0]
+    tries = None if took is None else lambda: spent[0]
+    flushed: list[float] = []
+    world.queues.flush = lambda *_: len(flushed.append(world.clock.monotonic()) or ())  # type: ignore[method-assign, func-returns-value]
+    intake = Intake(
+        cache=world.cache,
+        queues=world.queues,
+        namespace_labels=world.namespaces.get,
+        wake=lambda: None,
+        clock=world.clock,
+        flush_window=window,
+        tries=tries,
+    )
+    world.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    check = read(wire.AdmissionCheck, {"metadata": {"name": "budget"}})
+    for pause in (want, want if took is None else min(window, 0.05)):
+        begun = world.clock.monotonic()
+        intake.on_check(None, check)
+        spent[0] = spent[0] or took or 0.0
+        await world.clock.advance(2)
+        assert flushed.pop() - begun == pytest.approx(pause)
+        assert flushed == []
+    await intake.close()
+    await world.close()

@@ -796,6 +796,22 @@ async def test_where_the_scan_of_flavors_begins(make: Callable[..., Scheduled], 
     assert found["status"]["admission"]["podSetAssignments"][0]["flavors"] == {"cpu": flavor}
 
 
+async def test_the_time_of_cycles_is_added_up(make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that had nobody to try take none."""
+    world = make()
+    monkeypatch.setattr(world.clock, "monotonic", iter(range(100)).__next__)
+    world.add(make_workload())
+    assert await world.cycle()
+    once = world.loop.busy
+    assert once > 0
+
+    assert not await world.cycle()
+    assert world.loop.busy == once
+    world.add(make_workload("b", minute=1))
+    assert await world.cycle()
+    assert world.loop.busy == 2 * once
+
+
 async def test_cycles_without_success_slow_down(make: Callable[..., Scheduled]) -> None:
     """The pause doubles up to its bound, and a success ends it."""
     world = make(settings=LoopSettings(retry_base=1, retry_max=4))

@@ -314,9 +314,9 @@ class _Cycle:
         """
         with self.claims.without(entry.head.uid):
             possible = self._possible(entry)
-        if possible is None:
+        if possible is None and self.claims.of(entry.head.uid) is None:
             return None
-        if not possible:
+        if not possible:  # of one for whom room is kept, too: it may have to go where that is
             entry = self._again(entry)
         return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
 

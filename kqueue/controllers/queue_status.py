@@ -149,7 +149,7 @@ class LocalQueueReconciler:
             return None
         now = self._clock.now()
         if fair.due(key, now) <= 0:
-            fair.sample(key, now)
+            fair.sample(key, self._cache.held_through(key, obj.spec.cluster_queue or "").used, now)
         left = fair.due(key, now)
         return left if left > 0 else fair.rules.interval
 

@@ -111,8 +111,6 @@ class _Account:
     record: Record | None = None
     weight: float = 1.0
     is_seeded: bool = False
-    in_use: Counter[str] = field(default_factory=Counter)
-    """What its admitted workloads hold, in the units of quota."""
     penalties: dict[str, Amounts] = field(default_factory=dict)
     """By workload, as long as it is not admitted."""
     usage: float | None = None
@@ -126,8 +124,6 @@ class FairUsage:
         self.rules = rules
         self._accounts: dict[str, _Account] = {}
         self._by_usage: set[str] = set()
-        self._counted: dict[str, tuple[str, Mapping[str, int]]] = {}
-        """Admitted workload -> its LocalQueue and what it holds."""
         self._entering: dict[str, str] = {}
         """Workload with a penalty -> its LocalQueue."""
 
@@ -165,14 +161,9 @@ class FairUsage:
         return self._accounts.setdefault(key, _Account())
 
     def _forget(self, key: str) -> None:
-        """Keep only the sum of what is in use, which follows workloads."""
         old = self._accounts.pop(key, None)
-        if old is None:
-            return
-        for workload in old.penalties:
+        for workload in old.penalties if old is not None else ():
             del self._entering[workload]
-        if any(old.in_use.values()):
-            self._accounts[key] = _Account(in_use=old.in_use)
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
@@ -193,31 +184,28 @@ class FairUsage:
             del account.penalties[key]
             account.usage = None
 
-    def follow(self, key: str, obj: wire.Workload | None, holding: Holding | None, now: datetime) -> None:
-        """A workload's watch event came, and the cache has followed it already: `holding` is what it holds now."""
-        admitted = holding is not None and holding.admitted
-        before = self._counted.pop(key, None)
-        if before is not None:
-            self._account(before[0]).in_use.subtract(before[1])
-        if holding is not None and admitted:
-            held = _by_resource(holding.admission.usage())
-            self._counted[key] = (holding.local_queue, held)
-            self._account(holding.local_queue).in_use.update(held)
+    def is_entering(self, key: str) -> bool:
+        """Whether a workload counts ahead of its use."""
+        return key in self._entering
+
+    def follow(self, key: str, obj: wire.Workload | None, *, admitted: bool, used: Usage, now: datetime) -> None:
+        """A workload's watch event came, and the cache has followed it.
+
+        When it is admitted its penalty becomes a part of the average, once; `used` is what its LocalQueue uses then, it
+        included.
+        """
         home = self._entering.get(key)
         if home is None:
             return
+        account = self._accounts[home]
+        ahead = account.penalties[key]
         if obj is None or from_api.is_over(obj) or from_api.local_queue_key(obj) != home:
             self.withdraw(key)
         elif admitted:
-            self._settle(key, home, now)
-
-    def _settle(self, key: str, local_queue: str, now: datetime) -> None:
-        """The penalty becomes a part of the average, once."""
-        account = self._accounts[local_queue]
-        ahead = account.penalties[key]
-        self.withdraw(key)
-        account.record = plus(sampled(account.record, self._in_use(account), now, self.rules), ahead)
-        account.usage = None
+            self.withdraw(key)
+            self.sample(home, used, now)
+            assert account.record is not None
+            account.record, account.usage = plus(account.record, ahead), None
 
     # --- averages ----------------------------------------------------------------------------------------------
 
@@ -228,15 +216,11 @@ class FairUsage:
             return 0.0
         return self.rules.interval - (now - account.record.updated).total_seconds()
 
-    def sample(self, local_queue: str, now: datetime) -> None:
-        """Bring the average of a LocalQueue up to date."""
+    def sample(self, local_queue: str, used: Usage, now: datetime) -> None:
+        """Bring the average of a LocalQueue up to date; `used` is what its admitted workloads hold."""
         account = self._account(local_queue)
-        account.record = sampled(account.record, self._in_use(account), now, self.rules)
-        account.usage = None
-
-    @staticmethod
-    def _in_use(account: _Account) -> Amounts:
-        return _in_base_units({resource: amount for resource, amount in account.in_use.items() if amount})
+        in_use = _in_base_units(_by_resource(used))
+        account.record, account.usage = sampled(account.record, in_use, now, self.rules), None
 
     # --- views -------------------------------------------------------------------------------------------------
 

@@ -97,9 +97,8 @@ async def test_who_used_most_is_preempted_first_whatever_the_priority(make: Make
         make_workload("little", queue="lean", status=reserved()),
     )
     assert world.fair_usage is not None
-    world.fair_usage.sample("ns/main", world.clock.now())
     await world.clock.advance(3600)
-    world.fair_usage.sample("ns/main", world.clock.now())
+    world.fair_usage.sample("ns/main", world.cache.held_through("ns/main", "team").used, world.clock.now())
     assert usage(world) > usage(world, "lean") == 0
     world.client.put(LOCAL_QUEUES, make_local_queue("urgent"))
     world.add(make_workload("urgent", queue="urgent", priority=9))

@@ -177,6 +177,8 @@ class SchedulingLoop:
         self._alarm_at = clock.now()
         self._safe_until: datetime | None = None
         """When the first of those that were to be preempted, and may not yet, has run for long enough."""
+        self._held_up: set[str] = set()
+        """ClusterQueues of those who wait for that."""
         self.cycles = 0
         """Cycles run so far."""
         self.busy = 0.0
@@ -314,7 +316,7 @@ class SchedulingLoop:
             self._look_again(self._safe_until)
 
     def _look_again(self, at: datetime) -> None:
-        """Try everybody again at that time: somebody may be preempted then who may not, or could not be told, now."""
+        """Try again at that time: somebody may be preempted then who may not, or could not be told, now."""
         if self._alarm is not None and not self._alarm.done():
             if self._alarm_at <= at:
                 return
@@ -323,7 +325,8 @@ class SchedulingLoop:
 
     async def _ring(self, at: datetime) -> None:
         await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
-        self._queues.flush(self._queues.names())
+        queues, self._held_up = self._held_up, set()
+        self._queues.flush(queues)
         self.wake()
 
     def _decisions(self, snapshot: Snapshot, heads: list[Head]) -> Iterator[Decision]:
@@ -361,6 +364,7 @@ class SchedulingLoop:
             until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
         if until <= now:
             return False
+        self._held_up.add(preemptor.queue)
         if self._safe_until is None or until < self._safe_until:
             self._safe_until = until
         return True

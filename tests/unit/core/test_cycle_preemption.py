@@ -1,0 +1,307 @@
+"""Entries of one cycle that want the same: who preempts, who keeps room free, who waits for whom, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kqueue.core import flavors
+from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait
+from kqueue.core.explain import WaitReason
+from kqueue.core.quota import QuotaNode
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.workload import Admission, Admitted, Flavor, Head, PodSetAssignment, QueueSpec, Replaced, Snapshot
+from tests.builders import GPU, make_head, make_queue, make_view, plan
+from tests.unit.core.preemption_cases import ANY, GPUS, LOWER, NEVER, cohort, leaf, runs, world
+
+
+def quotas_of(
+    roots: Sequence[QuotaNode], running: Sequence[Admitted] = (), specs: Sequence[QueueSpec] = ()
+) -> Snapshot:
+    """Queues over one flavor without topology."""
+    return replace(world(roots, running, specs), flavors={"gpu": Flavor(name="gpu")})
+
+
+def wants(name: str, queue: str, gpus: int, *, priority: int = 0, age: int = 0) -> Head:
+    """One pod that wants so many devices."""
+    return make_head(name, queue=queue, pods=1, gpus=gpus, required=None, priority=priority, age=age)
+
+
+def short(decision: Decision) -> tuple[str, str]:
+    """Who, and what became of it: `admitted`, `preempts ...`, or the outcome of one that waits."""
+    match decision:
+        case Admit():
+            return decision.head.uid, "admitted"
+        case Preempt():
+            return decision.head.uid, "preempts " + " ".join(sorted(t.admitted.uid for t in decision.targets))
+        case Wait():
+            return decision.head.uid, decision.outcome.value
+
+
+def decide(snapshot: Snapshot, *heads: Head, **more: Any) -> dict[str, str]:
+    """What became of whom; everybody has one decision."""
+    decisions = [short(decision) for decision in plan(snapshot, heads, **more)]
+    assert sorted(uid for uid, _ in decisions) == sorted(head.uid for head in heads)
+    return dict(decisions)
+
+
+def waits(snapshot: Snapshot, *heads: Head, **more: Any) -> Mapping[str, Wait]:
+    return {d.head.uid: d for d in plan(snapshot, heads, **more) if isinstance(d, Wait)}
+
+
+# --- what a waiting entry keeps free -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reclaims", "lesser"),
+    [
+        pytest.param(LOWER, "Skipped", id="it keeps free what it has a right to"),
+        pytest.param(NEVER, "Skipped", id="also where it takes nothing back"),
+    ],
+)
+def test_an_entry_that_waits_keeps_its_quota_from_those_after_it(reclaims: Any, lesser: str) -> None:
+    """`a` lent to a greater workload of `b` what its head needs now; `b`'s next one does not get the rest."""
+    roots = [cohort("team", leaf("a", nominal=6, borrows=2), leaf("b", nominal=4))]
+    running = [runs("in-a", "a", 1, priority=9), runs("in-b", "b", 6, priority=9)]
+    snapshot = quotas_of(roots, running, [make_queue("a", reclaims=reclaims)])
+
+    decided = decide(snapshot, wants("waits", "a", 5), wants("small", "b", 1))
+
+    assert decided == {"waits": "NoCandidates", "small": lesser}
+    assert snapshot.nodes["a"].usage[GPUS] == 6
+
+
+@pytest.mark.parametrize(
+    ("node", "alone", "used", "asks", "kept"),
+    [
+        pytest.param(leaf("a", nominal=6), True, 3, 5, 3, id="what is left of the nominal quota"),
+        pytest.param(leaf("a", nominal=6), True, 7, 5, 0, id="nothing where more than that is used"),
+        pytest.param(leaf("a", nominal=6), False, 3, 8, 8, id="all of it where it borrows without a limit"),
+        pytest.param(leaf("a", nominal=6, borrows=2), False, 1, 8, 7, id="what is left up to the borrowing limit"),
+        pytest.param(leaf("a", nominal=6, borrows=2), False, 9, 8, -1, id="less than nothing beyond it"),
+    ],
+)
+def test_what_a_waiting_entry_keeps_follows_from_what_its_queue_may_use(
+    node: QuotaNode, alone: bool, used: int, asks: int, kept: int
+) -> None:
+    """Added to what its queue uses, for the rest of the cycle."""
+    roots = [node] if alone else [cohort("team", node, leaf("b", nominal=8))]
+    running = [runs("in-a", "a", used, priority=9)] + ([runs("in-b", "b", 8, priority=9)] if not alone else [])
+    snapshot = quotas_of(roots, running, [make_queue("a", borrow_preempts=True)])
+
+    assert decide(snapshot, wants("waits", "a", asks)) == {"waits": "NoCandidates"}
+    assert snapshot.nodes["a"].usage[GPUS] - used == kept
+
+
+def test_a_queue_that_may_reclaim_from_anybody_keeps_nothing_free() -> None:
+    """It takes it back when it needs it; now its own workloads are in the way, which it does not preempt."""
+    roots = [cohort("team", leaf("a", nominal=6), leaf("b", nominal=4))]
+    spec = make_queue("a", reclaims=ANY, borrow_preempts=True)
+    snapshot = quotas_of(roots, [runs("in-a", "a", 6, priority=9)], [spec])
+
+    assert decide(snapshot, wants("waits", "a", 5), wants("small", "b", 4)) == {
+        "waits": "NoCandidates",
+        "small": "admitted",
+    }
+
+
+# --- the same victims ----------------------------------------------------------------------------------------------
+
+
+def reclaiming(*sizes: int, a: int = 4, b: int = 4) -> Snapshot:
+    """`a` and `b` take back what `c` has borrowed from them in workloads of these sizes, last ones first."""
+    roots = [cohort("team", leaf("a", nominal=a), leaf("b", nominal=b), leaf("c"))]
+    running = [runs(f"c{i}", "c", size, reserved=i) for i, size in enumerate(sizes)]
+    return quotas_of(roots, running, [make_queue("a", reclaims=ANY), make_queue("b", reclaims=ANY)])
+
+
+def test_two_preemptors_of_one_cycle_do_not_share_a_victim() -> None:
+    """Both would have chosen the last one admitted; the later entry looks again and finds another."""
+    decided = decide(reclaiming(4, 4), wants("pa", "a", 4, age=1), wants("pb", "b", 4))
+
+    assert decided == {"pa": "preempts c1", "pb": "preempts c0"}
+
+
+def test_one_whose_victims_leave_for_another_fits_when_they_have_left() -> None:
+    """One victim makes room for both: the second has nobody to preempt, and waits for the first one's to leave."""
+    snapshot = reclaiming(8)
+    found = waits(snapshot, wants("pa", "a", 4, age=1), wants("pb", "b", 4))
+
+    assert found.keys() == {"pb"}
+    assert found["pb"].outcome is Outcome.DEFERRED
+    assert found["pb"].reason is WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS
+    assert "preempted for default/pa" in found["pb"].message
+
+
+def test_nobody_gets_what_is_to_come_free_for_two() -> None:
+    """The room of one who will fit later is kept like that of the one who made it."""
+    snapshot = reclaiming(7, a=4, b=4)
+    decided = decide(snapshot, wants("pa", "a", 4, age=2), wants("pb", "b", 4, age=1), wants("pc", "c", 1, priority=0))
+
+    assert decided == {"pa": "preempts c0", "pb": "Deferred", "pc": "Skipped"}
+
+
+def test_who_left_for_a_preemptor_is_not_tried_before_it() -> None:
+    """Though there is room for it, and its priority is higher by now."""
+    (preempt,) = plan(reclaiming(4, a=8, b=0), [wants("p", "a", 8)])
+    assert isinstance(preempt, Preempt)
+    after = replace(reclaiming(a=8, b=0), claims=(preempt.claim,))
+
+    assert decide(after, wants("c0", "c", 1, priority=99), wants("other", "b", 1)) == {"c0": "Yields", "other": "NoFit"}
+    assert "default/p, which is admitted first" in waits(after, wants("c0", "c", 1))["c0"].message
+
+
+def test_one_whose_room_is_kept_gets_it_although_greater_ones_keep_room_free() -> None:
+    """A greater entry of another queue waits in the same cycle, and would keep all there is."""
+    (preempt,) = plan(reclaiming(8), [wants("p", "a", 4)])
+    assert isinstance(preempt, Preempt)
+    roots = [cohort("team", leaf("a", nominal=4), leaf("b", nominal=4), leaf("c"))]
+    after = quotas_of(roots, [runs("in-c", "c", 4, priority=9)], [make_queue("a", reclaims=ANY)])
+
+    decided = decide(replace(after, claims=(preempt.claim,)), wants("p", "a", 4), wants("great", "b", 4, priority=99))
+
+    assert decided == {"p": "admitted", "great": "NoCandidates"}
+
+
+# --- slices ----------------------------------------------------------------------------------------------------------
+
+
+def slice_of(older: Admitted, gpus: int, **more: Any) -> Head:
+    """A slice that takes over from one that runs."""
+    held = PodSetAssignment(name="main", flavors={GPU: "gpu"}, usage={GPU: older.usage[GPUS]}, count=1)
+    admission = Admission(queue=older.queue, pod_sets=(held,))
+    replaced = Replaced(key=older.key, admission=admission, requests={"main": {GPU: older.usage[GPUS]}})
+    return replace(wants("newer", older.queue, gpus, **more), replaces=replaced)
+
+
+def test_a_slice_does_not_preempt_the_one_that_it_takes_over_from() -> None:
+    """The older one is of lower priority, and would do: another lesser workload has to go instead."""
+    older, lesser = runs("older", "a", 3), runs("lesser", "a", 5)
+    snapshot = quotas_of([leaf("a", nominal=8)], [older, lesser], [make_queue("a", preempts_own=LOWER)])
+
+    assert decide(snapshot, slice_of(older, 4, priority=5)) == {"newer": "preempts lesser"}
+
+
+def test_a_slice_whose_older_one_has_to_leave_waits_for_the_preemptor() -> None:
+    """The preemptor of the same cycle comes first, and what the older slice holds is for it."""
+    older = runs("older", "c", 4)
+    roots = [cohort("team", leaf("a", nominal=4), leaf("c", nominal=1))]
+    snapshot = quotas_of(roots, [older], [make_queue("a", reclaims=ANY)])
+
+    assert decide(snapshot, wants("p", "a", 4), slice_of(older, 5)) == {"p": "preempts older", "newer": "Yields"}
+
+
+# --- one at a time ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "decided"),
+    [
+        pytest.param({}, {"one": "admitted", "two": "admitted", "p": "preempts in-c"}, id="all that fit"),
+        pytest.param(
+            {"held_by": "default/slow"},
+            {"one": "Held", "two": "Held", "p": "preempts in-c"},
+            id="nobody while pods are not ready, but room is made",
+        ),
+        pytest.param(
+            {"one_at_a_time": True}, {"one": "admitted", "two": "Held", "p": "preempts in-c"}, id="one, and then nobody"
+        ),
+    ],
+)
+def test_admission_may_wait_for_pods(rules: dict[str, Any], decided: dict[str, str]) -> None:
+    """Those that are held up have their room, and say for whom they wait."""
+    roots = [leaf("a", nominal=4), leaf("b", nominal=4), leaf("c", nominal=4)]
+    specs = [make_queue("c", preempts_own=LOWER)]
+    heads = [wants("one", "a", 4, age=2), wants("two", "b", 4, age=1), wants("p", "c", 4, priority=5)]
+
+    def world_now() -> Snapshot:
+        return quotas_of([*map(replace, roots)], [runs("in-c", "c", 4)], specs)
+
+    assert decide(world_now(), *heads, **rules) == decided
+    for uid, wait in waits(world_now(), *heads, **rules).items():
+        assert wait.reason is WaitReason.WAITING_FOR_PODS_READY, uid
+        assert rules.get("held_by", "default/one") in wait.message
+
+
+def test_the_room_of_one_that_is_held_up_is_not_counted_on() -> None:
+    """A later entry of the cycle may not preempt for room that would have been gone."""
+    roots = [cohort("team", leaf("a", nominal=4), leaf("b", nominal=4))]
+    snapshot = quotas_of(roots, [], [])
+
+    decided = decide(snapshot, wants("first", "a", 6, priority=1), wants("second", "b", 4), held_by="default/slow")
+
+    assert decided == {"second": "Held", "first": "Skipped"}
+
+
+# --- bugs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_head_on_which_the_cycle_breaks_keeps_its_claim_and_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody has one decision, and the broken one says what happened."""
+    real = flavors.assign
+
+    def breaks_on_p(head: Head, *args: Any, **kwargs: Any) -> flavors.Assignment:
+        if head.uid == "p":
+            raise ZeroDivisionError("by hand")
+        return real(head, *args, **kwargs)
+
+    monkeypatch.setattr(flavors, "assign", breaks_on_p)
+    snapshot = quotas_of([cohort("team", leaf("a", nominal=4), leaf("b", nominal=4))])
+
+    assert decide(snapshot, wants("p", "a", 4), wants("sound", "b", 4)) == {"p": "Broken", "sound": "admitted"}
+
+
+# --- what they say ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_cohort", "facts"),
+    [
+        pytest.param({}, False, ["ClusterQueue a has withinClusterQueue Never"], id="it preempts nobody"),
+        pytest.param(
+            {"reclaims": LOWER},
+            True,
+            ["withinClusterQueue Never and reclaimWithinCohort LowerPriority"],
+            id="in a cohort",
+        ),
+        pytest.param(
+            {"preempts_own": LOWER},
+            False,
+            ["withinClusterQueue LowerPriority, and the 1 of lower priority", "not enough"],
+            id="those whom it may preempt are too few",
+        ),
+    ],
+)
+def test_who_has_nobody_to_preempt_says_which_policies_keep_it_from_that(
+    settings: dict[str, Any], in_cohort: bool, facts: list[str]
+) -> None:
+    """After what is asked and what is free."""
+    roots = [cohort("team", leaf("a", nominal=8))] if in_cohort else [leaf("a", nominal=8)]
+    running = [runs("lesser", "a", 2), runs("greater", "a", 5, priority=9)]
+    wait = waits(quotas_of(roots, running, [make_queue("a", **settings)]), wants("p", "a", 6, priority=5))["p"]
+
+    for fact in [f"asks for 6 {GPU}", f"1 {GPU} free", f"5 {GPU} more needed", *facts]:
+        assert fact in wait.message, wait.message
+
+
+def test_hosts_are_kept_for_a_preemptor_too() -> None:
+    """A victim leaves one host of a rack; the other one, free all the time, goes to nobody else meanwhile."""
+    spec = make_queue("team", preempts_own=LOWER)
+    victim = runs("victim", "team", 8, domains={"gpu": (DomainUsage(("b0-r0-h0",), {GPU: 8}, 1),)})
+
+    def hosts(*running: Admitted) -> Snapshot:
+        view = make_view((1, 1, 2))
+        view.capacity.charge([u for w in running for u in w.domains["gpu"]])
+        made = world([leaf("team", nominal=99), leaf("b", nominal=99)], running, [spec], topologies={"gpu": view})
+        return replace(made, flavors={"gpu": Flavor(name="gpu", topology="dc")})
+
+    (preempt,) = plan(hosts(victim), [make_head("p", pods=2, priority=5)])
+    assert isinstance(preempt, Preempt)
+    small = make_head("small", queue="b", pods=1, priority=99)
+
+    assert decide(hosts(victim), small) == {"small": "admitted"}
+    assert decide(replace(hosts(victim), claims=(preempt.claim,)), small) == {"small": "NoCandidates"}
+    assert decide(replace(hosts(), claims=(preempt.claim,)), make_head("p", pods=2, priority=5)) == {"p": "admitted"}

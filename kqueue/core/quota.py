@@ -200,6 +200,11 @@ def local_quota(node: QuotaNode, column: FlavorResource) -> int:
     return _cell(node, column).local
 
 
+def is_open(node: QuotaNode, column: FlavorResource) -> bool:
+    """Whether no limit between the node and its root hides or withholds anything: what the root has, it has."""
+    return (node.cells.get(column) or _cell(node, column)).is_open
+
+
 def potential_available(node: QuotaNode, column: FlavorResource) -> int:
     """What the node could take if nobody used anything."""
     return _cell(node, column).potential

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -100,12 +100,3 @@ def running(
             for kind in ("QuotaReserved", "Admitted")
         ],
     }
-
-
-def over_quota(free: Mapping[str, int], asked: Iterable[Mapping[str, int]]) -> list[str]:
-    """Resources of which more is asked than there is."""
-    total: dict[str, int] = {}
-    for amounts in asked:
-        for resource, amount in amounts.items():
-            total[resource] = total.get(resource, 0) + amount
-    return [resource for resource, amount in total.items() if amount > free[resource]]

@@ -191,7 +191,7 @@ def _attempt(
         simulation.remove(candidate.admitted)
         targets.append(Target(candidate.admitted, candidate.reason))
         if fits():
-            return without_needless(targets, simulation, fit, fits)
+            return without_needless(targets, simulation, fit, fits, fit.is_missed)
     return ()
 
 

@@ -20,6 +20,11 @@ def nothing() -> int:
     return 0
 
 
+def nobody(_: Admitted) -> bool:
+    """Of nobody it is known."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Hosts:
     """What the preemptor's pods need besides quota.
@@ -69,6 +74,15 @@ class Fit:
             and not self._hosts.matters(admitted)
             and self._quota_fits(borrowing=borrowing)
         )
+
+    def is_missed(self, admitted: Admitted) -> bool:
+        """Whether quota would be short if the workload came back, as far as one column tells without trying."""
+        for column, amount in self._wanted[:1]:
+            other, held = self._simulation.snapshot.nodes[admitted.queue], admitted.usage.get(column, 0)
+            if held > 0 and quota.is_open(self._node, column) and quota.is_open(other, column):
+                left = quota.minus(quota.available(self._node, column), amount)
+                return left < held and other.root is self._node.root
+        return False
 
     def is_sure(self) -> bool:
         """Whether domains are found as things are, after some were given back that had been found with fewer in use."""
@@ -122,11 +136,18 @@ class Fit:
 
 
 def without_needless(
-    targets: Sequence[Target], simulation: Simulation, fit: Fit, fits: Callable[[], bool]
+    targets: Sequence[Target],
+    simulation: Simulation,
+    fit: Fit,
+    fits: Callable[[], bool],
+    is_missed: Callable[[Admitted], bool] = nobody,
 ) -> tuple[Target, ...]:
-    """The targets that must go: the others are put back.  `fits` asks `fit`, and holds for all of them removed."""
+    """The targets that must go: the others are put back.  `fits` asks `fit`, and holds for all of them removed.
+
+    Who `is_missed` need not be put back to find out.
+    """
     needed = list(targets)
-    fill_back(needed, simulation, fits)
+    fill_back(needed, simulation, fits, is_missed)
     if not fit.is_sure():  # domains are there, and yet a search does not find them
         fit.distrust()
         gone = {target.admitted for target in needed}
@@ -134,16 +155,20 @@ def without_needless(
             if target.admitted not in gone:
                 simulation.remove(target.admitted)
         needed = list(targets)
-        fill_back(needed, simulation, fits)
+        fill_back(needed, simulation, fits, is_missed)
     return tuple(needed)
 
 
-def fill_back(targets: list[Target], simulation: Simulation, fits: Callable[[], bool]) -> None:
+def fill_back(
+    targets: list[Target], simulation: Simulation, fits: Callable[[], bool], is_missed: Callable[[Admitted], bool]
+) -> None:
     """Strike out targets without which the preemptor fits as well, last ones first; the very last one stays.
 
     The last target takes the place of one that is struck out.
     """
     for i in range(len(targets) - 2, -1, -1):
+        if is_missed(targets[i].admitted):
+            continue
         simulation.put_back(targets[i].admitted)
         if fits():
             targets[i] = targets[-1]

@@ -130,9 +130,11 @@ def test_hosts_that_do_not_matter_raise_no_question() -> None:
 
 
 def full_racks(racks: int, hosts: int) -> tuple[Snapshot, PodSetRequest]:
-    """A workload on every host, the one on the last host of the last rack to go first; and who wants a whole rack."""
-    names = [f"b0-r{r}-h{h}" for r in range(racks) for h in range(hosts)]
-    running = [runs(f"w{i}", "q0", 8, reserved=i, domains=on(name)) for i, name in enumerate(names)]
+    """A workload on every host, to go from the last hosts of all racks to the first; and who wants a whole rack."""
+    places = [(r, h) for r in range(racks) for h in range(hosts)]
+    running = [
+        runs(f"w{i}", "q0", 8, reserved=h * racks + r, domains=on(f"b0-r{r}-h{h}")) for i, (r, h) in enumerate(places)
+    ]
     return cluster(running, make_view((1, racks, hosts))), asks(hosts, within="rack")
 
 

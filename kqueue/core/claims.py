@@ -68,7 +68,8 @@ class Claims:
         """The claim that a workload, or the slice that it takes over from, has to leave for; None: it may stay."""
         older = (head.queue, head.replaces.key) if head.replaces is not None else None
         for uid, kept in self._kept.items():
-            if uid != head.uid and (head.uid in kept.claim.victims or older in kept.claim.victims.values()):
+            victims = kept.claim.victims
+            if uid != head.uid and (head.uid in victims or (older is not None and older in victims.values())):
                 return kept.claim
         return None
 

@@ -266,6 +266,8 @@ class _Cycle:
         return decision
 
     def _overlaps(self, entry: Entry) -> bool:
+        if not entry.targets:
+            return False
         spoken_for = self.claims.leaving(besides=entry.head.uid)
         return any(target.admitted.uid in spoken_for for target in entry.targets)
 

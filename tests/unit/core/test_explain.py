@@ -80,6 +80,36 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
             ["until ns/other took the room in the same cycle", "tried again"],
             id="too-late",
         ),
+        pytest.param(
+            make_blocker(BlockerKind.NO_CANDIDATES, detail="withinClusterQueue Never"),
+            ["nobody may be preempted for it: ClusterQueue team has withinClusterQueue Never"],
+            id="nobody-may-be-preempted",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.NO_CANDIDATES, detail="withinClusterQueue LowerPriority", holders=0),
+            ["has withinClusterQueue LowerPriority, and no workload of lower priority holds any of it there"],
+            id="nobody-is-lesser",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.NO_CANDIDATES, detail="withinClusterQueue LowerPriority", holders=3),
+            ["and the 3 of lower priority that hold some of it there are not enough"],
+            id="the-lesser-ones-hold-too-little",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.YIELDS, detail="ns/other"),
+            ["it was preempted for ns/other, which is admitted first"],
+            id="it-left-for-another",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.LEAVING, detail="ns/other"),
+            ["fits as soon as those have left who are preempted for ns/other"],
+            id="others-leave-for-another",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.PODS_NOT_READY, detail="ns/other"),
+            ["the pods of ns/other must be ready before another workload is admitted"],
+            id="pods-are-not-ready",
+        ),
         pytest.param(make_blocker(BlockerKind.QUEUE, detail="it is stopped"), ["it is stopped"], id="queue"),
         pytest.param(make_blocker(BlockerKind.NAMESPACE, detail="label it"), ["label it"], id="namespace"),
         pytest.param(make_blocker(BlockerKind.REQUESTS, detail="no quantity"), ["no quantity"], id="requests"),

@@ -20,7 +20,7 @@ from tests.sim.world import World, is_true
 
 REST_SECONDS = 150
 """After so long without trouble nothing is on its way: more than the longest retry, watch pause and expectation."""
-END_SECONDS = 900
+END_SECONDS = 2400
 """Longest time that all Jobs of a plan need once everything is repaired."""
 
 
@@ -89,6 +89,7 @@ class Actor:
         for _ in range(0, END_SECONDS, REST_SECONDS):
             await self._calm(REST_SECONDS)
             await self.restore()
+            await self._switch_on()
             if self.ends() == self.plan.ends:
                 break
         await self._calm(REST_SECONDS)
@@ -124,12 +125,17 @@ class Actor:
         for name in self.plan.ends:
             if name.startswith("endless"):
                 await self.delete_job(name)
+        await self._switch_on()
+
+    async def _switch_on(self) -> None:
+        """What a user's hand on a Job has switched off is on again."""
         for workload in self.world.objects(WORKLOADS):
             if not workload["spec"].get("active", True):
                 await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
 
     async def restore(self) -> None:
         """Flavors, cohorts and queues are as they were meant to be; what is on its way out has to go first."""
+        self.world.disturb_all()
         for resource, obj in self.world.tenancy.objects:
             found = self.world.find(resource, obj["metadata"]["name"])
             if found is None:
@@ -189,17 +195,20 @@ class Actor:
 
     async def configure(self, plural: str, name: str, change: Object) -> None:
         """A queue's or cohort's spec is another; the API server may refuse it."""
+        self.world.disturb_all()
         with contextlib.suppress(InvalidError, ForbiddenError):
             await self._patch(ours_of(plural), name, {"spec": change})
 
     async def delete(self, plural: str, name: str) -> None:
         """A queue or cohort is deleted; it goes when nothing uses it any more."""
+        self.world.disturb_all()
         resource = ours_of(plural)
         with contextlib.suppress(NotFoundError):
             await self.world.api.delete(resource, name, namespace=NAMESPACE)
 
     async def delete_flavor(self, name: str) -> None:
         """A flavor is deleted, and no ClusterQueue has it any more, whatever runs on it."""
+        self.world.disturb_all()
         for queue in self.world.objects(CLUSTER_QUEUES):
             groups = [
                 {**group, "flavors": [flavor for flavor in group["flavors"] if flavor["name"] != name]}

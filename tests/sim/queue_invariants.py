@@ -167,27 +167,28 @@ def who_made_room_comes_later(world: World) -> Breaches:
 
 
 def nobody_goes_round_in_circles(world: World) -> Breaches:
-    """While nothing changes from outside, nobody is preempted twice for the same Workload.
+    """While nothing changes from outside, nobody is preempted twice for one that did not get in, nor three times at all.
 
-    Whatever changes, one controller preempts a Workload at most twice for another one that has not been admitted since.
+    Whatever changes, one controller preempts a Workload at most twice for another one that did not get in.
     """
-    seen = Counter((p.uid, p.preemptor, p.era) for p in world.history.preemptions)
-    for (uid, preemptor, _), times in seen.items():
-        if times > 1:
-            yield f"{_name(world, uid)} was preempted {times} times for {_name(world, preemptor)}, and nothing had changed"
-    for (uid, preemptor, _, _), times in Counter(_lasting(world)).items():
-        if times > 2:
-            yield f"{_name(world, uid)} was preempted {times} times for {_name(world, preemptor)}, which never got in"
-
-
-def _lasting(world: World) -> Iterator[tuple[str, str, int, int]]:
-    """(victim, preemptor, controllers before, admissions of the preemptor before) of each preemption."""
     admissions: defaultdict[str, list[float]] = defaultdict(list)
     for admitted in world.history.admissions:
         admissions[admitted.uid].append(admitted.at)
+    quiet, lasting, any_times = Counter[_Round](), Counter[_Round](), Counter[_Round]()
     for each in world.history.preemptions:
+        got_in = sum(at <= each.at for at in admissions[each.preemptor])
         controllers = sum(started <= each.at for started in world.starts)
-        yield each.uid, each.preemptor, controllers, sum(at <= each.at for at in admissions[each.preemptor])
+        quiet[each.uid, each.preemptor, each.era, got_in] += 1
+        lasting[each.uid, each.preemptor, controllers, got_in] += 1
+        any_times[each.uid, each.preemptor, each.era, 0] += 1
+    for rounds, allowed in ((quiet, 1), (lasting, 2), (any_times, 2)):
+        for (uid, preemptor, _, _), times in rounds.items():
+            if times > allowed:
+                yield f"{_name(world, uid)} was preempted {times} times for {_name(world, preemptor)}, to no end"
+
+
+_Round = tuple[str, str, int, int]
+"""Victim, preemptor, and what was the same."""
 
 
 def _name(world: World, uid: str) -> str:

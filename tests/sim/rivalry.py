@@ -46,7 +46,8 @@ class _Rivalry(Draft):
         queue = c.choice(sorted(queue for queue, reach in self.reach.items() if reach))
         room = self.reach[queue]
         each = c.choice([size for size in ((1, 2, 4, 8) if self.is_placed(queue) else (1, 2, 3)) if size <= room])
-        pods = c.randint(1, min(_MOST_PODS, room // each))
+        most = min(_MOST_PODS, room // each)
+        pods = c.randint(c.choice((1, (most + 1) // 2, most)), most)
         asked: dict[str, Any] = {"gpus": 0, "cpus": str(each), "topology": None}
         if self.is_placed(queue):
             rack = ("required", RACK_LABEL) if pods * each <= 32 else ("preferred", RACK_LABEL)
@@ -55,7 +56,7 @@ class _Rivalry(Draft):
             "queue": self.door(queue),
             "pods": pods,
             "priority": c.choice(("", "", "low", "high", "top")),
-            "run_seconds": c.choice((1, 3, 10, 20)),
+            "run_seconds": c.choice((1, 10, 30, 60)),
             "at_least": c.randint(1, pods - 1) if pods > 1 and c.random() < 0.2 else 0,
             "retries": 100,
         }
@@ -134,9 +135,9 @@ class _Rivalry(Draft):
 
 
 _RIVALRY: Actions = (
-    (_Rivalry.rival, 34),
-    (_Rivalry.crowd, 4),
-    (_Rivalry.endless, 10),
+    (_Rivalry.rival, 50),
+    (_Rivalry.crowd, 5),
+    (_Rivalry.endless, 14),
     (_Rivalry.too_large, 3),
     (_Rivalry.stop, 5),
     (_Rivalry.change_queue, 7),

@@ -91,8 +91,8 @@ def rivals(seed: int | str) -> Tenancy:
     ]
     topologies = [("dc", LEVELS), ("racks", LEVELS[1:])]
     queues = [
-        ours("ClusterQueue", f"q{n}", spec=queue_spec(chance, placed=placed and n < 2))
-        for n in range(chance.randint(3, 5))
+        ours("ClusterQueue", f"q{n}", spec=queue_spec(chance, placed=placed and n < 2, least=0 if n else 4))
+        for n in range(chance.randint(2, 4))
     ]
     doors = [(f"{q['metadata']['name']}-{door}", q["metadata"]["name"]) for q in queues for door in ("a", "b")]
     objects: list[tuple[Resource, Object]] = [
@@ -119,15 +119,15 @@ def rivals(seed: int | str) -> Tenancy:
     )
 
 
-def queue_spec(chance: random.Random, *, placed: bool) -> Object:
-    """A ClusterQueue's whole spec; `placed`: its pods are placed by topology."""
-    cohort = chance.choice((*_COHORTS, *_COHORTS, None))
+def queue_spec(chance: random.Random, *, placed: bool, least: int = 0) -> Object:
+    """A ClusterQueue's whole spec; `placed`: its pods are placed by topology; `least`: it has so much of its own."""
+    cohort = chance.choice(("north", "north", "north", "south", "south", "east", None))
     names, resources = (_PLACED, ("cpu", GPU)) if placed else (_PLAIN, ("cpu",))
     flavors = chance.sample(names, chance.choice((1, 1, 2)))
     return {
         "namespaceSelector": {},
         "queueingStrategy": chance.choice(("StrictFIFO", "BestEffortFIFO", "BestEffortFIFO")),
-        "resourceGroups": quotas(chance, flavors, resources, limits=cohort is not None),
+        "resourceGroups": quotas(chance, flavors, resources, limits=cohort is not None, least=least),
         "preemption": preemption(chance),
         "flavorFungibility": _fungibility(chance),
         **({"cohortName": cohort} if cohort is not None else {}),
@@ -146,14 +146,16 @@ def cohort_spec(chance: random.Random, name: str) -> Object:
     return spec
 
 
-def quotas(chance: random.Random, flavors: Iterable[str], resources: tuple[str, ...], *, limits: bool) -> list[Object]:
+def quotas(
+    chance: random.Random, flavors: Iterable[str], resources: tuple[str, ...], *, limits: bool, least: int = 0
+) -> list[Object]:
     """One resource group; `limits`: it may have borrowing and lending limits."""
 
     def quota(resource: str) -> Object:
-        amounts = {"cpu": (0, 4, 6, 8, 12), GPU: (0, 16, 32, 48)}[resource]
+        amounts = {"cpu": (0, 3, 6, 6, 9), GPU: (0, 8, 16, 32)}[resource]
         if len(resources) > 1 and resource == "cpu":
             return {"name": resource, "nominalQuota": "100"}
-        nominal = chance.choice(amounts)
+        nominal = max(least, chance.choice(amounts))
         out: dict[str, Any] = {"name": resource, "nominalQuota": str(nominal)}
         if limits and chance.random() < 0.25:
             out["borrowingLimit"] = str(chance.choice(amounts))
@@ -167,10 +169,10 @@ def quotas(chance: random.Random, flavors: Iterable[str], resources: tuple[str, 
 
 def preemption(chance: random.Random) -> Object:
     """Whom a ClusterQueue may displace."""
-    reclaim = chance.choice(("Never", "LowerPriority", "Any", "Any"))
+    reclaim = chance.choice(("Never", "LowerPriority", "LowerPriority", "Any", "Any"))
     rules: Object = {
         "reclaimWithinCohort": reclaim,
-        "withinClusterQueue": chance.choice(("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority")),
+        "withinClusterQueue": chance.choice(("Never", *("LowerPriority", "LowerOrNewerEqualPriority") * 2)),
         "borrowWithinCohort": {"policy": "Never"},
     }
     if reclaim != "Never" and chance.random() < 0.4:

@@ -86,11 +86,12 @@ def plus(record: Record, amounts: Amounts) -> Record:
 
 
 def weighted(amounts: Iterable[Amounts], weight: float, rules: FairRules) -> float:
-    """One number to compare LocalQueues by; infinity where the weight is not above 0."""
+    """One number to compare LocalQueues by; infinity where the weight is not above 0, or a resource's is endless."""
     if weight <= 0:
         return math.inf
     parts = (rules.weights.get(resource, 1.0) * amount for each in amounts for resource, amount in each.items())
-    return math.fsum(parts) / weight
+    found = math.fsum(parts) / weight
+    return math.inf if math.isnan(found) else found
 
 
 def goes_by_usage(obj: wire.ClusterQueue) -> bool:

@@ -192,6 +192,14 @@ class _Queue:
             if item is not None:
                 self._push(item)
 
+    def _least_used(self) -> list[str]:
+        """The heaps to look at first; those in which nobody is left disappear as they are looked at."""
+        if self.usage is None:
+            return list(self.heaps)
+        used = {which: self.usage(which) for which in self.heaps}
+        least = min(used.values())
+        return [which for which, usage in used.items() if not usage > least]
+
     def _top(self, which: str) -> tuple[_Rank, Pending] | None:
         """The best entry of one heap; those that moved or left are thrown away on the way."""
         heap = self.heaps[which]
@@ -207,10 +215,12 @@ class _Queue:
 
     def pop(self) -> Pending | None:
         """Take the best active entry in flight; None when there is none."""
-        tops = [(top, which) for which in list(self.heaps) if (top := self._top(which)) is not None]
+        tops: list[tuple[_Rank, str, Pending]] = []
+        while self.heaps and not tops:
+            tops = [(top[0], which, top[1]) for which in self._least_used() if (top := self._top(which)) is not None]
         if not tops:
             return None
-        (_, item), which = min(tops, key=lambda found: (self.used_by(found[0][1]), found[0][0]))
+        _, which, item = min(tops)
         self.pops += 1
         heapq.heappop(self.heaps[which])
         self.entries -= 1

@@ -143,11 +143,12 @@ def test_averages_begin_and_end(record: Record | None, later: int, rules: FairRu
         pytest.param(1.0, FairRules(weights={"memory": 2**-30, "cpu": 2.0}), 7, id="resources count by their weights"),
         pytest.param(0.0, FairRules(), math.inf, id="without weight it has used more than anybody"),
         pytest.param(-1.0, FairRules(), math.inf, id="so it has below zero"),
+        pytest.param(1.0, FairRules(weights={"cpu": math.inf}), math.inf, id="a resource outweighs all others"),
     ],
 )
 def test_one_number_of_many_resources(weight: float, rules: FairRules, want: float) -> None:
     """The sum over resources and parts, each by its weight, divided by the queue's."""
-    assert weighted(({"cpu": 2.0, "memory": 2.0**30}, {"cpu": 1.0}), weight, rules) == want
+    assert weighted(({"cpu": 2.0, "memory": 2.0**30}, {"cpu": 1.0}, {"cpu": 0.0}), weight, rules) == want
 
 
 def test_without_half_life_there_is_no_penalty() -> None:

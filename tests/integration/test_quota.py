@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from kqueue.config import Configuration, Timings, parse
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import KUEUE, Object, Road, condition, has, job, make_road
+from tests.integration.road import KUEUE, Object, Road, condition, controller, has, job, make_road
 
 pytestmark = pytest.mark.slow
 
@@ -283,3 +284,46 @@ async def test_a_stopped_queue_starts_nobody_and_drains_if_told_to(
     assert policy in waiting["message"]
     assert stopped.get("Evicted", (None, None))[1] == evicts
     assert back.get("Requeued", (None, None))[1] == (evicts and evicts.replace("Stopped", "Restarted"))
+
+
+# --- one at a time, and killed on the way ----------------------------------------------------------------------------
+
+
+async def test_a_gang_starts_when_the_pods_of_all_others_are_ready(either_plane: Plane) -> None:
+    """Two that fit side by side start one after the other, and then run side by side."""
+    road = await make_teams(either_plane, {"a": 8})
+    blocked = configuration("waitForPodsReady: {blockAdmission: true}\n")
+    async with running(blocked, flags(either_plane), timings=FAST):
+        names = ["first", "second", "third"]
+        for name in names:
+            await road.submit(name, queue="a", pods=1, gpus=2)
+        for name in names:
+            await road.until_workload(name, "PodsReady")
+        workloads = [await road.workload_of(name) for name in names]
+        waited = await road.cluster.get(f"/apis/events.k8s.io/v1/namespaces/{road.namespace}/events")
+
+    reserved = sorted(condition(w, "QuotaReserved")["lastTransitionTime"] for w in workloads)
+    ready = sorted(condition(w, "PodsReady")["lastTransitionTime"] for w in workloads)
+    assert all(before <= after for before, after in zip(ready, reserved[1:], strict=False))
+    assert "WaitingForPodsReady" in {event["reason"] for event in waited["items"]}
+
+
+async def test_a_controller_killed_while_victims_leave_tells_nobody_twice(either_plane: Plane, tmp_path: Path) -> None:
+    """The next one finds them on their way out, and starts the one that they leave for."""
+    road = await make_teams(either_plane, {"a": 4, "b": 4}, preemption={"reclaimWithinCohort": "Any"})
+    logs = tmp_path / "controller.log"
+    async with controller(either_plane.kubeconfig, logs) as process:
+        for name in ("guest-1", "guest-2"):
+            await road.submit(name, queue="a", pods=2, gpus=2)
+        await road.until_running(**{"guest-1": 2, "guest-2": 2})
+        await road.submit("owner", queue="b", pods=2, gpus=2)
+        await road.cluster.until(
+            road.workloads, lambda listed: any(has(w, "Evicted") for w in listed["items"]), what="a victim"
+        )
+        await process.kill()
+    async with controller(either_plane.kubeconfig, logs):
+        await road.until_workload("owner", "PodsReady")
+        workloads = (await road.cluster.get(road.workloads))["items"]
+
+    evictions = [w["status"]["schedulingStats"]["evictions"] for w in workloads if "schedulingStats" in w["status"]]
+    assert evictions == [[{"reason": "Preempted", "underlyingCause": "", "count": 1}]], logs.read_text()[-4000:]

@@ -22,7 +22,7 @@ from kqueue.core.topology import (
     Toleration,
     TopologyRequest,
 )
-from kqueue.core.workload import Flavor, Head, PodSet, QueueSpec, ResourceGroup, Snapshot
+from kqueue.core.workload import Flavor, Head, PodSet, Preempts, QueueSpec, ResourceGroup, Snapshot
 from tests.builders import START, make_snapshot, make_view
 
 CPU = "cpu"
@@ -368,7 +368,7 @@ def test_a_resource_that_no_group_covers_is_named() -> None:
 
 def test_pods_are_counted_only_where_the_queue_counts_them() -> None:
     """The count is the request for `pods`, whatever the template says."""
-    head = make_head(make_pod_set(pods=3, cpu=1, **{"pods": 7} if False else {}))
+    head = make_head(make_pod_set(pods=3, cpu=1))
     counting = make_world({"f": 9}, groups=[ResourceGroup((CPU, "pods"), ("f",))])
     counting.nodes["team"].subtree[FlavorResource("f", "pods")] = 2
     (blocker,) = assign(head, counting).blockers
@@ -517,3 +517,160 @@ def test_a_second_look_keeps_to_the_flavors_of_the_first() -> None:
     assert chosen(kept) == {"main": {CPU: "g"}}
     assert gone.mode is Mode.NO_CANDIDATES
     assert [b.flavor for b in gone.blockers] == ["g"]
+
+
+# --- several resources, several groups, several pod sets -------------------------------------------------------------
+
+MEMORY = "memory"
+
+
+def two_resources(
+    *, flavors: Sequence[str] = ("f", "g"), apart: bool = False, used: Mapping[tuple[str, str], int], **settings: Any
+) -> Snapshot:
+    """Team has 4 of cpu and 4 of memory in each flavor, in one resource group or one each; its cohort has 4 more."""
+    quotas = {FlavorResource(flavor, resource): Quota(4) for flavor in flavors for resource in (CPU, MEMORY)}
+    root = QuotaNode("company", is_cohort=True)
+    nodes = [QuotaNode(name, quotas=quotas, parent=root) for name in ("team", "other")]
+    root.children = nodes
+    quota.rebuild(root)
+    for (flavor, resource), amount in used.items():
+        quota.add_usage(nodes[0], FlavorResource(flavor, resource), amount)
+    kinds = [(CPU,), (MEMORY,)] if apart else [(CPU, MEMORY)]
+    groups = tuple(ResourceGroup(resources, tuple(flavors)) for resources in kinds)
+    return Snapshot(
+        queues={"team": QueueSpec(name="team", groups=groups, **settings)},
+        nodes={node.name: node for node in nodes},
+        flavors={name: Flavor(name=name) for name in flavors},
+        topologies={},
+    )
+
+
+def gives_back(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+    """Somebody of the own queue can always be preempted, and then nothing is borrowed."""
+    del column, amount, level
+    return Mode.PREEMPT, 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        pytest.param(
+            {"preempt_before_next_flavor": True, "borrow_before_next_flavor": False},
+            True,
+            id="preempting for one resource is worse than borrowing for the other, and may stop the search",
+        ),
+        pytest.param(
+            {
+                "preempt_before_next_flavor": True,
+                "borrow_before_next_flavor": False,
+                "prefers_preemption": True,
+            },
+            False,
+            id="where preempting is preferred borrowing is worse, and may not",
+        ),
+        pytest.param({"preempt_before_next_flavor": False}, False, id="preempting is worse, and may not stop it"),
+        pytest.param(
+            {"preempt_before_next_flavor": False, "prefers_preemption": True},
+            True,
+            id="where preempting is preferred borrowing is worse, and may stop it",
+        ),
+    ],
+)
+def test_a_flavor_is_judged_by_the_resource_that_it_serves_worst(settings: dict[str, Any], more: bool) -> None:
+    """Of f, cpu has to be taken back and memory borrowed: which of the two counts depends on what is preferred."""
+    full = {("f", CPU): 8, ("f", MEMORY): 3, ("g", CPU): 8, ("g", MEMORY): 3}
+    world = two_resources(used=full, **settings)
+    result = assign(make_head(make_pod_set(cpu=2, memory=2)), world, oracle=gives_back)
+
+    assert chosen(result) == {"main": {CPU: "f", MEMORY: "f"}}
+    assert result.has_more_flavors is more
+    assert (result.mode, result.level) == (Mode.PREEMPT, 1)
+    assert result.lacking == {FlavorResource("f", CPU)}
+
+
+def test_who_waits_hears_of_all_flavors_of_the_resources_that_it_waits_for() -> None:
+    """Memory was had in the second flavor: why not in the first does not matter.  Cpu has to be waited for."""
+    full = {("f", CPU): 8, ("g", CPU): 8, ("f", MEMORY): 8}
+    result = assign(make_head(make_pod_set(cpu=2, memory=2)), two_resources(apart=True, used=full))
+
+    assert result.mode is Mode.NO_CANDIDATES
+    assert chosen(result)["main"] == {CPU: "f", MEMORY: "g"}
+    assert [(b.flavor, b.resource) for b in result.blockers] == [("f", CPU), ("g", CPU)]
+
+
+def test_who_fails_hears_of_the_resources_that_it_failed_for_and_no_others() -> None:
+    """Cpu would have to be waited for, memory is more than there ever is: only that is told, and decides the reason."""
+    full = {("f", CPU): 8, ("g", CPU): 8}
+    result = assign(make_head(make_pod_set(cpu=2, memory=9)), two_resources(apart=True, used=full))
+
+    assert (result.mode, result.reason) == (Mode.NO_FIT, WaitReason.EXCEEDS_MAX_QUOTA)
+    assert [(b.flavor, b.resource) for b in result.blockers] == [("f", MEMORY), ("g", MEMORY)]
+    assert chosen(result) == {}
+
+
+def test_pod_sets_that_share_a_column_ask_for_the_sum() -> None:
+    """The second one needs what the first one takes besides, and preemption is asked for both."""
+    asked: list[tuple[FlavorResource, int]] = []
+
+    def listens(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+        asked.append((column, amount))
+        return Mode.RECLAIM, level
+
+    head = make_head(make_pod_set("a", cpu=3), make_pod_set("b", cpu=2))
+    result = assign(head, make_world({"f": 5}, used={"f": 1}), oracle=listens)
+
+    assert asked == [(FlavorResource("f", CPU), 5)]
+    assert result.mode is Mode.RECLAIM
+    assert [(b.pod_set, b.asked, b.free) for b in result.blockers] == [("b", 5, 4)]
+    assert result.usage == {FlavorResource("f", CPU): 5}
+
+
+@pytest.mark.parametrize(
+    ("fair", "reclaims", "asks"),
+    [
+        pytest.param(False, Preempts.ANY, False, id="by quota nobody is asked to give back what would be borrowed"),
+        pytest.param(True, Preempts.ANY, True, id="by shares they are"),
+        pytest.param(True, Preempts.NEVER, False, id="unless nothing is reclaimed at all"),
+    ],
+)
+def test_preemption_is_considered_where_the_queue_may_take_something_back(
+    fair: bool, reclaims: Preempts, asks: bool
+) -> None:
+    """More than nominal is asked for, and the cohort has none left."""
+    world = make_world({"f": 2}, others={"f": 4}, taken={"f": 4}, reclaims=reclaims)
+    result = assign(make_head(make_pod_set(cpu=3)), world, oracle=gives_back, fair=fair)
+
+    assert result.mode is (Mode.PREEMPT if asks else Mode.NO_FIT)
+
+
+def test_resources_that_a_queue_ignores_are_not_counted_and_not_in_the_way() -> None:
+    """A pod set that asks for nothing else has no flavor, and those after it are served all the same."""
+    head = make_head(make_pod_set("a", zinc=1), make_pod_set("b", cpu=1, zinc=2))
+    result = assign(head, make_world({"f": 9}, ignores_undeclared=True))
+
+    assert (result.mode, chosen(result)) == (Mode.FIT, {"a": {}, "b": {CPU: "f"}})
+    assert result.usage == {FlavorResource("f", CPU): 1}
+
+
+@pytest.mark.parametrize(
+    ("remembered", "flavor"),
+    [
+        pytest.param({("a", CPU): 0, ("b", CPU): 1}, "g", id="the first pod set's memory counts"),
+        pytest.param({("b", CPU): 1}, "h", id="the next one's where the first has none"),
+    ],
+)
+def test_a_group_goes_on_where_it_ended(remembered: dict[tuple[str, str], int], flavor: str) -> None:
+    """Its pod sets get one flavor, so there is one place to go on from."""
+    head = make_head(make_pod_set("a", cpu=1, group="g"), make_pod_set("b", cpu=1, group="g"), last_tried=remembered)
+    result = assign(head, make_world({"f": 9, "g": 9, "h": 9}))
+
+    assert chosen(result) == {"a": {CPU: flavor}, "b": {CPU: flavor}}
+
+
+def test_flavors_passed_over_for_a_pinned_one_count_as_seen() -> None:
+    """Where the search ends is remembered as if all had been tried."""
+    world = make_world({"f": 9, "g": 1, "h": 9}, others={"g": 9}, borrow_before_next_flavor=False)
+    result = assign(make_head(make_pod_set(cpu=3)), world, pinned={"main": {CPU: "g"}})
+
+    assert chosen(result) == {"main": {CPU: "g"}}
+    assert result.last_tried == {("main", CPU): -1}

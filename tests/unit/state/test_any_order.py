@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from kqueue.api.wire import core as wire_core
@@ -19,7 +21,7 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.core.topology import NodeFacts
 from kqueue.state import from_api
-from kqueue.state.cache import Cache
+from kqueue.state.cache import Cache, Holding
 from kqueue.state.queues import Queues, RequeueReason
 from tests.unit.controllers.builders import DAY, condition, read
 
@@ -130,7 +132,9 @@ def make_workload(pick: random.Random, name: str, version: int) -> wire.Workload
     if pick.random() < 0.3:
         pod["runtimeClassName"] = "sandboxed"  # type: ignore[assignment]
     conditions, status = [], dict[str, Any]()
-    state = pick.choice(("waits", "waits", "holds", "holds", "over", "gated", "later", "evicted", "held back"))
+    state = pick.choice(
+        ("waits", "waits", "waits", "waits", "holds", "holds", "over", "gated", "later", "evicted", "held back")
+    )
     annotations = {"kueue.x-k8s.io/admission-gated-by": "x"} if state == "gated" else {}
     if state in ("holds", "over", "evicted"):
         conditions += [
@@ -205,7 +209,7 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "side": (make_local("side", "right"), make_local("side", "missing")),
     },
 }
-WORKLOADS = ("a", "b", "c", "d", "e")
+WORKLOADS = tuple("abcdefgh")
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -217,6 +221,8 @@ class Process:
 
     clock: FakeClock = field(default_factory=FakeClock)
     told: dict[tuple[str, str], Any] = field(default_factory=dict)
+    tried: list[str] = field(default_factory=list)
+    """In flight."""
 
     def __post_init__(self) -> None:
         self.cache = Cache()
@@ -335,25 +341,95 @@ def assert_everybody_waits_once(process: Process) -> None:
         ]
 
 
+# --- writes under way ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Write:
+    """An admission that is charged already and not written yet."""
+
+    name: str
+    holding: Holding
+    charged: ExitStack
+
+
+def begin_write(process: Process, pick: random.Random, key: str) -> Write:
+    """A head is admitted, as the scheduling loop does it."""
+    name = key.partition("/")[2]
+    workload = process.told["workload", name]
+    decided = from_api.admission(with_reservation(workload, admission(pick, workload.spec.pod_sets[0].count), 0))
+    assert decided is not None
+    holding = Holding(
+        key=key,
+        uid=workload.metadata.uid,
+        local_queue=from_api.local_queue_key(workload),
+        admission=decided,
+        requests=process.cache.requests.per_pod(workload),
+        admitted=False,
+        assumed=True,
+    )
+    charged = ExitStack()
+    charged.enter_context(process.cache.assumed(holding))
+    process.queues.settle(key)
+    return Write(name, holding, charged)
+
+
+def end_write(process: Process, pick: random.Random, write: Write, version: int) -> None:
+    """It is written, and its echo comes; or it fails, and the workload waits again."""
+    key = write.holding.key
+    workload = process.told.get(("workload", write.name))
+    if workload is not None and process.cache.holding(key) is write.holding and pick.random() < 0.5:
+        with write.charged:
+            stored = admission(pick, workload.spec.pod_sets[0].count)
+            process.tell("workload", write.name, with_reservation(workload, stored, version))
+        return
+    with pytest.raises(ConnectionError), write.charged:
+        raise ConnectionError
+    if workload is not None and from_api.is_queueable(workload) and process.cache.holding(key) is None:
+        process.queues.push(process.cache.requests.pending(workload))
+
+
+def with_reservation(workload: wire.Workload, stored: JSON, version: int) -> wire.Workload:
+    conditions = [
+        condition("QuotaReserved", reason="QuotaReserved") | {"lastTransitionTime": f"{DAY}T02:{version % 60:02}:00Z"}
+    ]
+    status = msgspec.convert({"conditions": conditions, "admission": stored}, wire.WorkloadStatus)
+    return msgspec.structs.replace(workload, status=status)
+
+
 # --- histories -------------------------------------------------------------------------------------------------------
 
 
-async def live(process: Process, pick: random.Random, version: int) -> None:
+def begin_usually(process: Process, pick: random.Random) -> None:
+    """Most of what is needed is there, and came in any order."""
+    usual = [(kind, name, variants[0]) for kind, named in VARIANTS.items() for name, variants in named.items()]
+    for kind, name, obj in pick.sample(usual, len(usual) - pick.randrange(3)):
+        process.tell(kind, name, obj)
+
+
+async def live(process: Process, pick: random.Random, version: int) -> list[Write]:
     """Something happens: an object comes, changes or goes, a cycle begins or ends, or time passes."""
+    writes: list[Write] = []
     chance = pick.random()
     if chance < 0.35:
         name = pick.choice(WORKLOADS)
         process.tell("workload", name, make_workload(pick, name, version) if pick.random() < 0.85 else None)
-    elif chance < 0.85:
+    elif chance < 0.75:
         kind = pick.choice(list(VARIANTS))
         name = pick.choice(list(VARIANTS[kind]))
-        process.tell(kind, name, pick.choice((*VARIANTS[kind][name], None)))
+        usual, *others = VARIANTS[kind][name]
+        process.tell(kind, name, usual if pick.random() < 0.75 else pick.choice((*others, None)))
     elif chance < 0.95:
+        while process.tried:
+            process.queues.requeue(process.tried.pop(), pick.choice(list(RequeueReason)), has_more=pick.random() < 0.2)
         for key in process.heads():
-            if pick.random() < 0.8:
-                process.queues.requeue(key, pick.choice(list(RequeueReason)), has_more=pick.random() < 0.2)
+            if pick.random() < 0.5:
+                writes.append(begin_write(process, pick, key))
+            else:
+                process.tried.append(key)  # events come while it is in flight
     else:
         await process.clock.advance(pick.choice((0.5, 2, 60)))
+    return writes
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -362,10 +438,15 @@ async def test_what_is_believed_does_not_depend_on_the_order_of_events(seed: int
     pick = random.Random(seed)
     process = Process()
     try:
+        begin_usually(process, pick)
+        writes: list[Write] = []
         for version in range(1, EVENTS + 1):
-            await live(process, pick, version)
+            writes += await live(process, pick, version)
             assert_everybody_waits_once(process)
             if version % 5 == 0:
+                while writes:
+                    end_write(process, pick, writes.pop(), version)
+                    assert_everybody_waits_once(process)
                 anew = started_anew(process, pick)
                 assert believed(process.cache) == believed(anew.cache)
                 await anew.intake.close()
@@ -447,12 +528,15 @@ async def test_what_was_taken_away_heals_when_it_returns(kind: str, name: str, s
     }
     try:
         for version in range(1, 60):
-            await live(process, pick, version)
+            for write in await live(process, pick, version):
+                end_write(process, pick, write, version)
         settled = list(good.items())
         pick.shuffle(settled)
         for (k, n), obj in settled:
             process.tell(k, n, obj)
         await process.clock.advance(600)
+        for key in process.tried:
+            process.queues.requeue(key, RequeueReason.NAMESPACE_MISMATCH)
         while heads := process.heads():
             for key in heads:
                 process.queues.requeue(key, RequeueReason.NAMESPACE_MISMATCH)

@@ -16,6 +16,7 @@ from tests.sim.api_client import NONE
 from tests.sim.objects import CLUSTER_QUEUES, FLAVORS, FOREIGN, GPU, NAMESPACE, WORKLOADS, job, ours_of, template
 from tests.sim.plan import End, Plan, Step
 from tests.sim.reading import Invariant
+from tests.sim.tenancy import PEACEFUL
 from tests.sim.world import World, is_true
 
 REST_SECONDS = 150
@@ -62,7 +63,8 @@ class Actor:
     def _replay(self, found: list[str]) -> str:
         told = "\n".join(f"  {line}" for line in found[:20])
         log = "\n".join(self.world.log)
-        again = f"KQUEUE_SIM_SEEDS={self.world.seed} pytest tests/sim -k whatever"
+        kind = "whatever" if self.world.tenancy is PEACEFUL else "rivals"
+        again = f"KQUEUE_SIM_SEEDS={self.world.seed} pytest tests/sim -k {kind}"
         moment = f"seed {self.world.seed}, at t={self.world.clock.monotonic():.1f}"
         return f"{moment}:\n{told}\nWhat was done (again: {again}):\n{log}"
 

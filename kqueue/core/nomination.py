@@ -204,7 +204,8 @@ class Nominator:
         if never:
             self._refuse_for_ever(entry, never)
             return entry
-        entry.assignment.lacking |= _placed_columns(entry)
+        if entry.place_requests:
+            entry.assignment.lacking |= _placed_columns(entry)
         entry.targets = self._targets(entry)
         if not entry.targets and entry.avoids:
             entry.avoids = frozenset()

@@ -96,6 +96,7 @@ def _complaint(text: object) -> str:
     )
 
 
+@lru_cache(maxsize=8192)
 def format_quantity(value: int, resource: str) -> str:
     """The canonical Kubernetes text of an amount; `parse_quantity` reads it back unchanged.
 

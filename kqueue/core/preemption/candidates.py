@@ -43,8 +43,10 @@ def _over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) 
 
 def candidates(snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules) -> list[Admitted]:
     """Workloads of one queue that were assigned a column in need and that the policy gives away; first to go first."""
+    if policy is Preempts.NEVER:
+        return []
     admitted = snapshot.admitted.get(queue)
-    if not admitted or policy is Preempts.NEVER or _all_are_above(admitted, queue, policy, preemptor, rules):
+    if not admitted or _all_are_above(admitted, queue, policy, preemptor, rules):
         return []
     known = preemptor.known.get((queue, policy))  # the same, whatever it needs
     if known is None or known.of is not admitted or known.rules is not rules:

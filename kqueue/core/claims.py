@@ -41,6 +41,8 @@ class _Kept:
 
     claim: Claim
     victims: tuple[Admitted, ...]
+    counted_on: tuple[Admitted, ...]
+    """Victims of others that were told, whether or not those still claim anything."""
     usage: tuple[tuple[QuotaNode, FlavorResource, int], ...]
     domains: dict[str, dict[Path, dict[str, int]]]
     """Topology flavor -> written values of the domain -> amounts, `pods` among them."""
@@ -78,14 +80,19 @@ class Claims:
         return {
             victim.uid: victim
             for uid, kept in self._kept.items()
-            for victim in kept.victims
+            for victim in (*kept.victims, *kept.counted_on)
             if uid != besides or victim.evicted
         }
+
+    def counted_on(self, *, besides: str) -> dict[str, tuple[str, str]]:
+        """Whose leaving anybody who looks for room now takes for granted: uid -> ClusterQueue and key."""
+        leaving = self.leaving(besides=besides).values()
+        return {victim.uid: (victim.queue, victim.key) for victim in leaving}
 
     def waits_for_its_own(self, uid: str) -> bool:
         """Whether any of those is still there who have to leave for this preemptor."""
         kept = self._kept.get(uid)
-        return kept is not None and bool(kept.victims)
+        return kept is not None and bool(kept.victims or kept.counted_on)
 
     def names(self, *, besides: str) -> str:
         """The preemptors, except for one, as words."""
@@ -96,14 +103,19 @@ class Claims:
         self.give_up(claim.uid)
         if claim.queue not in self._snapshot.nodes:
             return
-        admitted = self._snapshot.admitted
-        found = ((uid, admitted.get(queue, {}).get(key)) for uid, (queue, key) in claim.victims.items())
-        victims = tuple(victim for uid, victim in found if victim is not None and victim.uid == uid)
-        kept = _Kept(claim, victims, self._missing_quota(claim, victims), {})
+        victims = tuple(self._still_there(claim.victims))
+        counted_on = tuple(victim for victim in self._still_there(claim.counts_on) if victim.evicted)
+        kept = _Kept(claim, victims, counted_on, self._missing_quota(claim, victims), {})
         for flavor, taken in claim.domains.items():
             kept.domains[flavor] = self._missing_hosts(flavor, taken, victims)
         self._kept[claim.uid] = kept
         self._charge(kept, 1)
+
+    def _still_there(self, workloads: Mapping[str, tuple[str, str]]) -> Iterator[Admitted]:
+        for uid, (queue, key) in workloads.items():
+            found = self._snapshot.admitted.get(queue, {}).get(key)
+            if found is not None and found.uid == uid:
+                yield found
 
     def give_up(self, uid: str) -> None:
         """Stop keeping what a preemptor claimed; nothing happens when it claimed nothing."""

@@ -284,7 +284,7 @@ class _Cycle:
             case Stand.FITS:
                 return self._admit(entry)
             case Stand.PREEMPTS:
-                claim = self._with_those_before(entry.claim())
+                claim = self._claim(entry)
                 self.claims.keep(claim)
                 return Preempt(head=entry.head, targets=entry.targets, claim=claim)
             case Stand.FITS_LATER:
@@ -304,10 +304,13 @@ class _Cycle:
                 self.claims.give_up(uid)
                 return _wait(entry, Outcome.NO_FIT)
 
-    def _with_those_before(self, claim: Claim) -> Claim:
-        """Those who were to leave before still do, and wait for it as well."""
-        earlier = self.claims.of(claim.uid)
-        return claim if earlier is None else replace(claim, victims={**earlier.victims, **claim.victims})
+    def _claim(self, entry: Entry) -> Claim:
+        """What it claims from here on.  Those who were to leave for it before still do, and wait for it as well."""
+        claim, earlier = entry.claim(), self.claims.of(entry.head.uid)
+        counts_on = self.claims.counted_on(besides=entry.head.uid)
+        if earlier is None:
+            return replace(claim, counts_on=counts_on) if counts_on else claim
+        return replace(claim, counts_on=counts_on, victims={**earlier.victims, **claim.victims})
 
     def _still(self, entry: Entry) -> Entry | None:
         """The entry as it stands after earlier ones of this cycle; None when they took what it needs.

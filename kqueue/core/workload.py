@@ -189,7 +189,8 @@ class Claim:
     """What a preemptor is to get: quota in its queue, hosts per topology flavor; and who has to leave for it.
 
     `victims` (uid -> its ClusterQueue and key) may have left already: only those that still hold something count.
-    `pod_sets` are the flavors and counts that room is made for.
+    `pod_sets` are the flavors and counts that room is made for; `counts_on` are victims of earlier claims,
+    without whose leaving there will not be room.
     """
 
     key: str
@@ -199,6 +200,7 @@ class Claim:
     domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
     victims: Mapping[str, tuple[str, str]]
     pod_sets: tuple[PodSetAssignment, ...] = ()
+    counts_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -153,6 +154,20 @@ def test_a_claimant_that_is_asked_counts_on_victims_that_were_told_and_on_no_oth
         assert used(snapshot, "a") == [3, 3]
         assert list(snapshot.admitted["a"]) == [untold.key]
     assert kept.waits_for_its_own("p")
+
+
+def test_a_victim_goes_on_leaving_when_the_claim_that_it_left_for_is_over() -> None:
+    """A later claim counts on it; one that came back, or was not told after all, leaves for nobody."""
+    told, untold = runs("told", "b", 2, evicted=True), runs("untold", "b", 3)
+    first = claims(2, told, untold, uid="first")
+    earlier = Claims(company(told, untold), [first])
+    later = replace(claims(5, uid="later"), counts_on=earlier.counted_on(besides="later"))
+    kept = Claims(company(told, untold), [later])
+
+    assert later.counts_on.keys() == {"told", "untold"}
+    assert kept.leaving(besides="later").keys() == {"told"}
+    assert kept.leaving().keys() == {"told"}
+    assert kept.because_of(make_head("told", queue="b")) is None
 
 
 def test_a_new_claim_takes_the_place_of_the_old_one() -> None:

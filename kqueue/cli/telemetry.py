@@ -36,13 +36,7 @@ class Events:
     def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
         """One event."""
         self._recorder.record(
-            Regarding(
-                api_version=regarding.api_version,
-                kind=regarding.kind,
-                namespace=regarding.namespace,
-                name=regarding.name,
-                uid=regarding.uid,
-            ),
+            Regarding(*regarding),
             reason=reason,
             note=message,
             controller=_CONTROLLER,

@@ -13,8 +13,8 @@ class ObjectReference(NamedTuple):
 
     api_version: str
     kind: str
-    namespace: str
     name: str
+    namespace: str
     uid: str
 
 

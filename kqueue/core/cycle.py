@@ -27,6 +27,7 @@ from kqueue.core.preemption import Rules, Target, simulate
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Algorithm, algorithm_for
 from kqueue.core.topology.result import LevelQuality, usage_of
+from kqueue.core.value import value
 from kqueue.core.workload import Admission, Claim, Head, LastTried, PodSetAssignment, Preempts, Snapshot
 
 
@@ -62,7 +63,7 @@ class Retargeted(StrEnum):
     """There is nothing left for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class PlacementQuality:
     """How good the domains are that a search has found.
 
@@ -77,7 +78,7 @@ class PlacementQuality:
     levels: tuple[LevelQuality, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Admit:
     """Start this workload: what to write and what to charge."""
 

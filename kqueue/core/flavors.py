@@ -158,7 +158,7 @@ def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
     return list(groups.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Search:
     """What stays the same while the groups of one workload are searched, and what is found."""
 

@@ -14,6 +14,7 @@ from kqueue.core.topology.node import Taint, Toleration
 from kqueue.core.topology.request import DEFAULT_PROFILE, Algorithm, PodSetRequest, Profile
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.topology.tree import Tree
+from kqueue.core.value import value
 
 LastTried = Mapping[tuple[str, str], int]
 """(pod set, resource) -> index of the flavor at which the last scan ended; -1: it saw all of them."""
@@ -102,7 +103,7 @@ class PodSet:
         return self.request.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Head:
     """One workload about to be tried.
 
@@ -125,7 +126,7 @@ class Head:
     """Hosts on which it failed repeatedly: it gets others, unless it fits nowhere else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class PodSetAssignment:
     """What one pod set gets: flavor per resource, total quota usage, pods, domains (None without topology)."""
 
@@ -136,7 +137,7 @@ class PodSetAssignment:
     topology: TopologyAssignment | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Admission:
     """What a workload gets as a whole."""
 

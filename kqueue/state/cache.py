@@ -20,6 +20,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import DEFAULT_PROFILE, DomainUsage, NodeFacts, PodFacts, Profile
+from kqueue.core.value import value
 from kqueue.core.workload import (
     Admission,
     Admitted,
@@ -50,7 +51,7 @@ _NO_TIME = datetime.fromtimestamp(0, UTC)
 _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(slots=False, kw_only=True)
 class Holding:
     """One workload's hold on quota and domains; `priority` and the times are what preempting it goes by."""
 
@@ -194,7 +195,7 @@ class _Trees:
     """ClusterQueues whose cohort tree has a cycle."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Assumed:
     """What is held for a decision; each step until it is written is a block of this, and may be the one that fails."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.value import value
 from kqueue.state.audit import accumulate
 
 K = TypeVar("K")
@@ -33,7 +34,7 @@ class Held:
             accumulate(self.used, share.usage.items(), sign)
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Share:
     """The part in the sums of one workload, or of several alike."""
 

@@ -8,7 +8,6 @@ these, leaf by leaf as they change, and whole only when the set of nodes of a fl
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from kqueue.core.topology.assignment import TopologyAssignment
@@ -16,6 +15,7 @@ from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Tree
+from kqueue.core.value import value
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.room import Amounts, LeftOut, Room, Shared, subtract, without_zeros
@@ -23,7 +23,7 @@ from kqueue.state.room import Amounts, LeftOut, Room, Shared, subtract, without_
 K = TypeVar("K")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AssignedUsage:
     """One pod set's pods in one flavor.
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Preempts
 
 
@@ -50,7 +51,7 @@ class Candidates:
     workloads: Sequence[Admitted]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Preemptor:
     """The workload that room is sought for.
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from kqueue.core.topology.node import HOSTNAME
+from kqueue.core.value import value
 from kqueue.errors import FieldError, InvalidObjectError
 
 MAX_SLICES = 1000
 MAX_DOMAINS_PER_SLICE = 100_000
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Domain:
     """`count` pods in the lowest-level domain with these values, one per written level."""
 
@@ -31,7 +31,7 @@ class Domain:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class TopologyAssignment:
     """Where the pods of one pod set go.
 

@@ -50,7 +50,7 @@ _room_of = itemgetter(0)
 _domain_of = itemgetter(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Group:
     """Pod sets that share one domain: workers, and at most one leader pod."""
 
@@ -347,22 +347,24 @@ def _quality(
         in_slices = level <= resolved.slice_level
         room = counts.slices[level] if in_slices else counts.pods[level]
         need = resolved.need if in_slices else resolved.need * resolved.slice_size
-        used = len(set(tree.domain_of(level)[used_leaves].tolist()))
+        used = len(set(tree.domain_of(level)[used_leaves].tolist())) if len(used_leaves) > 1 else 1
         result.append(LevelQuality(label, used, _fewest(room, need)))
     return tuple(result)
 
 
 def _fewest(room: Ints, need: int) -> int:
     """The smallest number of domains whose rooms sum to the need."""
-    largest = int(room.max())
+    largest = int(np.maximum.reduce(room))
     if largest > 0:
         at_least = -(-need // largest)
-        if np.count_nonzero(room == largest) >= at_least:  # so it is in most clusters, and nothing has to be sorted
+        if (
+            at_least == 1 or np.count_nonzero(room == largest) >= at_least
+        ):  # so it is in most clusters, and nothing has to be sorted
             return at_least
     return int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Chosen:
     """Domains of one level in the order they were taken, what each got, and the one with the leader."""
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.value import value
 
 Path = tuple[str, ...]
 """The level values that lead to a domain, widest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class DomainUsage:
     """`count` pods of `requests` each, in the lowest-level domain with these written `values`.
 
@@ -25,7 +26,7 @@ class DomainUsage:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class LevelQuality:
     """Domains of one level that hold pods, and the fewest that could have."""
 
@@ -34,7 +35,7 @@ class LevelQuality:
     lower_bound: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class PodSetPlacement:
     """Where the pods of one pod set go.
 
@@ -54,7 +55,7 @@ class PodSetPlacement:
     proven: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Placement:
     """Every pod set has its domains."""
 

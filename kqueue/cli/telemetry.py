@@ -62,7 +62,7 @@ class CycleObserver:
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
         """Count the wait and the domains, tell the user."""
-        waited = max(0.0, (self._clock.now() - from_api.queue_time(workload)).total_seconds())
+        waited = _waited(workload, self._clock.now())
         admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
         priority_class = _priority_class(workload)
         cluster = self._metrics.cluster_queue(admission.queue)
@@ -149,7 +149,7 @@ class WorkloadCounter:
                 queue.finished(priority_class=_priority_class(new), ran=ran)
         since_admitted = self._since(new, names.CONDITION_ADMITTED)
         if _rose(old, new, names.CONDITION_PODS_READY) and since_admitted is not None:
-            waited = (self._clock.now() - from_api.queue_time(new)).total_seconds()
+            waited = _waited(new, self._clock.now())
             for queue in (cluster, self._local(new)):
                 queue.ready(priority_class=_priority_class(new), waited=waited, since_admitted=since_admitted)
         if _rose(old, new, names.CONDITION_EVICTED):
@@ -333,6 +333,12 @@ def _figures(node: QuotaNode, held: Held) -> dict[tuple[str, str], ResourceFigur
             lending_limit=None if quota.lending_limit is None else shown(quota.lending_limit),
         )
     return figures
+
+
+def _waited(workload: wire.Workload, now: datetime) -> float:
+    """Seconds since it was queued, or queued again: what it ran before an eviction was no waiting."""
+    since = _when_true(workload, names.CONDITION_REQUEUED) or workload.metadata.creation_timestamp or now
+    return max(0.0, (now - since).total_seconds())
 
 
 def _hosts(admission: Admission) -> set[str]:

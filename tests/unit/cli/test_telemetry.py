@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import Condition
 from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
@@ -489,3 +490,31 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
     assert value(metrics, "kqueue_preemption_loops_total", QUEUE) == 1
     assert value(metrics, "kueue_preemption_target_recomputations_total", QUEUE | {"result": "new_targets"}) == 1
     assert value(metrics, "kueue_admission_cycle_preemption_skips", QUEUE) == 2
+
+
+@pytest.mark.parametrize(
+    ("conditions", "want"),
+    [
+        pytest.param([], 3600, id="since-it-was-created"),
+        pytest.param([true("Requeued", ago=20, reason="Preempted")], 20, id="since-it-was-queued-again"),
+    ],
+)
+def test_what_a_workload_ran_before_an_eviction_was_no_waiting(conditions: list[dict[str, str]], want: float) -> None:
+    """Both until the reservation and until its pods are ready."""
+    metrics = Metrics(clock=CLOCK)
+    created = CLOCK.now() - timedelta(hours=1)
+    held = workload(true("QuotaReserved"), true("Admitted"), *conditions)
+    held = msgspec.structs.replace(held, metadata=msgspec.structs.replace(held.metadata, creation_timestamp=created))
+    admission = from_api.admission(held)
+    assert admission is not None
+    head = from_api.head(held, queue="team", topology_only=False, last_tried={})
+    is_ready = read(Condition, **true("PodsReady"))
+    ready = msgspec.structs.replace(
+        held, status=msgspec.structs.replace(held.status, conditions=(*held.status.conditions, is_ready))
+    )
+
+    CycleObserver(metrics, quiet(), CLOCK).reserved(held, admission, decision=Admit(head=head, admission=admission))
+    WorkloadCounter(metrics, CLOCK, lambda: True).on_workload(held, ready)
+
+    for name in ("quota_reserved_wait_time", "admission_wait_time", "ready_wait_time"):
+        assert value(metrics, f"kueue_{name}_seconds_sum", QUEUE | {"priority_class": "high"}) == want

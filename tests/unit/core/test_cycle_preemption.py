@@ -179,7 +179,7 @@ def slice_of(older: Admitted, gpus: int, **more: Any) -> Head:
 
 def test_a_slice_does_not_preempt_the_one_that_it_takes_over_from() -> None:
     """The older one is of lower priority, and would do: another lesser workload has to go instead."""
-    older, lesser = runs("older", "a", 3), runs("lesser", "a", 5)
+    older, lesser = runs("older", "a", 3, reserved=9), runs("lesser", "a", 5)
     snapshot = quotas_of([leaf("a", nominal=8)], [older, lesser], [make_queue("a", preempts_own=LOWER)])
 
     assert decide(snapshot, slice_of(older, 4, priority=5)) == {"newer": "preempts lesser"}

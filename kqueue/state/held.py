@@ -73,7 +73,9 @@ class HeldSums:
 
 
 def _add(sums: dict[K, Held], key: K, share: Share, sign: int) -> None:
-    held = sums.setdefault(key, Held())
+    held = sums.get(key)
+    if held is None:
+        held = sums[key] = Held()
     held.add(share, sign=sign)
     if not held.reserving:
         del sums[key]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from kqueue.api import names
 from kqueue.sandbox.api import Object
+from tests.sim.api_client import NONE
 from tests.sim.history import Admitted, Life, Stand, admission_of
 from tests.sim.objects import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
 from tests.sim.quota_tree import Column, QuotaTree
@@ -21,8 +22,10 @@ from tests.sim.world import World, condition, is_true
 
 _TREES_MAX = 256
 """Orders in which changes may have been heard of that are tried; beyond, nobody can say what was known."""
-_SETTLED = 20.0
+_SETTLED, _SETTLED_AFTER_FAULTS = 4.5, 20.0
 """Seconds in which nothing has happened, so that nothing is on its way any more."""
+_LEFT_AFTER = 60.0
+"""Seconds in which the slowest pods have ended."""
 
 
 def usage_of(workloads: Iterable[Object]) -> dict[str, Counter[Column]]:
@@ -206,7 +209,14 @@ def _ripe(world: World, invariant: str) -> list[Admitted]:
     return admissions[begin:end]
 
 
-ALWAYS = (nobody_is_passed, who_made_room_comes_later, nobody_goes_round_in_circles)
+def nobody_starves_meanwhile(world: World) -> Breaches:
+    """Without faults nobody has to wait until all is at rest."""
+    if world.faults == NONE:
+        yield from nobody_starves(world)
+        yield from nobody_waits_for_those_who_left(world)
+
+
+ALWAYS = (nobody_is_passed, who_made_room_comes_later, nobody_goes_round_in_circles, nobody_starves_meanwhile)
 
 
 # --- when all is quiet -----------------------------------------------------------------------------------------------
@@ -214,15 +224,16 @@ ALWAYS = (nobody_is_passed, who_made_room_comes_later, nobody_goes_round_in_circ
 
 def who_was_evicted_came_back(world: World) -> Breaches:
     """Whoever was told to leave has left, and waits again unless its queue is stopped or it is switched off."""
-    if not _is_settled(world):
-        return
+    now = world.clock.monotonic()
     for workload in world.objects(WORKLOADS):
         name, stand = workload["metadata"]["name"], world.history.lives[workload["metadata"]["uid"]].stands.now()
         evicted = condition(workload, names.CONDITION_EVICTED)
         if stand is Stand.OVER or evicted is None or evicted["status"] != "True":
             continue
-        if stand is Stand.LEAVES:
+        if world.history.lives[workload["metadata"]["uid"]].stands.stayed(Stand.LEAVES, now - _LEFT_AFTER, now):
             yield f"{name} was told to leave and still holds its quota: {evicted['message']}"
+        elif stand is Stand.LEAVES:
+            continue
         elif evicted["reason"] == names.REASON_PREEMPTED and workload["spec"].get("active", True):
             requeued = condition(workload, names.CONDITION_REQUEUED)
             if requeued is None or (requeued["status"], requeued["reason"]) != ("True", names.REASON_PREEMPTED):
@@ -231,7 +242,7 @@ def who_was_evicted_came_back(world: World) -> Breaches:
 
 def nobody_waits_for_those_who_left(world: World) -> Breaches:
     """Whoever waits for others to leave is in, or waits for something else, once they have left."""
-    if not _is_settled(world) or any(life.stands.now() is Stand.LEAVES for life in world.history.lives.values()):
+    if not _is_settled(world):
         return
     for workload in world.objects(WORKLOADS):
         said = condition(workload, names.CONDITION_QUOTA_RESERVED)
@@ -311,8 +322,11 @@ def _starves(tree: QuotaTree, queue: str, spec: Object, workload: Object, held: 
 
 
 def _is_settled(world: World) -> bool:
-    """Whether nothing has happened for a while."""
-    return world.clock.monotonic() - world.history.stirred >= _SETTLED
+    """Whether nothing has happened for a while, and nobody is on the way out."""
+    quiet = _SETTLED if world.faults == NONE else _SETTLED_AFTER_FAULTS
+    if world.clock.monotonic() - world.history.stirred < quiet:
+        return False
+    return all(life.stands.now() is not Stand.LEAVES for life in world.history.lives.values())
 
 
 AT_REST = (who_was_evicted_came_back, nobody_waits_for_those_who_left, nobody_starves)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+import structlog.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -187,6 +188,21 @@ def test_context_is_on_every_line_of_the_block(stream: io.BytesIO) -> None:
         log.info("inside")
     log.info("outside")
     assert [line.get("workload") for line in lines(stream)] == ["a/b", None]
+
+
+def test_bound_fields_are_on_every_line_of_the_logger(stream: io.BytesIO) -> None:
+    """A bound logger takes the long way round, and its line is as complete."""
+    structlog.get_logger("here").bind(workload="ns/w").info("done", seconds=2)
+    (line,) = lines(stream)
+    assert (line["event"], line["logger"], line["workload"], line["seconds"]) == ("done", "here", "ns/w", 2)
+
+
+def test_lines_can_be_captured(stream: io.BytesIO) -> None:
+    """Whoever puts something else into structlog's pipeline gets the lines, and nothing is written."""
+    with structlog.testing.capture_logs() as captured:
+        structlog.get_logger("here").info("done", seconds=2)
+    assert captured == [{"event": "done", "seconds": 2, "log_level": "info"}]
+    assert not lines(stream)
 
 
 def test_a_broken_stream_does_not_stop_the_caller(stream: io.BytesIO) -> None:

@@ -56,6 +56,9 @@ _REQUEUE = {
 _GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
 """Outcomes after which a preemptor keeps what it claims."""
 
+_PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED})
+"""Outcomes whose words are others from cycle to cycle: who took the room, who is to leave for whom."""
+
 _SOON = timedelta(seconds=1)
 """Until what could not be known, or written, is looked at again."""
 
@@ -492,7 +495,7 @@ class SchedulingLoop:
             decision.message,
             has_more=decision.has_more_flavors,
             requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
-            briefly=decision.outcome is Outcome.SKIPPED,
+            briefly=decision.outcome in _PASSING,
         )
 
     def _put_back(
@@ -506,7 +509,7 @@ class SchedulingLoop:
         requests: Mapping[str, Mapping[str, int]] | None = None,
         briefly: bool = False,
     ) -> None:
-        """`briefly`: the next cycle, which comes at once, will know better than this message."""
+        """`briefly`: the reason counts, and whoever says it already is not told this message."""
         key = from_api.workload_key(obj)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
         if not (briefly and _waits_for(obj, reason)):

@@ -112,6 +112,23 @@ async def test_each_victim_is_told_once_by_one_patch(make: Make) -> None:
     assert status_of(world.workload("high"), "QuotaReserved") == ("False", "WaitingForPreemptedWorkloads")
 
 
+async def test_who_waits_for_its_victims_is_told_once(make: Make) -> None:
+    """Whom it waits for stands in the first message; the cycles until they have left write no other one."""
+    world = make(*by_priority())
+    world.add(running("a", cpus=5), running("b", cpus=5), make_workload("high", cpus=8, priority=1))
+    assert not await world.cycle()
+    told = message_of(world.workload("high"), "QuotaReserved")
+    assert "ns/a" in told
+    written = len(world.client.calls)
+
+    await world.settle()
+    for _ in range(3):
+        assert not await world.cycle()
+
+    assert message_of(world.workload("high"), "QuotaReserved") == told
+    assert len(world.client.calls) == written
+
+
 async def test_a_victim_holds_its_quota_until_it_has_left_and_is_queued_by_its_age(make: Make) -> None:
     """Told to leave it still counts; afterwards it waits at the place that its creation gives it."""
     world = make(*by_priority())

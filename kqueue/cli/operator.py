@@ -396,7 +396,7 @@ class Operator:
         self._on_lead.append(self._remember_usage)
         local_queues = self._controller("local_queue", local_queue.reconcile)
         flavor_writer = self._writer(kinds.RESOURCE_FLAVORS, watches.flavors, wire.ResourceFlavor)
-        flavor = FinalizerReconciler(flavor_writer, lambda name: bool(self.cache.queues_of_flavor(name)))
+        flavor = FinalizerReconciler(flavor_writer, self.cache.is_flavor_used)
         flavors = self._controller("resource_flavor", flavor.reconcile)
         topology_writer = self._writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
         topology = FinalizerReconciler(topology_writer, lambda name: bool(self.cache.flavors_of_topology(name)))

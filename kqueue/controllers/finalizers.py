@@ -21,6 +21,9 @@ class HasMetadata(Protocol):
 
 T = TypeVar("T", bound=HasMetadata)
 
+_STILL_IN_USE = 10.0
+"""Seconds until something that is deleted and in use is looked at again: no event tells of its last user's end."""
+
 
 class FinalizerReconciler(Generic[T]):
     """Adds our finalizer to objects of one kind, and takes it off a deleted one when nothing uses it any more."""
@@ -29,7 +32,9 @@ class FinalizerReconciler(Generic[T]):
         self._writer, self._in_use = writer, in_use
 
     async def reconcile(self, key: str) -> Result:
-        """Bring the finalizer in line."""
+        """Bring the finalizer in line.  While something deleted is in use, it is looked at again and again."""
         in_use = self._in_use(key)
         await self._writer.write(key, lambda o: finalizer_patch(o.metadata, in_use=in_use), subresource=None)
-        return Result()
+        obj = self._writer.newest(key)
+        waits = in_use and obj is not None and obj.metadata.deletion_timestamp is not None
+        return Result(requeue_after=_STILL_IN_USE if waits else None)

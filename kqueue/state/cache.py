@@ -738,6 +738,10 @@ class Cache:
         """The ClusterQueues that list a flavor."""
         return [n for n, q in self._queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
 
+    def is_flavor_used(self, flavor: str) -> bool:
+        """Whether a ClusterQueue lists the flavor, or a workload still holds some of it."""
+        return bool(self.queues_of_flavor(flavor)) or self._sums.in_flavor(flavor)
+
     def flavors_of_topology(self, topology: str) -> list[str]:
         """The flavors that name a Topology."""
         return [f.name for f in self._flavors.values() if f.topology == topology]

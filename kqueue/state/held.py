@@ -67,6 +67,10 @@ class HeldSums:
         """What is held in a ClusterQueue through a LocalQueue (namespace/name)."""
         return self._of_local.get((queue, key)) or Held()
 
+    def in_flavor(self, flavor: str) -> bool:
+        """Whether anybody holds anything of a flavor."""
+        return any(column.flavor == flavor for held in self._of_queue.values() for column in held.reserved)
+
     def is_same_as(self, other: HeldSums) -> bool:
         """Whether all sums are equal."""
         return (self._of_queue, self._of_local) == (other._of_queue, other._of_local)

@@ -61,7 +61,7 @@ class Offices(World):
         )
         self.flavor = FinalizerReconciler(
             self.writer_of(RESOURCE_FLAVORS, self.flavors, wire.ResourceFlavor),
-            lambda name: bool(self.cache.queues_of_flavor(name)),
+            self.cache.is_flavor_used,
         )
 
     async def step(self, reconcile: Callable[[str], Any], key: str) -> list[str]:
@@ -476,6 +476,21 @@ async def test_a_flavor_in_use_cannot_go(make: Callable[..., Offices]) -> None:
     found = world.client.object(RESOURCE_FLAVORS, "default")
     assert found is not None
     assert found["metadata"]["finalizers"] == ["theirs"]
+
+
+async def test_a_flavor_that_a_workload_still_holds_cannot_go(make: Callable[..., Offices]) -> None:
+    """No queue lists it any more, but pods run on its nodes: it is looked at again until they have ended."""
+    world = make((RESOURCE_FLAVORS, {**make_flavor(), "metadata": {"name": "default", "finalizers": [OURS]}}))
+    world.add(make_workload("runs", status=reserved(cpus=3)))
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue(cpus={"other": 10}))
+    world.client.change(RESOURCE_FLAVORS, "default", LEAVING)
+    assert await world.step(world.flavor.reconcile, "default") == []
+    assert (await world.flavor.reconcile("default")).requeue_after
+
+    world.client.drop(WORKLOADS, "ns/runs")
+
+    assert await world.step(world.flavor.reconcile, "default") == ["patch resourceflavors default"]
+    assert (await world.flavor.reconcile("default")).requeue_after is None
 
 
 async def test_what_is_deleted_is_not_held_anew(make: Callable[..., Offices]) -> None:

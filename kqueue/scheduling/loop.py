@@ -60,6 +60,7 @@ _PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED})
 """Outcomes whose words are others from cycle to cycle: who took the room, who is to leave for whom."""
 
 _SOON = timedelta(seconds=1)
+_LONGEST_PAUSE = timedelta(seconds=30)
 """Until what could not be known, or written, is looked at again."""
 
 _Version = tuple[int, str]
@@ -182,6 +183,10 @@ class SchedulingLoop:
         """When the first of those that were to be preempted, and may not yet, has run for long enough."""
         self._held_up: set[str] = set()
         """ClusterQueues of those who wait for that."""
+        self._paused: dict[str, datetime] = {}
+        """ClusterQueues of those whose admission could not be written, and until when these are left alone."""
+        self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
+        """How often in a row an admission could not be written."""
         self.cycles = 0
         """Cycles run so far."""
         self.busy = 0.0
@@ -328,9 +333,15 @@ class SchedulingLoop:
 
     async def _ring(self, at: datetime) -> None:
         await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
-        queues, self._held_up = self._held_up, set()
+        now, queues = self._clock.now(), self._held_up
+        queues |= {queue for queue, until in self._paused.items() if until <= now}
+        self._held_up = set()
+        self._paused = {queue: until for queue, until in self._paused.items() if until > now}
         self._queues.flush(queues)
         self.wake()
+        if self._paused:
+            self._alarm = None
+            self._look_again(min(self._paused.values()))
 
     def _decisions(self, snapshot: Snapshot, heads: list[Head]) -> Iterator[Decision]:
         settings = self._settings
@@ -561,7 +572,11 @@ class SchedulingLoop:
         key = decision.head.key
         checks = self._has_checks(decision.admission.queue)
 
+        tried = 0
+
         def change(obj: wire.Workload) -> status.Patch | None:
+            nonlocal tried
+            tried = int(obj.metadata.resource_version or 0)
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
                 return None  # another workload, or another request than the one decided on
             if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) and self._writer.newest(key) is not None:
@@ -575,8 +590,9 @@ class SchedulingLoop:
             _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
             if self._fair_usage is not None:
                 self._fair_usage.withdraw(key)
-            self._push_again(key)
+            self._push_again(key, tried)
             return
+        self._failures.pop(key, None)
         self._cache.on_written(key, written)
         _log.info(
             "quota reserved",
@@ -606,10 +622,23 @@ class SchedulingLoop:
         strategy = obj.spec.admission_checks_strategy if obj is not None else None
         return strategy is not None and bool(strategy.admission_checks)
 
-    def _push_again(self, key: str) -> None:
+    def _push_again(self, key: str, tried: int) -> None:
+        """Queue it again: at once if there is news of it, else after a pause, because the same write would fail again.
+
+        `tried` is the version for which the write was made.
+        """
         obj = self._writer.newest(key)
-        if obj is not None and from_api.is_queueable(obj) and self._cache.holding(key) is None:
-            self._queues.push(self._cache.requests.pending(obj, self._settings.queue_order))
+        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(key) is not None:
+            return
+        item = self._cache.requests.pending(obj, self._settings.queue_order)
+        queue = self._queues.cluster_queue_of(item.local_queue)
+        if queue is not None and int(obj.metadata.resource_version or 0) <= tried:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            until = self._clock.now() + min(_SOON * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
+            item = replace(item, not_before=max(until, item.not_before or until))
+            self._paused[queue] = max(until, self._paused.get(queue, until))
+            self._look_again(until)
+        self._queues.push(item)
 
 
 def _waits_for(obj: wire.Workload, reason: str) -> bool:

@@ -129,16 +129,50 @@ async def test_only_so_many_writes_are_under_way_at_once(make: Callable[..., Sch
 async def test_a_failed_write_gives_back_charge_and_place(
     make: Callable[..., Scheduled], error: ApiError, times: int
 ) -> None:
-    """Quota is free again, the workload is queued again, and the next cycle admits it."""
+    """Quota is free again, the workload waits for a moment, and is admitted then."""
     world = make()
     world.client.fail(error, times=times)
     world.add(make_workload(cpus=6))
 
     assert await world.cycle()
 
-    assert (world.free(), world.queues.counts("team"), world.observed.reservations) == (10, (1, 0), [])
+    assert (world.free(), world.queues.counts("team"), world.observed.reservations) == (10, (0, 1), [])
+    await world.clock.advance(1)
     assert await world.cycle()
     assert (world.free(), world.observed.reservations) == (4, ["a"])
+
+
+async def test_writes_that_fail_again_and_again_are_made_less_and_less_often(make: Callable[..., Scheduled]) -> None:
+    """The pauses double up to half a minute; others of the queue are not held up."""
+    world = make()
+    world.client.fail(ServerError("down", status=500), key="ns/a", times=1000)
+    world.add(make_workload("a"), make_workload("b", minute=1))
+    world.start()
+
+    await world.clock.advance(0.5)
+    assert status_of(world.workload("b"), "Admitted")[0] == "True"
+    tries = []
+    for seconds in (10, 110, 300):
+        before = len([call for call in world.client.writes() if "ns/a" in str(call) or str(call).endswith(" a")])
+        await world.clock.advance(seconds)
+        after = len([call for call in world.client.writes() if "ns/a" in str(call) or str(call).endswith(" a")])
+        tries.append(after - before)
+
+    assert tries == [3, 4, 10]
+
+
+async def test_news_end_the_pause_after_a_failed_write(make: Callable[..., Scheduled]) -> None:
+    """What failed for one version of a workload may go well for the next."""
+    world = make()
+    world.client.fail(ServerError("down", status=500), times=1)
+    world.add(make_workload())
+    await world.cycle()
+    assert world.queues.counts("team") == (0, 1)
+
+    world.client.change(WORKLOADS, "ns/a", {"metadata": {"generation": 2}})
+    world.sync()
+
+    assert world.queues.counts("team") == (1, 0)
 
 
 async def test_a_running_loop_tries_again_by_itself(make: Callable[..., Scheduled]) -> None:

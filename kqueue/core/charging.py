@@ -1,11 +1,15 @@
-"""What a workload takes of hosts, charged to and released from every flavor that stands on them."""
+"""What workloads take of hosts, where several flavors stand on the same ones.
+
+What is decided is charged to, and released from, all of them.  What is only tried, to find out who would have to go,
+is released in the flavors that the workload was assigned: another one learns of it when it has happened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from kqueue.core.topology.result import DomainUsage
-from kqueue.core.workload import TopologyView
+from kqueue.core.workload import Admitted, TopologyView
 
 
 def same_hosts(flavor: str, topologies: Mapping[str, TopologyView]) -> list[str]:
@@ -30,3 +34,16 @@ def release_domains(flavor: str, usage: Iterable[DomainUsage], topologies: Mappi
     usage = tuple(usage)
     for name in same_hosts(flavor, topologies):
         topologies[name].capacity.release(usage)
+
+
+def own_domains(
+    workload: Admitted, topologies: Mapping[str, TopologyView]
+) -> Iterable[tuple[str, tuple[DomainUsage, ...]]]:
+    """What a workload takes of hosts, in each flavor that its pods were assigned and are counted in now."""
+    if not workload.further:  # almost everybody, and a search asks very often
+        return workload.domains.items()
+    own = list(workload.domains.items())
+    for flavor, others in workload.further.items():
+        shared = same_hosts(flavor, topologies)
+        own += [(other, usage) for other, usage in others.items() if other in shared]
+    return own

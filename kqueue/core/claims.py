@@ -169,7 +169,7 @@ class Claims:
             with simulate(self._snapshot) as simulation:
                 self._let_go(others, simulation)
                 for victim in leaving.values():
-                    simulation.remove(victim)
+                    simulation.dismiss(victim)
                 for kept in others:
                     simulation.charge(kept.claim.queue, kept.claim.usage, kept.claim.domains)
                     self._charge_hosts(kept, -1)

@@ -169,7 +169,8 @@ class Admitted:
 
     `timestamp` orders it among equals when it waits, `reserved_at` is when it got its reservation (None: not written
     yet, which counts as now), `admitted_at` since when it may run (None: it may not); `usage` is what it holds of
-    quota, `domains` what it takes of hosts, per topology flavor.
+    quota, `domains` what it takes of hosts, per topology flavor.  Pods that were assigned several are counted in one of
+    them: `further` says, by that one, what they take in the others.
     """
 
     key: str
@@ -183,6 +184,7 @@ class Admitted:
     usage: Usage
     admitted_at: datetime | None = None
     domains: Mapping[str, tuple[DomainUsage, ...]] = field(default_factory=dict)
+    further: Mapping[str, Mapping[str, tuple[DomainUsage, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

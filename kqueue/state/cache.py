@@ -107,6 +107,7 @@ class Holding:
 
     def _seen(self, with_topology: frozenset[str]) -> Admitted:
         domains: dict[str, list[DomainUsage]] = {}
+        further: dict[str, dict[str, list[DomainUsage]]] = {}
         for pod_set in self.admission.pod_sets:
             flavor = standing_in(pod_set, with_topology)
             if pod_set.topology is None or flavor is None:
@@ -115,6 +116,8 @@ class Holding:
             where = pod_set.topology
             placed = [DomainUsage(where.named(d.values), requests, d.count) for d in where.domains]
             domains.setdefault(flavor, []).extend(placed)
+            for other in sorted(with_topology.intersection(pod_set.flavors.values()) - {flavor}):
+                further.setdefault(flavor, {}).setdefault(other, []).extend(placed)
         return Admitted(
             key=self.key,
             uid=self.uid,
@@ -127,6 +130,9 @@ class Holding:
             evicted=self.evicted,
             usage=self.admission.usage(),
             domains={flavor: tuple(usage) for flavor, usage in domains.items()},
+            further={
+                flavor: {other: tuple(usage) for other, usage in others.items()} for flavor, others in further.items()
+            },
         )
 
 

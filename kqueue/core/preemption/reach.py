@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kqueue.core.charging import same_hosts
+from kqueue.core.charging import own_domains
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import pods_per_domain
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, resolve
@@ -33,7 +33,7 @@ class Reach:
         self._found: dict[str, set[Path]] = {}
 
     def matters(self, workload: Admitted) -> bool:
-        """Whether it holds a leaf that passes the node rules of any pod set, in its topology flavor."""
+        """Whether it holds, in the topology flavor of any pod set, a leaf that passes the node rules of that."""
         answer = self._matters.get(workload)
         if answer is None:
             if self._passing is None:
@@ -53,24 +53,20 @@ class Reach:
 
     def note(self, found: Mapping[str, Placement]) -> None:
         """These domains were found, by topology flavor."""
-        self._found = {}
-        for flavor, placement in found.items():
-            values = {domain.values for domain in usage_of(placement)}
-            for name in same_hosts(flavor, self._topologies):
-                self._found.setdefault(name, set()).update(values)
+        self._found = {flavor: {domain.values for domain in usage_of(found[flavor])} for flavor in found}
 
     def disturbs(self, workload: Admitted) -> bool:
-        """Whether it holds any of the domains noted last."""
+        """Whether it holds any of the domains noted last, in the flavor that they were found in."""
         return any(
             domain.values in found
-            for flavor, domains in workload.domains.items()
+            for flavor, domains in own_domains(workload, self._topologies)
             if (found := self._found.get(flavor))
             for domain in domains
         )
 
 
 def on_hosts_for(snapshot: Snapshot, requests: Mapping[str, Sequence[PodSetRequest]]) -> Callable[[Admitted], bool]:
-    """Tells of a workload whether it holds a leaf that passes the node rules of any pod set, in its topology flavor."""
+    """Tells of a workload what `Reach.matters` does."""
     return Reach(snapshot, requests).matters
 
 
@@ -103,11 +99,10 @@ def _passing(tree: Tree, pod_sets: Sequence[PodSetRequest]) -> NDArray[np.bool_]
 def _holds(
     workload: Admitted, passing: Mapping[str, NDArray[np.bool_]], topologies: Mapping[str, TopologyView]
 ) -> bool:
-    for flavor, domains in workload.domains.items():
-        for name in same_hosts(flavor, topologies):
-            if name not in passing:
-                continue
-            leaves = (topologies[name].tree.leaf_of(domain.values) for domain in domains)
-            if any(leaf is not None and passing[name][leaf] for leaf in leaves):
-                return True
+    for flavor, domains in own_domains(workload, topologies):
+        if flavor not in passing:
+            continue
+        leaves = (topologies[flavor].tree.leaf_of(domain.values) for domain in domains)
+        if any(leaf is not None and passing[flavor][leaf] for leaf in leaves):
+            return True
     return False

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from kqueue.core import quota
-from kqueue.core.charging import charge_domains, release_domains, same_hosts
+from kqueue.core.charging import charge_domains, own_domains, release_domains, same_hosts
 from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Snapshot
 
@@ -41,23 +42,35 @@ class Simulation:
         self._in_trial: set[str] = set()
 
     def remove(self, admitted: Admitted) -> None:
-        """Give back the quota and the hosts that the workload holds."""
+        """Give back the quota and the hosts that the workload holds; hosts in its own flavors only."""
         self.uncharge(admitted.queue, admitted.usage)
         if self._with_domains and self._matters(admitted):
             self.back.discard(admitted)
-            for flavor, domains in admitted.domains.items():
-                self._try_on(flavor)
-                release_domains(flavor, domains, self.snapshot.topologies)
+            for capacity, domains in self._own(admitted):
+                capacity.release(domains)
                 self.moves += 1
                 self.released += len(domains)
 
     def put_back(self, admitted: Admitted) -> None:
         """Undo `remove`."""
         self.returns += 1
-        has_hosts = self._matters(admitted)
-        self.charge(admitted.queue, admitted.usage, admitted.domains if has_hosts else None)
-        if has_hosts:
+        self.charge(admitted.queue, admitted.usage)
+        if self._matters(admitted):
             self.back.add(admitted)
+            if self._with_domains:
+                for capacity, domains in self._own(admitted):
+                    capacity.charge(domains)
+                    self.moves += 1
+
+    def dismiss(self, admitted: Admitted) -> None:
+        """Let a workload leave that was told to: its hosts come back in all flavors that stand on them."""
+        self.uncharge(admitted.queue, admitted.usage)
+        if self._with_domains:
+            for flavor, domains in admitted.domains.items():
+                self._try_on_all(flavor)
+                release_domains(flavor, domains, self.snapshot.topologies)
+                self.moves += 1
+                self.released += len(domains)
 
     def charge(
         self,
@@ -65,7 +78,7 @@ class Simulation:
         usage: Mapping[FlavorResource, int],
         domains: Mapping[str, tuple[DomainUsage, ...]] | None = None,
     ) -> None:
-        """Take quota, and hosts per flavor, for a workload of this queue."""
+        """Take quota, and hosts per flavor in all that stand on them, for a workload of this queue."""
         node = self.snapshot.nodes[queue]
         if node not in self._kept:
             self._keep(node)
@@ -73,7 +86,7 @@ class Simulation:
             quota.add_usage(node, column, amount)
         if self._with_domains and domains:
             for flavor, taken in domains.items():
-                self._try_on(flavor)
+                self._try_on_all(flavor)
                 charge_domains(flavor, taken, self.snapshot.topologies)
                 self.moves += 1
 
@@ -104,13 +117,23 @@ class Simulation:
             self._kept.add(ancestor)
             self._undo.callback(quota.set_usage, ancestor, ancestor.usage.copy())
 
-    def _try_on(self, flavor: str) -> None:
-        if flavor in self._in_trial:
-            return
+    def _own(self, admitted: Admitted) -> Iterator[tuple[Capacity, tuple[DomainUsage, ...]]]:
+        """What the workload takes, and the capacity to change, of each flavor of its own that has a topology."""
+        for flavor, domains in own_domains(admitted, self.snapshot.topologies):
+            if flavor in self.snapshot.topologies:
+                yield self._try_on(flavor), domains
+
+    def _try_on(self, flavor: str) -> Capacity:
+        """The capacity of a flavor, which will be as it was."""
+        capacity = self.snapshot.topologies[flavor].capacity
+        if flavor not in self._in_trial:
+            self._in_trial.add(flavor)
+            self._undo.enter_context(capacity.trial())
+        return capacity
+
+    def _try_on_all(self, flavor: str) -> None:
         for name in same_hosts(flavor, self.snapshot.topologies):
-            if name not in self._in_trial:
-                self._in_trial.add(name)
-                self._undo.enter_context(self.snapshot.topologies[name].capacity.trial())
+            self._try_on(name)
 
 
 def everybody(_: Admitted) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from kqueue.core import quota
 from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, find_targets, on_hosts_for, simulate
+from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 from tests.builders import GPU, make_view
 from tests.unit.core.preemption_cases import (
+    CPU,
     GPUS,
     LOWER,
     LOWER_OR_NEWER,
@@ -127,6 +129,91 @@ def test_hosts_that_do_not_matter_raise_no_question() -> None:
 
     assert find_targets(snapshot, wants("q0", 8, priority=5), RULES, places=never, matters=matters) == ()
     assert next(asked) == 2
+
+
+SPOT = FlavorResource("spot", GPU)
+
+
+@pytest.mark.parametrize("rules", [RULES, BOTH], ids=["by quota and priority", "by fair shares"])
+@pytest.mark.parametrize(
+    ("running", "cores", "pods", "expected"),
+    [
+        pytest.param([on("b0-r0-h0", flavor="spot")], 1, 2, ["w0"], id="who holds the host in the flavor looked at"),
+        pytest.param([on("b0-r0-h0")], 1, 2, [], id="not who holds it in another flavor"),
+        pytest.param([on("b0-r0-h0")], 4, 1, ["w0"], id="that one for its quota, where pods fit beside it"),
+        pytest.param([on("b0-r0-h0")], 4, 2, [], id="not for quota alone, where they do not fit beside it"),
+        pytest.param(
+            [on("b0-r0-h0"), on("b0-r0-h1", flavor="spot")],
+            1,
+            1,
+            ["w1"],
+            id="of two the one in the flavor looked at",
+        ),
+        pytest.param([on("b0-r0-h0"), on("b0-r0-h1", flavor="spot")], 1, 2, [], id="not both, for the hosts of both"),
+        pytest.param(
+            [{**on("b0-r0-h0"), **on("b0-r0-h1", flavor="spot")}],
+            1,
+            1,
+            ["w0"],
+            id="who has pods in both flavors, for the host in this one",
+        ),
+        pytest.param(
+            [{**on("b0-r0-h0"), **on("b0-r0-h1", flavor="spot")}],
+            1,
+            2,
+            [],
+            id="not who has pods in both flavors, for the host in the other one",
+        ),
+    ],
+)
+def test_hosts_come_back_in_the_flavors_of_whom_they_are_taken_from(
+    rules: Rules, running: Sequence[Mapping[str, tuple[DomainUsage, ...]]], cores: int, pods: int, expected: list[str]
+) -> None:
+    """Two hosts that two flavors stand on, and as many cores as are in use; who wants pods looks at one flavor.
+
+    Everybody needs cores, so that everybody may be asked to leave.
+    """
+    admitted = [
+        runs(
+            f"w{i}",
+            "q",
+            {CPU: 4, **{FlavorResource(flavor, GPU): 8 for flavor in taken}},
+            reserved=len(running) - i,
+            domains=taken,
+        )
+        for i, taken in enumerate(running)
+    ]
+    view = make_view((1, 1, 2))
+    view.capacity.charge(usage for workload in admitted for taken in workload.domains.values() for usage in taken)
+    topologies = {"gpu": view, "spot": replace(view, capacity=view.capacity.fork())}
+    node = leaf("q", nominal={CPU: 4 * len(admitted) + (0 if cores > 1 else 1), GPUS: 16, SPOT: 16})
+    spec = policy("q", preempts_own=LOWER)
+    snapshot = world([cohort("all", node)], admitted, [spec], topologies=topologies)
+    request = asks(pods, within="rack")
+    reach = Reach(snapshot, {"spot": [request]})
+    preemptor = wants("q", {CPU: cores, SPOT: 8 * pods}, priority=5)
+    before = state(snapshot)
+
+    def places() -> bool:
+        found = place(topologies["spot"].capacity, [request], explain=False)
+        if isinstance(found, Misfit):
+            return False
+        reach.note({"spot": found})
+        return True
+
+    plain = find_targets(snapshot, preemptor, rules, places=places)
+    known = find_targets(
+        snapshot,
+        preemptor,
+        rules,
+        places=places,
+        matters=reach.matters,
+        lacks=reach.lacks,
+        disturbs=reach.disturbs,
+    )
+
+    assert victims(plain) == victims(known) == expected
+    assert state(snapshot) == before
 
 
 def full_racks(racks: int, hosts: int) -> tuple[Snapshot, PodSetRequest]:
@@ -277,8 +364,9 @@ def may_go(workload: Admitted, preemptor: Preemptor) -> bool:
     [
         pytest.param("gpu", "b0-r0-h0", ["gpu"], True, id="a host that the pods may use"),
         pytest.param("gpu", "b0-r1-h0", ["gpu"], False, id="a host that the pods may not use"),
-        pytest.param("spot", "b0-r0-h0", ["gpu"], True, id="a usable host taken in another flavor"),
-        pytest.param("spot", "b0-r1-h0", ["gpu"], False, id="an unusable host taken in another flavor"),
+        pytest.param("spot", "b0-r0-h0", ["gpu"], False, id="a host taken in another flavor"),
+        pytest.param("spot", "b0-r0-h0", ["gpu", "spot"], True, id="a host taken in one of two flavors"),
+        pytest.param("spot", "b0-r1-h0", ["gpu", "spot"], False, id="a host of one of two flavors not to be used"),
         pytest.param("gone", "b0-r0-h0", ["gpu"], False, id="a host of a flavor that is gone"),
         pytest.param("gpu", "b9-r9-h9", ["gpu"], False, id="a host that is gone"),
         pytest.param("racks", "b0-r0-h0", ["gpu"], False, id="a flavor that is not on hosts"),
@@ -304,6 +392,37 @@ def test_only_hosts_that_the_pods_may_use_matter(flavor: str, host: str, flavors
     matters = on_hosts_for(snapshot, {name: [request] for name in flavors})
     one, none = runs("one", "q", 8, domains=on(host, flavor=flavor)), runs("none", "q", 8)
     assert [matters(one), matters(one), matters(none)] == [expected, expected, False]
+
+
+def test_hosts_of_pods_that_were_assigned_several_flavors_matter_in_each_of_them() -> None:
+    """They are counted in one, and were looked for, or found again, in any."""
+    view = make_view((1, 2, 1))
+    snapshot = world([leaf("q")], [], topologies={"gpu": view, "spot": replace(view, capacity=view.capacity.fork())})
+    request = asks(1, within="rack", rack="b0-r0")
+    reach = Reach(snapshot, {"gpu": [request]})
+    one, none = (
+        replace(runs("w", "q", 8, domains=spot), further={"spot": on(host)})
+        for host in ("b0-r0-h0", "b0-r1-h0")
+        for spot in [on(host, flavor="spot")]
+    )
+    found = place(view.capacity, [request])
+    assert not isinstance(found, Misfit)
+    reach.note({"gpu": found})
+
+    assert [reach.matters(one), reach.matters(none)] == [True, False]
+    assert [reach.disturbs(one), reach.disturbs(none)] == [True, False]
+
+
+def test_who_comes_back_in_another_flavor_disturbs_nothing() -> None:
+    """What was found in the one is free there as before."""
+    snapshot, _ = two_flavors()
+    found = place(snapshot.topologies["spot"].capacity, [asks(1, within="rack")])
+    assert not isinstance(found, Misfit)
+    reach = Reach(snapshot, {"spot": [asks(1, within="rack")]})
+    reach.note({"spot": found})
+
+    held = [runs(flavor, "q", 8, domains=on("b0-r0-h1", flavor=flavor)) for flavor in ("spot", "gpu")]
+    assert [reach.disturbs(workload) for workload in held] == [True, False]
 
 
 def test_pods_of_all_pod_sets_may_use_hosts() -> None:
@@ -346,20 +465,48 @@ def used(snapshot: Snapshot) -> list[int]:
     return [node.usage.get(GPUS, 0) for node in snapshot.nodes["q"].path_to_root()]
 
 
-def test_who_is_removed_leaves_quota_and_hosts_of_all_flavors_on_them() -> None:
-    """Until the block ends."""
+FURTHER = {"gpu": {flavor: on("b0-r0-h0")["gpu"] for flavor in ("spot", "racks", "gone")}}
+
+
+@pytest.mark.parametrize(
+    ("told", "further", "spot"),
+    [
+        pytest.param(False, {}, 0, id="who is only looked at: in the flavor of the workload"),
+        pytest.param(False, FURTHER, 8, id="who is only looked at: in all flavors of the workload on these hosts"),
+        pytest.param(True, {}, 8, id="who was told to leave: in all flavors on these hosts"),
+        pytest.param(True, FURTHER, 8, id="who was told to leave: once in each flavor"),
+    ],
+)
+def test_who_leaves_gives_back_quota_and_hosts(
+    told: bool, further: Mapping[str, Mapping[str, tuple[DomainUsage, ...]]], spot: int
+) -> None:
+    """Until the block ends; flavors whose leaves are no hosts never see any of it."""
     snapshot, one = two_flavors()
+    one = replace(one, further=further)
     before = state(snapshot)
     with simulate(snapshot) as simulation:
-        simulation.remove(one)
-        assert (used(snapshot), free(snapshot, "gpu"), free(snapshot, "spot")) == ([0, 0], 8, 8)
+        (simulation.dismiss if told else simulation.remove)(one)
+        assert (used(snapshot), free(snapshot, "gpu"), free(snapshot, "spot")) == ([0, 0], 8, spot)
         assert free(snapshot, "racks") == 8
     assert state(snapshot) == before
 
 
-def test_who_is_put_back_holds_the_same_again() -> None:
+def test_what_changes_in_one_flavor_first_and_then_in_all_is_taken_back() -> None:
+    """A flavor that joins in later is as before, too."""
+    snapshot, one = two_flavors()
+    before = state(snapshot)
+    with simulate(snapshot) as simulation:
+        simulation.remove(one)
+        simulation.charge("q", columns(3), on("b0-r0-h0", gpus=3))
+        assert (free(snapshot, "gpu"), free(snapshot, "spot")) == (5, -3)
+    assert state(snapshot) == before
+
+
+@pytest.mark.parametrize("further", [{}, FURTHER], ids=["in one flavor", "in several"])
+def test_who_is_put_back_holds_the_same_again(further: Mapping[str, Mapping[str, tuple[DomainUsage, ...]]]) -> None:
     """Removing and putting back are inverse."""
     snapshot, one = two_flavors()
+    one = replace(one, further=further)
     before = state(snapshot)
     with simulate(snapshot) as simulation:
         simulation.remove(one)
@@ -398,6 +545,10 @@ def test_hosts_can_be_left_out_of_it() -> None:
     snapshot, one = two_flavors()
     with simulate(snapshot, with_domains=False) as simulation:
         simulation.remove(one)
+        assert (used(snapshot), free(snapshot, "gpu")) == ([0, 0], 0)
+        simulation.put_back(one)
+        assert (used(snapshot), free(snapshot, "gpu")) == ([8, 8], 0)
+        simulation.dismiss(one)
         assert (used(snapshot), free(snapshot, "gpu")) == ([0, 0], 0)
 
 

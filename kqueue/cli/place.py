@@ -28,6 +28,9 @@ def register(app: typer.Typer) -> None:
                 help="Print for people what fits where and how the search went; JSON only where --output names a file.",
             ),
         ] = False,
+        strict: Annotated[
+            bool, typer.Option("--strict", help="Take remarks as errors: exit code 2, and the answer lists them all.")
+        ] = False,
     ) -> None:
         """Ask where pods would go in a cluster that a JSON file describes.  No cluster is needed.
 
@@ -44,9 +47,14 @@ def register(app: typer.Typer) -> None:
 
         \b
         Keys: name, topology, flavor, nodes, usage, algorithm, workload, podSets, output; keys that start with x- are
-        remarks.  {"cases": [...]} asks many at once and gives {"results": [...]}.
+        notes of yours.  {"cases": [...]} asks many at once and gives {"results": [...]}.
         Quantities are written as in Kubernetes; results are integers, cpu in milli.
         Equal inputs give equal outputs, byte for byte; the order of nodes, usage and keys does not matter.
+
+        \b
+        What is valid, but hardly meant so, is told on standard error, a line each with its JSON pointer: amounts above
+        2^63-1, pod sets of 0 pods, requests that no cluster could fulfil, pods that fill no slice, usage of unknown
+        nodes, nodes without the label of a level.  The answer stays the same; with --strict it is an input error.
 
         \b
         Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
@@ -54,11 +62,13 @@ def register(app: typer.Typer) -> None:
         """
         from kqueue.cli.placing.run import run
 
-        answer = run(_read(source), explain=explain)
+        answer = run(_read(source), explain=explain, strict=strict)
         if explain:
             sys.stdout.write(answer.explanation)
         if not explain or target != "-":
             _write(target, answer.text(compact=compact))
+        for line in answer.remark_lines():
+            print(line, file=sys.stderr)
         if answer.code:
             raise typer.Exit(answer.code)
 

@@ -7,6 +7,7 @@ cluster.py     topology, flavor, nodes and usage
 asking.py      algorithm, workload, pod sets and output options
 values.py      one placement as core values
 case.py        a document becomes one placement
+remarks.py     what is valid in a case, but hardly meant so
 solving.py     runs the placement of a case
 answer.py      the result as JSON
 explaining.py  the result for people

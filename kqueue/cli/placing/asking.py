@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kqueue.cli.placing.fields import Fields, Problems
+from kqueue.cli.placing.document import pointer
+from kqueue.cli.placing.fields import Fields, Problem, Problems
 from kqueue.cli.placing.parts import assignment, node_affinity, quantities, tolerations
-from kqueue.cli.placing.values import AskedPodSet, OutputOptions, Switches
+from kqueue.cli.placing.values import AskedPodSet, OutputOptions, Places, Switches
 from kqueue.core.topology import (
     HOSTNAME,
     Algorithm,
@@ -45,6 +46,7 @@ _POD_SET = (
     "assignment",
     "previousAssignment",
 )
+_MODES = ("required", "preferred", "unconstrained")
 _INDEX_TEXTS = ("podIndexLabel", "subGroupIndexLabel")
 _REQUEST = (
     "required",
@@ -140,7 +142,7 @@ def pod_sets(problems: Problems, document: Fields, levels: Sequence[str]) -> tup
 def _pod_set(problems: Problems, path: str, item: Any, written: Sequence[str]) -> AskedPodSet:
     fields = problems.fields(item, path, _POD_SET)
     fields.require("count", "the number of pods")
-    topology, group = _topology_request(problems, fields)
+    topology, group, layers = _topology_request(problems, fields)
     own = fields.optional_text("groupName")
     if own is not None and group is not None and own != group:
         problems.add(
@@ -150,7 +152,7 @@ def _pod_set(problems: Problems, path: str, item: Any, written: Sequence[str]) -
     preferred: tuple[WeightedTerm, ...] = ()
     if fields.has("nodeAffinity"):
         required, preferred = node_affinity(problems, fields.value("nodeAffinity"), fields.path("nodeAffinity"))
-    selector, added, conflict = _merged(problems, fields)
+    selector, where, added, conflict = _merged(problems, fields)
     request = PodSetRequest(
         name=fields.text("name"),
         count=fields.integer("count", 0, least=0),
@@ -168,16 +170,25 @@ def _pod_set(problems: Problems, path: str, item: Any, written: Sequence[str]) -
         assignment(problems, fields.value(key), fields.path(key), written) if fields.has(key) else None
         for key in ("assignment", "previousAssignment")
     )
-    return AskedPodSet(request=request, conflict=conflict, assignment=old, previous=previous)
+    named = fields.path("groupName") if own is not None else pointer(fields.path("topologyRequest"), "podSetGroupName")
+    places = Places(pod_set=path, group=path if request.group is None else named, layers=layers, selector=where)
+    return AskedPodSet(request=request, places=places, conflict=conflict, assignment=old, previous=previous)
 
 
-def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequest, str | None]:
-    """The request, and the group that it names."""
+_Layers = tuple[tuple[str, str], ...]
+"""Pointers of level and size, per slice layer."""
+
+
+def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequest, str | None, _Layers]:
+    """The request, the group that it names, and where its slice layers stand."""
     value = pod_set.value("topologyRequest")
     fields = problems.fields({} if value is None else value, pod_set.path("topologyRequest"), _REQUEST)
     required, preferred = fields.optional_text("required"), fields.optional_text("preferred")
     unconstrained = fields.flag("unconstrained") if fields.has("unconstrained") else None
-    slices = _slices(problems, fields)
+    strongest, *others = [key for key in _MODES if fields.has(key) and fields.value(key) is not False] or [""]
+    for key in others:
+        problems.remark(fields.path(key), f"{strongest} stands beside it and decides the level; keep one of them")
+    slices, layers = _slices(problems, fields)
     for key in _INDEX_TEXTS:
         fields.optional_text(key)
     if fields.has("subGroupCount"):
@@ -192,52 +203,75 @@ def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequ
         implied=pod_set.flag("implied", not explicit),
         slices=slices,
     )
-    return request, fields.optional_text("podSetGroupName")
+    return request, fields.optional_text("podSetGroupName"), layers
 
 
-def _slices(problems: Problems, fields: Fields) -> tuple[SliceLayer, ...]:
-    """Slice layers from coarse to fine: the list if it has entries, else the older pair of level and size."""
+def _slices(problems: Problems, fields: Fields) -> tuple[tuple[SliceLayer, ...], _Layers]:
+    """Slice layers from coarse to fine, with their pointers: the list if it has entries, else the older pair."""
     layers = []
+    places = []
     key = "podsetSliceRequiredTopologyConstraints"
     for path, item in fields.items(key) if fields.has(key) else ():
         entry = problems.fields(item, path, ("topology", "size"))
         entry.require("topology", "a level")
         entry.require("size", "the number of pods of a slice")
         layers.append(SliceLayer(entry.text("topology"), entry.integer("size", 1, least=1)))
+        places.append((entry.path("topology"), entry.path("size")))
     if len(layers) > _MOST_LAYERS:
         problems.add(fields.path(key), f"expected at most {_MOST_LAYERS} slice layers, found {len(layers)}")
     level = fields.optional_text("podSetSliceRequiredTopology")
     size = fields.integer("podSetSliceSize", 0, least=0) if fields.has("podSetSliceSize") else 0
-    if not layers and level is not None:
+    pair = "podSetSliceRequiredTopology", "podSetSliceSize"
+    if layers:
+        for without_effect in filter(fields.has, pair):
+            problems.remark(fields.path(without_effect), f"{key} stands beside it and is what counts; keep one of them")
+    elif level is not None:
         layers.append(SliceLayer(level, size))
-    return tuple(layers)
+        places.append((fields.path(pair[0]), fields.path(pair[1])))
+    elif fields.has(pair[1]):
+        problems.remark(
+            fields.path(pair[1]), f"without {pair[0]} there are no slices; name their level, or drop the size"
+        )
+    return tuple(layers), tuple(places)
 
 
-def _merged(problems: Problems, fields: Fields) -> tuple[dict[str, str], tuple[Toleration, ...], str | None]:
-    """Node selector with the updates merged in, tolerations that they add, and the first conflict among them."""
-    selectors, labels, annotations = [fields.labels("nodeSelector")], [], []
+_Part = tuple[str, Mapping[str, str]]
+"""A map of texts with its pointer."""
+
+
+def _merged(
+    problems: Problems, fields: Fields
+) -> tuple[dict[str, str], dict[str, str], tuple[Toleration, ...], Problem | None]:
+    """Node selector with the updates merged in, where each of its keys stands, tolerations that they add, and the first
+    conflict among them.
+    """
+    selectors: list[_Part] = [(fields.path("nodeSelector"), fields.labels("nodeSelector"))]
+    labels: list[_Part] = []
+    annotations: list[_Part] = []
     added: list[Toleration] = []
     for path, item in fields.items("updates"):
         update = problems.fields(item, path, ("nodeSelector", "tolerations", "labels", "annotations"))
-        selectors.append(update.labels("nodeSelector"))
-        labels.append(update.labels("labels"))
-        annotations.append(update.labels("annotations"))
+        for key, parts in (("nodeSelector", selectors), ("labels", labels), ("annotations", annotations)):
+            parts.append((update.path(key), update.labels(key)))
         added += tolerations(problems, update, "tolerations")
     conflict = (
         _conflict("node selector", selectors) or _conflict("label", labels) or _conflict("annotation", annotations)
     )
-    return {key: value for selector in selectors for key, value in selector.items()}, tuple(added), conflict
+    selector = {key: value for _, part in selectors for key, value in part.items()}
+    places = {key: pointer(path, key) for path, part in selectors for key in part}
+    return selector, places, tuple(added), conflict
 
 
-def _conflict(what: str, parts: Iterable[Mapping[str, str]]) -> str | None:
-    """The first key that two parts give different values."""
-    values: dict[str, list[str]] = {}
-    for part in parts:
+def _conflict(what: str, parts: Iterable[_Part]) -> Problem | None:
+    """The first key that two parts give different values, where the second value stands."""
+    values: dict[str, list[tuple[str, str]]] = {}
+    for path, part in parts:
         for key, value in part.items():
             given = values.setdefault(key, [])
-            if value not in given:
-                given.append(value)
+            if all(value != other for _, other in given):
+                given.append((pointer(path, key), value))
     for key, given in values.items():
         if len(given) > 1:
-            return f"the updates give {what} {key} two values, {given[0]!r} and {given[1]!r}"
+            (_, first), (path, second) = given[:2]
+            return Problem(path, f"the updates give {what} {key} two values, {first!r} and {second!r}")
     return None

@@ -9,7 +9,7 @@ from kqueue.cli.placing.cluster import cluster
 from kqueue.cli.placing.document import pointer
 from kqueue.cli.placing.fields import Problem, Problems
 from kqueue.cli.placing.values import Case, Cluster
-from kqueue.core.topology import HOSTNAME, membership
+from kqueue.core.topology import HOSTNAME, Membership, membership
 
 _KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
 
@@ -25,22 +25,31 @@ def read(document: Any) -> Case | list[Problem]:
     unhealthy, owned = workload(problems, fields, levels)
     asked = pod_sets(problems, fields, levels)
     output = output_options(problems, fields)
-    if not problems and chosen.duplicate_hostnames == "error" and found_cluster.is_hostname:
-        _check_hostnames(problems, found_cluster)
+    if problems:
+        return problems.found
+    members = membership(
+        found_cluster.nodes,
+        levels=levels,
+        node_labels=found_cluster.node_labels,
+        merge_duplicate_hostnames=chosen.duplicate_hostnames == "merge",
+    )
+    if chosen.duplicate_hostnames == "error" and found_cluster.is_hostname:
+        _check_hostnames(problems, found_cluster, members)
     return problems.found or Case(
         name=name,
         cluster=found_cluster,
+        members=members,
         switches=chosen,
         pod_sets=asked,
         unhealthy_nodes=unhealthy,
         owned_by_single_pod=owned,
         output=output,
+        noted=tuple(problems.remarks),
     )
 
 
-def _check_hostnames(problems: Problems, found: Cluster) -> None:
+def _check_hostnames(problems: Problems, found: Cluster, members: Membership) -> None:
     """Two nodes of the flavor with one host name."""
-    members = membership(found.nodes, levels=found.levels, node_labels=found.node_labels)
     for i, node in enumerate(found.nodes):
         if node.name in members.duplicates:
             problems.add(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kqueue.api.names import TOPOLOGY_MARKER_ANNOTATIONS
-from kqueue.cli.placing.fields import Fields, Problems
+from kqueue.cli.placing.fields import Fields, Problems, quoted
 from kqueue.cli.placing.parts import EFFECTS, quantities, tolerations, written_values
 from kqueue.cli.placing.values import Cluster
 from kqueue.core.topology import HOSTNAME, PODS, DomainUsage, NodeFacts, Taint
@@ -36,7 +37,7 @@ def cluster(problems: Problems, document: Fields) -> Cluster:
         node_labels=flavor.labels("nodeLabels"),
         tolerations=tolerations(problems, flavor, "tolerations"),
         nodes=nodes,
-        foreign=_foreign(problems, usage),
+        foreign=_foreign(problems, usage, {node.name for node in nodes}),
         usage=tuple([_usage(problems, path, item, width) for path, item in usage.items("tas")]),
         other_usage=tuple(
             # other flavors may have other levels; where this one has hosts, theirs count only on the same hosts
@@ -61,7 +62,7 @@ def _topology(problems: Problems, document: Fields) -> tuple[str, tuple[str, ...
         if not level:
             problems.add(path, "a level is the key of a node label and cannot be empty")
         elif level.startswith("x-"):
-            problems.add(path, "labels that start with x- are remarks here and cannot be a level")
+            problems.add(path, "keys that start with x- are notes and cannot be a level")
         elif level in levels[:i]:
             problems.add(path, f"the levels go from the widest to the narrowest, and {level} is there already")
         elif level == HOSTNAME and i + 1 < len(levels):
@@ -99,7 +100,7 @@ def _check_names(problems: Problems, document: Fields, nodes: tuple[NodeFacts, .
         seen.add(node.name)
 
 
-def _foreign(problems: Problems, usage: Fields) -> dict[str, dict[str, int]]:
+def _foreign(problems: Problems, usage: Fields, names: Collection[str]) -> dict[str, dict[str, int]]:
     """Per node, what running pods take there that topology did not place."""
     taken: dict[str, dict[str, int]] = {}
     for path, item in usage.items("pods"):
@@ -111,6 +112,12 @@ def _foreign(problems: Problems, usage: Fields) -> dict[str, dict[str, int]]:
         requests, annotations = quantities(problems, fields, "requests"), fields.labels("annotations")
         if not node or phase in _TERMINAL or not TOPOLOGY_MARKER_ANNOTATIONS.isdisjoint(annotations):
             continue
+        if node not in names:
+            problems.remark(
+                fields.path("node"),
+                f"nodes has no {quoted(node)}: what this pod takes does not count; correct the name, or leave the "
+                "pod out",
+            )
         amounts = taken.setdefault(node, {})
         requests[PODS] = requests.get(PODS, 0) + 1
         for resource, amount in requests.items():

@@ -18,7 +18,7 @@ _LONGEST_QUOTE = 60
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong at a place of the document, and what to write instead."""
+    """What is wrong, or hardly meant so, at a place of the document, and what to write instead."""
 
     path: str
     text: str
@@ -26,9 +26,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Problems:
-    """All that is wrong with one placement, in reading order."""
+    """All that is wrong with one placement, in reading order; besides, what is valid but hardly meant so."""
 
     found: list[Problem] = field(default_factory=list)
+    remarks: list[Problem] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.found)
@@ -36,6 +37,10 @@ class Problems:
     def add(self, path: str, text: str) -> None:
         """Note a problem."""
         self.found.append(Problem(path, text))
+
+    def remark(self, path: str, text: str) -> None:
+        """Note what is valid, but does not do what whoever wrote it will expect."""
+        self.remarks.append(Problem(path, text))
 
     def fields(self, value: Any, path: str, known: Collection[str]) -> Fields:
         """The object at `path`, which may have these keys and those that start with `x-`."""
@@ -104,7 +109,7 @@ class Fields:
                 if not key.startswith("x-"):
                     problems.add(
                         pointer(path, key),
-                        f"unknown key: the keys here are {', '.join(sorted(known))} (remarks start with x-)",
+                        f"unknown key: the keys here are {', '.join(sorted(known))} (x- begins a note of yours)",
                     )
         problems.repeated(self._value, path)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kqueue.cli.placing.document import Number
 from kqueue.cli.placing.fields import COUNT_MAX, Fields, Problems, quoted
-from kqueue.core.quantity import parse_quantity
+from kqueue.core.quantity import CPU, INT64_MAX, format_quantity, parse_exactly, parse_quantity
 from kqueue.core.topology import (
     NodeTerm,
     Requirement,
@@ -44,7 +44,17 @@ def _quantity(problems: Problems, value: Any, path: str, resource: str) -> int:
     if amount < 0:
         problems.add(path, f"a quantity is never negative here, found {quoted(value)}: write 0 or more")
         return 0
+    if amount == INT64_MAX and _is_above(str(value), amount, resource):
+        problems.remark(
+            path,
+            f"{quoted(value)} is cut to {format_quantity(amount, resource)}, the largest amount: write no more",
+        )
     return amount
+
+
+def _is_above(text: str, amount: int, resource: str) -> bool:
+    """Whether the quantity stands for more than `amount`."""
+    return parse_exactly(text) * (1000 if resource == CPU else 1) > amount
 
 
 def tolerations(problems: Problems, fields: Fields, key: str) -> tuple[Toleration, ...]:

@@ -23,7 +23,6 @@ from kqueue.core.topology import (
     Tree,
     failed_hosts,
     find_replacement,
-    membership,
     place,
     stands_on,
     usage_of,
@@ -120,20 +119,24 @@ def _unwatched(step: Step) -> None:
 
 def solve(case: Case, *, watch: Callable[[Step], None] = _unwatched) -> Solution:
     """Place everything that the case asks for, up to the first failure.  `watch` sees each group when it is done."""
-    cluster = case.cluster
-    members = membership(
-        cluster.nodes,
-        levels=cluster.levels,
-        node_labels=cluster.node_labels,
-        merge_duplicate_hostnames=case.switches.duplicate_hostnames == "merge",
-    )
-    tree = Tree(
-        topology=cluster.topology, levels=cluster.levels, leaves=members.leaves, tolerations=cluster.tolerations
-    )
+    tree = tree_of(case)
     run = _Run(case, tree, watch)
     outcomes = run.replacements() if case.unhealthy_nodes else run.placements()
     return Solution(
-        case=case, tree=tree, ignored=members.ignored, capacity=run.capacity, used=run.used, outcomes=tuple(outcomes)
+        case=case,
+        tree=tree,
+        ignored=case.members.ignored,
+        capacity=run.capacity,
+        used=run.used,
+        outcomes=tuple(outcomes),
+    )
+
+
+def tree_of(case: Case) -> Tree:
+    """The topology of a case."""
+    cluster = case.cluster
+    return Tree(
+        topology=cluster.topology, levels=cluster.levels, leaves=case.members.leaves, tolerations=cluster.tolerations
     )
 
 
@@ -150,7 +153,7 @@ class _Run:
     def placements(self) -> list[Outcome]:
         """Group after group."""
         done: dict[str, Outcome] = {}
-        for group in _groups(self._case.pod_sets):
+        for group in groups(self._case.pod_sets):
             result = self._place_group(group)
             self._watch(Step(tuple(pod_set.request for pod_set in group), self.capacity, result))
             if not isinstance(result, tuple):
@@ -169,8 +172,7 @@ class _Run:
     def _place_group(self, group: Sequence[AskedPodSet]) -> Result:
         """What `place` says, unless contradicting updates come before it in the order of checks."""
         requests = [pod_set.request for pod_set in group]
-        workers = max(group, key=lambda pod_set: pod_set.request.count)
-        leader = next((pod_set for pod_set in group if pod_set is not workers), None)
+        workers, leader = roles(group)
         searched = self._searched(workers, leader) if len(group) <= 2 else ()
         conflict = next((pod_set for pod_set in searched if pod_set.conflict is not None), None)
         if conflict is leader and leader is not None:  # its own rules are judged after its updates
@@ -180,23 +182,17 @@ class _Run:
             requests,
             profile=self._case.switches.profile,
             measure=self._case.output.quality,
-            previous=self._previous(group),
+            previous=previous_of(self._case, group),
         )
         if conflict is not None and not (isinstance(found, Misfit) and _is_earlier(found, conflict is workers)):
             return _conflict_of(conflict)
         return found if isinstance(found, Misfit) else found.pod_sets
 
-    def _previous(self, group: Iterable[AskedPodSet]) -> dict[str, TopologyAssignment]:
-        """What the replaced slice holds, where this counts."""
-        if not self._case.switches.elastic_slices:
-            return {}
-        return {pod_set.request.name: pod_set.previous for pod_set in group if pod_set.previous is not None}
-
     def _searched(self, workers: AskedPodSet, leader: AskedPodSet | None) -> tuple[AskedPodSet, ...]:
         """The pod sets that a search is made for, workers first; what keeps all its places is not looked at."""
         both = (workers,) if leader is None else (workers, leader)
         led = leader.request if leader is not None else None
-        kept = inherit(self._tree, self._previous(both), workers=workers.request, leader=led)
+        kept = inherit(self._tree, previous_of(self._case, both), workers=workers.request, leader=led)
         if kept is None:
             return both
         if not kept.missing:
@@ -262,7 +258,7 @@ def _is_earlier(misfit: Misfit, of_workers: bool) -> bool:
 
 
 def _conflict_of(pod_set: AskedPodSet) -> UpdateConflict:
-    return UpdateConflict(pod_set.request.name, pod_set.conflict or "")
+    return UpdateConflict(pod_set.request.name, pod_set.conflict.text if pod_set.conflict else "")
 
 
 def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
@@ -278,11 +274,24 @@ def _foreign_resources(case: Case, leaf: Leaf) -> set[str]:
     return {resource for found in amounts for resource, amount in found.items() if amount}
 
 
-def _groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
+def previous_of(case: Case, group: Iterable[AskedPodSet]) -> dict[str, TopologyAssignment]:
+    """By pod set, what the replaced workload slice holds, where this counts."""
+    if not case.switches.elastic_slices:
+        return {}
+    return {pod_set.request.name: pod_set.previous for pod_set in group if pod_set.previous is not None}
+
+
+def roles(group: Sequence[AskedPodSet]) -> tuple[AskedPodSet, AskedPodSet | None]:
+    """The workers of a group, which are the larger pod set or the first of equals, and their leader."""
+    workers = max(group, key=lambda pod_set: pod_set.request.count)
+    return workers, next((pod_set for pod_set in group if pod_set is not workers), None)
+
+
+def groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
     """Groups in order of first appearance; pod sets without pods are in none."""
-    groups: dict[tuple[str | None, int], list[AskedPodSet]] = {}
+    found: dict[tuple[str | None, int], list[AskedPodSet]] = {}
     for i, pod_set in enumerate(pod_sets):
         if pod_set.request.count:
             group = pod_set.request.group
-            groups.setdefault((group, -1 if group is not None else i), []).append(pod_set)
-    return [tuple(members) for members in groups.values()]
+            found.setdefault((group, -1 if group is not None else i), []).append(pod_set)
+    return [tuple(members) for members in found.values()]

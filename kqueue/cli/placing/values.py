@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kqueue.cli.placing.document import pointer
+from kqueue.cli.placing.fields import Problem
 from kqueue.core.topology import (
     HOSTNAME,
     DomainUsage,
+    Membership,
     NodeFacts,
     PodSetRequest,
     Profile,
@@ -57,18 +60,44 @@ class Switches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """JSON pointers of what a pod set says.
+
+    Args:
+        pod_set: the whole of it.
+        group: the name of its group; the pod set itself where it names none.
+        layers: level and size of each slice layer, as in the request.
+        selector: by label key, each demand of the node selector, with those that updates add.
+    """
+
+    pod_set: str
+    group: str
+    layers: tuple[tuple[str, str], ...] = ()
+    selector: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, *keys: str | int) -> str:
+        """The pointer of a part that lies so many keys deep."""
+        path = self.pod_set
+        for key in keys:
+            path = pointer(path, key)
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AskedPodSet:
     """A pod set of the input.
 
     Args:
         request: what to place; its count may be 0.
+        places: where the document says it.
         conflict: why its updates cannot be merged; None when they can.
         assignment: what it was admitted with, for a replacement.
         previous: the assignment of the workload slice that it replaces.
     """
 
     request: PodSetRequest
-    conflict: str | None = None
+    places: Places
+    conflict: Problem | None = None
     assignment: TopologyAssignment | None = None
     previous: TopologyAssignment | None = None
 
@@ -85,12 +114,19 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One placement to be done."""
+    """One placement to be done.
+
+    Args:
+        members: which nodes are leaves of the topology, and which are left out.
+        noted: what whoever reads the document saw in it that is valid, but hardly meant so.
+    """
 
     name: str
     cluster: Cluster
+    members: Membership
     switches: Switches
     pod_sets: tuple[AskedPodSet, ...]
     unhealthy_nodes: tuple[str, ...] = ()
     owned_by_single_pod: bool = False
     output: OutputOptions = field(default=OutputOptions())
+    noted: tuple[Problem, ...] = ()

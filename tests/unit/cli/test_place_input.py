@@ -65,7 +65,7 @@ TOPOLOGY = [
     _row("/topology/levels/1", "block", "block is there already", because="a level that comes back"),
     _row("/topology/levels", [HOST, "rack"], "can only be the last level", at="/topology/levels/0", because="hosts above racks"),
     _row("/topology/levels/1", "", "cannot be empty", because="a level without a name"),
-    _row("/topology/levels/1", "x-rack", "labels that start with x- are remarks here", because="a remark as level"),
+    _row("/topology/levels/1", "x-rack", "keys that start with x- are notes", because="a note as level"),
     _row("/topology/levels/1", 3, "expected a text, found 3", because="a number as level"),
     _row("/topology/level", [], "unknown key: the keys here are levels, name", because="level instead of levels"),
     _row("/flavor/nodeLabels/pool", True, "expected a text, found true", because="a truth value as label"),

@@ -703,6 +703,7 @@ def pod_set(
             topology=topology if asks else replace(topology, implied=implied),
             group=p.topology_request.pod_set_group_name if p.topology_request is not None else None,
             rules=node_rules(p.template.spec),
+            ended=p.count - count,
         ),
         quota_requests=requests if costs is None else costs,
         asks_topology=asks,

@@ -93,8 +93,11 @@ def has_domains(world: World, workload: Object) -> Breaches:
 
 
 def keeps_slices_whole(world: World, workload: Object) -> Breaches:
-    """No slice is cut: each domain of a layer's level has a multiple of the layer's size."""
+    """No slice is cut: each domain of a layer's level has a multiple of the layer's size.  Of what is left of a gang,
+    one slice may be incomplete.
+    """
     hosts = _known_labels(world)
+    ended = {each["name"] for each in workload["status"].get("reclaimablePods") or ()}
     for spec, _assigned in assigned_pod_sets(workload):
         asked = spec.get("topologyRequest") or {}
         layers = [(c["topology"], c["size"]) for c in asked.get("podsetSliceRequiredTopologyConstraints") or ()]
@@ -107,7 +110,7 @@ def keeps_slices_whole(world: World, workload: Object) -> Breaches:
             placed: Counter[str] = Counter()
             for host, count in mine:
                 placed[hosts[host][level]] += count
-            if any(count % size for count in placed.values()):
+            if sum(count % size > 0 for count in placed.values()) > (spec["name"] in ended):
                 yield f"{workload['metadata']['name']} has slices of {size} in one {level}, and was given {dict(placed)}"
 
 

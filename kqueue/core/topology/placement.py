@@ -60,10 +60,10 @@ class _Group:
 
     @property
     def workers(self) -> PodSetRequest:
-        """The larger pod set, the first of equals."""
+        """The pod set that was the larger one when all of its pods were there, the first of equals."""
         if len(self.members) == 1:
             return self.members[0]
-        return max(self.members, key=lambda member: member.count)
+        return max(self.members, key=lambda member: member.count + member.ended)
 
     @property
     def leader(self) -> PodSetRequest | None:
@@ -278,10 +278,27 @@ def _find(
             incumbent=Arrangement(*chosen),
         )
     quality = _quality(tree, counts, resolved, leaves, leader_leaf) if measure else ()
+    if workers.surplus:
+        leaves, pods = _trimmed(leaves, pods, workers.surplus)
     found = _pod_set_placement(tree, workers, leaves, pods, quality, proven)
     if leader is None:
         return (found,)
     return found, _pod_set_placement(tree, leader, [leader_leaf], [1], quality, proven)
+
+
+def _trimmed(leaves: Sequence[int], pods: Sequence[int], surplus: int) -> tuple[list[int], list[int]]:
+    """Whole slices (leaves in path order, pods of each) without `surplus` pods, which are less than a slice.
+
+    They are taken off the end: so all come off one domain of the slice level, no other slice becomes incomplete, and of
+    each inner layer only one group.
+    """
+    kept = list(zip(leaves, pods, strict=True))
+    while surplus:
+        leaf, there = kept.pop()
+        if there > surplus:
+            kept.append((leaf, there - surplus))
+        surplus -= min(there, surplus)
+    return [leaf for leaf, _ in kept], [there for _, there in kept]
 
 
 def _pod_set_placement(

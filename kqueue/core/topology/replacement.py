@@ -6,6 +6,7 @@ required level keeps the domain that the pod set is in, or, when nothing is left
 
 One failed host: its pods stay together, inside the domain of the group that it broke.  Several: each broken group gets
 back, innermost layer first, exactly what it lacks; whole slices that are left over go anywhere the request allows.
+A gang of which pods have ended may have one incomplete slice, and has at most one afterwards.
 Source: KEP-2724, extended to several hosts at once.
 """
 
@@ -42,11 +43,15 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Pods to be searched together: `layers` bind them, `within` is the only domain they may go to (None: any)."""
+    """Pods to be searched together: `layers` bind them, `within` is the only domain they may go to (None: any).
+
+    `ragged`: their last slice need not be whole.
+    """
 
     count: int
     layers: tuple[SliceLayer, ...]
     within: Path | None
+    ragged: bool = False
 
 
 def failed_hosts(unhealthy: Iterable[str], nodes: Iterable[NodeFacts]) -> frozenset[str]:
@@ -160,12 +165,13 @@ def _find(
     layers = pod_set.topology.slices
     one = len({domain.values[-1] for domain in lost}) == 1
     within = _required_domain(resolved, kept, beside)
-    split = _of_one_host if one else _of_several
+    ragged = bool(layers) and pod_set.ended > 0 and assignment.count % layers[0].size > 0
+    split = _of_ragged if ragged else _of_one_host if one else _of_several
     parts = split(resolved, layers, kept, missing, within)
     if parts is None:
         return _no_replacement(lost, "no domain holds the rest of the slices that are incomplete")
     added = _search(capacity, pod_set, parts, profile, explain=explain)
-    finer = _dividing(layers, missing)
+    finer = _dividing(layers, missing) if not ragged else ()
     if one and len(finer) > 1 and not isinstance(added, Misfit) and not _whole_slices(resolved, kept + added):
         added = _search(capacity, pod_set, [replace(parts[0], layers=finer)], profile, explain=explain)
     if isinstance(added, Misfit):
@@ -243,6 +249,30 @@ def _of_several(
     return parts
 
 
+def _of_ragged(
+    resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
+) -> list[_Part]:
+    """As for several hosts, when one slice is smaller than the others and nobody knows which: the group that lacks most
+    comes last, and gets what there is.
+
+    That leaves one such slice at most, because only the pods that this one never had can be missing in the end.
+    """
+    parts: list[_Part] = []
+    held = Counter(kept)
+    for number in reversed(range(len(layers))):
+        level, size = resolved.layers[number]
+        lacks = [(-count % size, path) for path, count in _per_domain(held, level).items() if count % size]
+        for lack, path in sorted(lacks):
+            gets = min(lack, missing)
+            if gets:
+                parts.append(_Part(gets, tuple(layers[number + 1 :]), path, ragged=True))
+                held[path] += gets
+                missing -= gets
+    if missing:
+        parts.append(_Part(missing, tuple(layers), within, ragged=True))
+    return parts
+
+
 def _dividing(layers: Iterable[SliceLayer], pods: int) -> tuple[SliceLayer, ...]:
     """Layers that so many pods can fill with whole groups."""
     return tuple(layer for layer in layers if pods % layer.size == 0)
@@ -294,7 +324,8 @@ def _request(pod_set: PodSetRequest, part: _Part) -> PodSetRequest:
     topology = replace(pod_set.topology, slices=part.layers)
     if is_slice_only(pod_set.topology) and not part.layers:
         topology = replace(topology, unconstrained=True)
-    return replace(pod_set, count=part.count, group=None, topology=topology)
+    ended = pod_set.ended if part.ragged else 0
+    return replace(pod_set, count=part.count, group=None, topology=topology, ended=ended)
 
 
 def _placement(tree: Tree, pod_set: PodSetRequest, pods: Mapping[Path, int]) -> PodSetPlacement:

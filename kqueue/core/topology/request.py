@@ -107,6 +107,7 @@ class PodSetRequest:
 
     Args:
         count: pods to place (> 0; pod sets without pods take no part in placement).
+        ended: pods of it that are not placed because they have ended for good.
         requests: per pod, of the template; cpu in milli, everything else in base units.  `pods` is added here.
         group: pod sets of one group (a leader and its workers) share one domain.  None: stands alone.
         rules: which nodes the template accepts.  Tolerations of the flavor are added by the tree.
@@ -118,6 +119,7 @@ class PodSetRequest:
     topology: TopologyRequest = field(default=TopologyRequest(implied=True))
     group: str | None = None
     rules: NodeRules = ANY_NODE
+    ended: int = 0
     shape: Shape = field(init=False, repr=False, compare=False)
     """The shape of its pods."""
 
@@ -127,6 +129,16 @@ class PodSetRequest:
         requests[PODS] = saturating_add(requests.get(PODS, 0), 1)
         rules = replace(self.rules, preferred=()) if self.rules.preferred else self.rules
         object.__setattr__(self, "shape", Shape(tuple(sorted(requests.items())), rules))
+
+    @property
+    def surplus(self) -> int:
+        """Places to look for beyond `count`: what is left of a gang may end in a slice that is not whole.
+
+        Room is looked for in whole slices, so the rest of a gang never asks for more than the gang did.  There is none
+        while no pod has ended: then only whole slices are placed.
+        """
+        slices = self.topology.slices
+        return -self.count % slices[0].size if self.ended and slices and slices[0].size > 0 else 0
 
     def avoiding(self, hosts: frozenset[str]) -> PodSetRequest:
         """The same request, kept away from these hosts."""
@@ -143,7 +155,7 @@ class Resolved:
         slice_size: pods of a slice; 1 without slices.
         inner_sizes: per level the size of the slice layer that binds it, 0 where none does.
         layers: all slice layers as (level index, size).
-        need: slices to place.
+        count, need: pods and slices to place, the surplus of a pod set included.
         least: LeastFreeCapacity instead of BestFit.
         balanced: balanced placement is to be tried first.
         optimal: what BestFit finds is where the search for the best starts.
@@ -170,7 +182,7 @@ class Resolved:
 
 def resolve(pod_set: PodSetRequest, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
     """The request as level indices and sizes, or the first of the checks that it fails."""
-    found = _resolve(pod_set.topology, pod_set.count, levels, profile)
+    found = _resolve(pod_set.topology, pod_set.count + pod_set.surplus, levels, profile)
     return replace(found, pod_set=pod_set.name) if isinstance(found, Misfit) else found
 
 

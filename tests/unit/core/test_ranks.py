@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -247,3 +248,22 @@ def test_pods_that_come_and_go_never_overfill_a_domain(counts: list[int], ranked
     assert all(not m.gated for m in pods.values())
     if ranked:
         assert {int(m.labels[INDEX]): m.selector[HOSTNAME] for m in pods.values()} == dict(enumerate(table))
+
+
+@given(data=st.data(), size=st.integers(2, 8))
+def test_of_a_gang_of_which_pods_have_ended_every_pod_that_is_left_gets_a_place(data: st.DataObject, size: int) -> None:
+    """The places are as many as the pods that are left, whose ranks may be any: they come one by one, and all go."""
+    left = data.draw(st.lists(st.integers(0, size - 1), min_size=1, unique=True))
+    cuts = data.draw(st.sets(st.integers(1, len(left)), max_size=3)) - {len(left)}
+    edges = [0, *sorted(cuts), len(left)]
+    assignment = placed(*(b - a for a, b in pairwise(edges)))
+    rules = RankRules(index_label=INDEX, limit=len(left))
+    pods: dict[str, Member] = {}
+    for rank in left:
+        pods[f"p{rank}"] = member(f"p{rank}", str(rank))
+        for release in releases(assignment, list(pods.values()), rules, count=len(left)).pods:
+            pods[release.key] = member(release.key, release.key[1:], on=release.values[0])
+        assert not any(pod.gated for pod in pods.values())
+
+    held = Counter(pod.selector[HOSTNAME] for pod in pods.values())
+    assert held == {domain.values[0]: domain.count for domain in assignment.domains}

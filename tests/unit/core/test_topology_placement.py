@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate
 from typing import Any
 
@@ -87,6 +88,101 @@ def test_hosts_of_one_rack_are_chosen_by_the_profile(
 def test_whole_slices_go_to_one_host_each(pods: int, wish: dict[str, Any], want: dict[str, int]) -> None:
     """Slices of two pods at host level."""
     assert hosts(place_one(racks(SLICED), make_pod_set(pods, slices=[(HOSTNAME, 2)], **wish))) == want
+
+
+@pytest.mark.parametrize(
+    ("left", "ended", "slices", "wish", "want"),
+    [
+        pytest.param(5, 3, [(RACK, 4)], {}, {"a1": 3, "a2": 1, "b1": 1}, id="whole slices, and one with what remains"),
+        pytest.param(3, 5, [(RACK, 4)], {}, {"a1": 3}, id="fewer pods than a slice are one that is not whole"),
+        pytest.param(8, 8, [(RACK, 4)], {}, {"a1": 3, "a2": 1, "b1": 3, "b2": 1}, id="what is whole slices stays so"),
+        pytest.param(
+            7, 1, [(BLOCK, 8), (RACK, 4)], {}, {"a1": 3, "a2": 1, "b1": 3}, id="inner groups are whole but one"
+        ),
+        pytest.param(
+            5, 3, [(BLOCK, 8), (RACK, 2)], {}, {"a1": 3, "a2": 1, "b1": 1}, id="and may be left out altogether"
+        ),
+        pytest.param(
+            5, 0, [(RACK, 4)], {}, {"a1": 3, "a2": 1}, id="of a gang that asked for that itself, whole slices only"
+        ),
+        pytest.param(5, 3, [], {"required": BLOCK}, {"a1": 3, "b1": 2}, id="without slices there is nothing to round"),
+    ],
+)
+def test_every_pod_that_is_left_of_a_gang_gets_a_place(
+    left: int, ended: int, slices: list[tuple[str, int]], wish: dict[str, Any], want: dict[str, int]
+) -> None:
+    """Two racks with hosts of 3 and 1; the gang had `left` + `ended` pods."""
+    pod_set = make_pod_set(left, ended=ended, slices=slices, **wish)
+    assert hosts(place_one(racks({"a1": 3, "a2": 1}, {"b1": 3, "b2": 1}), pod_set)) == want
+
+
+def test_what_is_left_of_a_gang_asks_for_room_in_whole_slices() -> None:
+    """A host of one core would do for the fifth pod; the gang would not have fit there."""
+    capacity = racks({"a": 4}, {"b": 1})
+    found = place_one(capacity, make_pod_set(5, ended=3, slices=[(RACK, 4)]))
+    assert isinstance(found, Misfit)
+    assert (found.code, found.fit, found.total) == (MisfitCode.NO_FIT, 1, 2)
+
+
+@given(
+    rooms=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), min_size=1, max_size=5),
+    slices=st.sampled_from([[(RACK, 4)], [(RACK, 6), (HOSTNAME, 2)], [(HOSTNAME, 3)], [(BLOCK, 8), (RACK, 4)]]),
+    wish=st.sampled_from([{"required": BLOCK}, {"preferred": BLOCK}, {"unconstrained": True}, {}]),
+    algorithm=st.sampled_from(Algorithm),
+    left=st.integers(1, 12),
+    leader=st.booleans(),
+)
+def test_the_rest_of_a_gang_is_placed_whole_with_one_slice_cut_at_most(
+    rooms: list[list[int]],
+    slices: list[tuple[str, int]],
+    wish: dict[str, Any],
+    algorithm: Algorithm,
+    left: int,
+    leader: bool,
+) -> None:
+    """It fits where its whole slices fit; then the places are as many as the pods, and room is taken for no more."""
+    by_rack = [{f"{rack}{i}": room for i, room in enumerate(r)} for rack, r in zip("abcde", rooms, strict=False)]
+    capacity, size = racks(*by_rack), slices[0][1]
+    beside = [make_pod_set(1, name="leader", group="ring", slices=slices, **wish)] if leader else []
+    group: dict[str, Any] = {"group": "ring"} if leader else {}
+    rest = make_pod_set(left, ended=20 - left, slices=slices, **group, **wish)
+    rounded = make_pod_set(-(-left // size) * size, ended=20 - left, slices=slices, **group, **wish)
+    found, whole = (place(capacity, [*beside, p], profile=Profile(constrained=algorithm)) for p in (rest, rounded))
+
+    assert isinstance(found, Misfit) == isinstance(whole, Misfit)
+    if isinstance(found, Misfit):
+        return
+    assert sum(hosts(found).values()) == left
+    assert capacity.fits(usage_of(found))
+    for level, group_size in slices:
+        depth = LEVELS.index(level) + 1
+        groups: Counter[tuple[str, ...]] = Counter()
+        for path, domain in zip(found["main"].paths, found["main"].assignment.domains, strict=True):
+            groups[path[:depth]] += domain.count
+        assert sum(count % group_size > 0 for count in groups.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("leaders", "workers", "want"),
+    [
+        pytest.param(1, 1, {"leader": {"a": 1}, "workers": {"a": 1}}, id="one worker is no second leader"),
+        pytest.param(0, 3, {"workers": {"a": 3}}, id="workers without their leader"),
+        pytest.param(1, 0, {"leader": {"b": 1}}, id="a leader without its workers"),
+    ],
+)
+def test_what_is_left_of_a_group_is_placed_as_such(leaders: int, workers: int, want: dict[str, dict[str, int]]) -> None:
+    """A leader of two cores beside slices of two workers, most of which have ended."""
+    found = place(
+        racks({"a": 4, "b": 3}),
+        [
+            make_pod_set(leaders, name="leader", cores=2, ended=1 - leaders, group="ring", required=RACK),
+            make_pod_set(
+                workers, name="workers", ended=4 - workers, group="ring", required=RACK, slices=[(HOSTNAME, 2)]
+            ),
+        ],
+    )
+    assert isinstance(found, Placement)
+    assert {p.name: hosts(found, p.name) for p in found.pod_sets} == want
 
 
 def test_slice_layers_bind_every_level_between_them() -> None:

@@ -59,6 +59,7 @@ def make_pod_set(
     rules: NodeRules | None = None,
     requests: Mapping[str, int] | None = None,
     slices: Sequence[tuple[str, int]] = (),
+    ended: int = 0,
     **topology: Any,
 ) -> PodSetRequest:
     """Pods of whole cores; further keywords go into the topology request."""
@@ -70,6 +71,7 @@ def make_pod_set(
         topology=TopologyRequest(slices=layers, **topology),
         group=group,
         rules=rules or NodeRules(),
+        ended=ended,
     )
 
 

@@ -795,6 +795,7 @@ def test_a_head_has_what_its_pods_ask_for() -> None:
     assert (head.key, head.uid, head.queue, head.priority) == ("ns/w", "u", "team", 3)
     assert head.last_tried == {("a", "cpu"): 1}
     assert (a.request.count, a.request.requests, a.quota_requests) == (3, {"cpu": 1500}, {"cpu": 1500})
+    assert (a.request.ended, b.request.ended) == (1, 2)
     assert (a.request.group, a.request.rules.selector) == (None, (("pool", "a"),))
     assert (b.request.count, b.request.group) == (0, "g")
 

@@ -6,7 +6,8 @@ is released in the flavors that the workload was assigned: another one learns of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, TopologyView
@@ -47,3 +48,21 @@ def own_domains(
         shared = same_hosts(flavor, topologies)
         own += [(other, usage) for other, usage in others.items() if other in shared]
     return own
+
+
+def fit_together(usage: Mapping[str, Sequence[DomainUsage]], topologies: Mapping[str, TopologyView]) -> bool:
+    """Whether what one workload would take, by flavor, finds room at once, as `place_workload` finds room for it."""
+    if len(usage) == 1:  # nobody takes hosts from anybody
+        ((flavor, taken),) = usage.items()
+        return topologies[flavor].capacity.fits(taken)
+    on_hosts: list[DomainUsage] = []
+    with ExitStack() as undo:
+        for flavor in sorted(usage):
+            tree, capacity = topologies[flavor].tree, topologies[flavor].capacity
+            if tree.is_hostname:
+                undo.enter_context(capacity.trial())
+                capacity.charge(on_hosts)
+                on_hosts += usage[flavor]
+            if not capacity.fits(usage[flavor]):
+                return False
+    return True

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kqueue.core import ordering, quota
-from kqueue.core.charging import charge_domains
+from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.nomination import Entry, Nominator, Stand
@@ -372,8 +372,8 @@ class _Cycle:
         return all(amount <= max(0, quota.available(node, column)) for column, amount in entry.usage.items())
 
     def _topology_fits(self, entry: Entry) -> bool:
-        topologies = self.snapshot.topologies
-        return all(topologies[f].capacity.fits(usage_of(found)) for f, found in entry.placement.items())
+        usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
+        return fit_together(usage, self.snapshot.topologies)
 
     def _nobody(self, entry: Entry) -> Blocker:
         """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""

@@ -25,7 +25,8 @@ from kqueue.clock import Clock
 from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Retargeted, Wait, plan
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
-from kqueue.core.workload import Admission, Admitted, Claim, Head, LastTried, Replaced, Snapshot
+from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, remembered
+from kqueue.core.workload import Admission, Admitted, Claim, Head, Replaced, Snapshot
 from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
@@ -63,8 +64,8 @@ _SOON = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(seconds=30)
 """Until what could not be known, or written, is looked at again."""
 
-_Version = tuple[int, str]
-"""The generation of a workload, and the shape of what it asks for."""
+_Read = tuple[int, Attempt]
+"""The generation of a workload, and what its try is made on."""
 _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
 
@@ -119,6 +120,8 @@ class LoopSettings:
     queue_order: QueueOrder = DEFAULT_ORDER
     block_admission: bool = False
     """Nobody is admitted until the pods of all that hold quota are ready."""
+    scan: ScanRules = DEFAULT_SCAN
+    """For how long it is remembered where a scan of flavors ended."""
 
 
 class SchedulingLoop:
@@ -168,14 +171,14 @@ class SchedulingLoop:
             clock=clock,
             failed=lambda: self._look_again(clock.now() + _SOON),
         )
-        self._last_tried: LRUCache[str, tuple[_Version, LastTried]] = LRUCache(maxsize=100_000)
+        self._scans: LRUCache[str, ScanMemory] = LRUCache(maxsize=100_000)
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
         """What was tried in vain on one state."""
         self._robbed = Counter[str]()
         """Preemptors of this cycle that got nothing, by ClusterQueue."""
-        self._read: dict[str, _Version] = {}
+        self._read: dict[str, _Read] = {}
         """Of each head, what this cycle decides on."""
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = clock.now()
@@ -277,7 +280,8 @@ class SchedulingLoop:
 
     def _remembered(self, key: str) -> list[tuple[tuple[str, str], int]]:
         """Where the workload's scan of flavors will go on."""
-        return list(self._last_tried.get(key, (None, {}))[1].items())
+        memory = self._scans.get(key)
+        return list(memory.last_tried.items()) if memory is not None else []
 
     def _wake_unless_stuck(self, tries: _Tries) -> None:
         """Go on with the queues' next heads, unless there are none but those just refused.
@@ -419,15 +423,14 @@ class SchedulingLoop:
             self._preemptions.end(obj.metadata.uid)
             self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
-        version = self._read[item.key] = (obj.metadata.generation, item.shape)
-        tried, last_tried = self._last_tried.get(item.key, (None, {}))
+        memory = self._memory(queue, item, obj)
         try:
             head = self._cache.requests.head(
                 obj,
                 item,
                 queue=queue,
                 topology_only=self._cache.is_topology_only(queue),
-                last_tried=last_tried if tried == version else {},
+                last_tried=memory.last_tried if memory is not None else {},
                 replaces=self._replaced(obj, queue) if self._settings.elastic else None,
                 order=self._settings.queue_order,
             )
@@ -437,6 +440,23 @@ class SchedulingLoop:
             self._preemptions.end(obj.metadata.uid)
             self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
             return None
+
+    def _memory(self, queue: str, item: Pending, obj: wire.Workload) -> ScanMemory | None:
+        """What is remembered of its last scan of flavors, and still of use; notes what this try is made on."""
+        attempt = Attempt(
+            uid=obj.metadata.uid,
+            queue=queue,
+            shape=item.shape,
+            version=item.version,
+            generation=self._cache.room_generation(queue),
+            cycle=self.cycles + 1,
+        )
+        self._read[item.key] = (obj.metadata.generation, attempt)
+        memory = self._scans.get(item.key)
+        if memory is not None and memory.is_outdated(attempt, self._settings.scan):
+            del self._scans[item.key]
+            return None
+        return memory
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
         """The older slice that the workload takes over from; None when it has left, or is on its way out."""
@@ -471,7 +491,7 @@ class SchedulingLoop:
             return False
         self._preemptions.begin(decision.claim)
         self._evictions.begin(decision, obj)
-        self._last_tried.pop(head.key, None)
+        self._scans.pop(head.key, None)
         self._put_back(
             obj,
             RequeueReason.PENDING_PREEMPTION,
@@ -498,7 +518,10 @@ class SchedulingLoop:
             self._preemptions.end(head.uid)
         if obj is None:
             return
-        self._last_tried[head.key] = (self._read[head.key], decision.last_tried)
+        attempt = self._read[head.key][1]
+        memory = remembered(decision, attempt, self._scans.pop(head.key, None), self._settings.scan)
+        if memory is not None:
+            self._scans[head.key] = memory
         self._put_back(
             obj,
             _REQUEUE[decision.outcome],
@@ -561,7 +584,7 @@ class SchedulingLoop:
         with held:
             self._queues.settle(head.key)
             self._preemptions.admitted(head.uid)
-            self._last_tried.pop(head.key, None)
+            self._scans.pop(head.key, None)
             if self._fair_usage is not None:
                 self._fair_usage.enter(holding)
             self._writes.spawn(self._write_admission(decision, obj.metadata.generation, held))

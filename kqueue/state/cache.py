@@ -10,6 +10,7 @@ the watch's echo; a write that fails takes it back.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -190,6 +191,14 @@ class _Queue:
     problem: str = ""
     """What in its spec cannot be read; empty when all is well."""
 
+    def gives_out_the_same_as(self, other: _Queue) -> bool:
+        """Whether quota, where more of it may come from, and the order of flavors are the same."""
+        return (self.quotas, self.spec.groups, self.wire.spec.cohort_name) == (
+            other.quotas,
+            other.spec.groups,
+            other.wire.spec.cohort_name,
+        )
+
 
 @dataclass(slots=True)
 class _Trees:
@@ -237,6 +246,7 @@ class Cache:
         self._profile, self._order, self._ignores_undeclared = profile, order, ignores_undeclared
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
+        self._room_generations = Counter[str]()
         self._queues: dict[str, _Queue] = {}
         self._cohorts: dict[str, wire.Cohort] = {}
         self._flavors: dict[str, Flavor] = {}
@@ -266,15 +276,16 @@ class Cache:
         self._reconfigured()
         if obj is None:
             self._queues.pop(name, None)
-            self._rebuild()
+            self._rebuild(lambda: self.tree_of(name))
             return
         old = self._queues.get(name)
         if old is not None and from_api.same_queue(old.wire, obj):
             old.wire = obj
             return
         spec, quotas, problem = from_api.queue_spec(obj, self._profile, ignores_undeclared=self._ignores_undeclared)
-        self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
-        self._rebuild()
+        queue = self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
+        same = old is not None and old.gives_out_the_same_as(queue)
+        self._rebuild(lambda: () if same else self.tree_of(name))
 
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
         """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own."""
@@ -283,7 +294,7 @@ class Cache:
             self._cohorts.pop(name, None)
         else:
             self._cohorts[name] = obj
-        self._rebuild()
+        self._rebuild(lambda: self.queues_in_cohort(name))
 
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> None:
         """A ResourceFlavor appeared, changed or (None) is gone."""
@@ -497,6 +508,7 @@ class Cache:
         if holding is None:
             return False
         self.generation += 1
+        self._room_generations[holding.queue] += 1
         del self._by_queue[holding.queue][key]
         self._captured.pop(holding.queue, None)
         self._recounts.follow(key, holding, None)
@@ -534,8 +546,9 @@ class Cache:
 
     # --- quota trees -------------------------------------------------------------------------------------------
 
-    def _rebuild(self) -> None:
-        """Make the quota trees afresh from configuration and holdings."""
+    def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
+        """Make the quota trees afresh from configuration and holdings; `tree` is what has changed."""
+        before = list(tree())
         trees = self._trees = _Trees()
         for name, queue in self._queues.items():
             weight, _ = from_api.weight(queue.wire.spec.fair_sharing)
@@ -555,6 +568,7 @@ class Cache:
             if node.parent is None:
                 quota.rebuild(node)
         trees.in_cycle = {q.name for c in cyclic for q in trees.cohorts[c].walk() if not q.is_cohort}
+        self._room_generations.update({*before, *tree()})
 
     def _cohort_node(self, name: str, trees: _Trees) -> QuotaNode:
         known = trees.cohorts.get(name)
@@ -707,6 +721,12 @@ class Cache:
         ]
         if missing:
             yield Inactive(names.REASON_TOPOLOGY_NOT_FOUND, f"Topology {_listed(missing)} not found; create it")
+
+    def room_generation(self, name: str) -> int:
+        """Rises when a workload leaves a ClusterQueue or holds something else in it, and when quota of its tree or the
+        order of its flavors changes; not when a workload gets quota.
+        """
+        return self._room_generations[name]
 
     def queue_names(self) -> list[str]:
         """All known ClusterQueues."""

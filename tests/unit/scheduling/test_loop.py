@@ -11,6 +11,7 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
+from kqueue.core.scan import ScanRules
 from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, UnreachableError
 from kqueue.scheduling.loop import LoopSettings
 from kqueue.state import from_api
@@ -794,17 +795,22 @@ async def test_a_scan_that_stopped_early_goes_on_at_the_next_flavor(make: Callab
 
 
 @pytest.mark.parametrize(
-    ("happens", "flavor"),
+    ("happens", "keeps_progress", "flavor"),
     [
-        pytest.param("nothing", "second", id="goes on"),
-        pytest.param("it changes", "default", id="begins anew for another request"),
-        pytest.param("its namespace changes", "default", id="begins anew for what its namespace adds"),
-        pytest.param("it comes back", "default", id="begins anew after an admission"),
+        pytest.param("nothing", True, "second", id="goes on"),
+        pytest.param("it changes", True, "default", id="begins anew for another request"),
+        pytest.param("its namespace changes", True, "default", id="begins anew for what its namespace adds"),
+        pytest.param("it comes back", True, "default", id="begins anew after an admission"),
+        pytest.param("it may be tried again", True, "second", id="goes on for the same request"),
+        pytest.param("it may be tried again", False, "default", id="begins anew where no progress is kept"),
     ],
 )
-async def test_where_the_scan_of_flavors_begins(make: Callable[..., Scheduled], happens: str, flavor: str) -> None:
+async def test_where_the_scan_of_flavors_begins(
+    make: Callable[..., Scheduled], happens: str, keeps_progress: bool, flavor: str
+) -> None:
     """What was remembered of a try is of use for the same request only, until it is admitted."""
-    world = make(*make_racks("default", "second"))
+    settings = LoopSettings(scan=ScanRules(keeps_progress=keeps_progress))
+    world = make(*make_racks("default", "second"), settings=settings)
     world.add(make_workload(cpus=5))
     set_nodes(world, default=1, second=8)
     assert not await world.cycle()
@@ -816,6 +822,12 @@ async def test_where_the_scan_of_flavors_begins(make: Callable[..., Scheduled], 
         world.cache.requests.on_limit_range(None, bounds)
         for workload in world.workloads.values():
             world.intake.on_workload(workload, workload)
+    elif happens == "it may be tried again":
+        requeued = {"type": "Requeued", "status": "True", "reason": "BackoffFinished"}
+        stored = world.client.object(WORKLOADS, "ns/a")
+        assert stored is not None
+        conditions = stored["status"]["conditions"]
+        world.client.change(WORKLOADS, "ns/a", {"status": {"conditions": [*conditions, requeued]}})
     elif happens == "it comes back":
         assert await world.cycle()
         world.sync()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -103,6 +104,80 @@ def holding(workload: wire.Workload) -> Holding:
         admitted=False,
         assumed=True,
     )
+
+
+def on_queue(cache: Cache, name: str, **spec: Any) -> None:
+    obj = make_queue(**spec)
+    cache.on_cluster_queue(name, msgspec.structs.replace(obj, metadata=read(type(obj.metadata), name=name)))
+
+
+def on_cohort(cache: Cache, name: str, **spec: Any) -> None:
+    cache.on_cohort(name, read(wire.Cohort, metadata={"name": name}, spec=spec))
+
+
+OTHER_QUOTA = [
+    {
+        "coveredResources": ["cpu"],
+        "flavors": [{"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "9"}]}],
+    }
+]
+FIRST_FLAVOR = [
+    {
+        "coveredResources": ["cpu"],
+        "flavors": [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "10"}]} for name in ("new", "gpu")],
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("happens", "rises"),
+    [
+        pytest.param(lambda c: c.on_workload("ns/b", make_workload("b", host="h2")), False, id="one more holds quota"),
+        pytest.param(lambda c: c.on_workload("ns/a", make_workload("a", host="h1")), False, id="news of who holds it"),
+        pytest.param(lambda c: c.on_workload("ns/a", make_workload("a", host="h2")), True, id="one holds another host"),
+        pytest.param(lambda c: c.on_workload("ns/a", make_workload("a", host="h1", cpus=2)), True, id="one holds less"),
+        pytest.param(lambda c: c.on_workload("ns/a", None), True, id="one has left"),
+        pytest.param(lambda c: c.on_workload("ns/c", None), False, id="one has left that held nothing"),
+        pytest.param(
+            lambda c: on_queue(c, "team", cohortName="all", resourceGroups=OTHER_QUOTA), True, id="its quota changes"
+        ),
+        pytest.param(
+            lambda c: on_queue(c, "team", cohortName="all", resourceGroups=FIRST_FLAVOR),
+            True,
+            id="flavors are in another order",
+        ),
+        pytest.param(lambda c: on_queue(c, "team"), True, id="it leaves its cohort"),
+        pytest.param(
+            lambda c: on_queue(c, "team", cohortName="all", stopPolicy="Hold"), False, id="something else of it changes"
+        ),
+        pytest.param(lambda c: on_queue(c, "mate", cohortName="all"), True, id="a ClusterQueue joins its cohort"),
+        pytest.param(lambda c: on_queue(c, "mate", cohortName="far"), False, id="a ClusterQueue joins another cohort"),
+        pytest.param(lambda c: c.on_cluster_queue("rival", None), True, id="one of its cohort is deleted"),
+        pytest.param(lambda c: on_queue(c, "rival"), True, id="one of its cohort leaves it"),
+        pytest.param(lambda c: on_cohort(c, "all", resourceGroups=OTHER_QUOTA), True, id="its cohort gets quota"),
+        pytest.param(lambda c: on_cohort(c, "all", parentName="far"), True, id="its cohort gets a parent"),
+        pytest.param(lambda c: on_cohort(c, "far", resourceGroups=OTHER_QUOTA), False, id="another cohort gets quota"),
+        pytest.param(lambda c: c.on_workload("ns/r", None), False, id="one has left a ClusterQueue beside it"),
+    ],
+)
+def test_when_the_room_of_a_queue_is_another_one(happens: Callable[[Cache], object], rises: bool) -> None:
+    """Who leaves it, and quota of its tree; not who comes."""
+    cache = make_cache()
+    on_queue(cache, "rival", cohortName="all")
+    on_queue(cache, "team", cohortName="all")
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.on_workload("ns/r", _in_queue(make_workload("r", host="h1"), "rival"))
+    before = cache.room_generation("team")
+    happens(cache)
+
+    assert (cache.room_generation("team") > before) is rises
+
+
+def _in_queue(workload: wire.Workload, queue: str) -> wire.Workload:
+    admission = workload.status.admission
+    assert admission is not None
+    moved = msgspec.structs.replace(admission, cluster_queue=queue)
+    return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, admission=moved))
 
 
 def test_weights_reach_the_quota_tree() -> None:

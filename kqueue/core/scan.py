@@ -1,0 +1,91 @@
+"""What is remembered of a workload's scan of flavors: where the next try goes on, and for how long that is of use.
+
+A scan that stopped at a flavor, for a place or a victim that it then did not get there, goes on behind it.  That is
+worth while as long as nothing has been given back since: then the flavors in front may serve again.
+
+Source: the compatible system's scan of flavors (KEP-582, and what its behaviour shows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kqueue.core.cycle import Outcome, Wait
+from kqueue.core.value import value
+from kqueue.core.workload import LastTried
+
+_NOT_LOOKED = frozenset({Outcome.HELD, Outcome.YIELDS, Outcome.REFUSED, Outcome.BROKEN})
+"""Outcomes that are not about flavors: the next try begins where this one did."""
+_BEGINS_ANEW = frozenset({Outcome.DEFERRED})
+"""Outcomes after which the flavors in front have changed by themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRules:
+    """`keeps_progress`: the place is kept over updates of the workload that ask for the same, over the next cycle
+    whatever was given back, and for who lost in a cycle to another one.  `by_shape`: what a workload asks for can be
+    told to be the same.
+    """
+
+    keeps_progress: bool = True
+    by_shape: bool = True
+
+
+DEFAULT_SCAN = ScanRules()
+
+
+@value(kw_only=True)
+class Attempt:
+    """What a try is made on.
+
+    Args:
+        uid: of the workload.
+        queue: its ClusterQueue.
+        shape: equal while the workload asks for the same.
+        version: equal while nothing of it has changed that counts for a try.
+        generation: rises when a workload leaves its ClusterQueue, and when quota of its tree is changed.
+        cycle: number of the cycle.
+    """
+
+    uid: str
+    queue: str
+    shape: str
+    version: str
+    generation: int
+    cycle: int
+
+
+@value()
+class ScanMemory:
+    """Where a scan ended, and on what it was made."""
+
+    attempt: Attempt
+    last_tried: LastTried
+
+    def is_outdated(self, now: Attempt, rules: ScanRules = DEFAULT_SCAN) -> bool:
+        """Whether a try that is made on `now` begins at the first flavor all the same."""
+        then = self.attempt
+        if (then.uid, then.queue) != (now.uid, now.queue):
+            return True
+        if rules.keeps_progress:
+            if rules.by_shape and then.shape != now.shape:
+                return True
+            if then.cycle >= now.cycle - 1:
+                return False
+        elif then.version != now.version:
+            return True
+        return then.generation < now.generation
+
+
+def remembered(
+    wait: Wait, attempt: Attempt, before: ScanMemory | None, rules: ScanRules = DEFAULT_SCAN
+) -> ScanMemory | None:
+    """What is remembered after a try that ended so; None: nothing, the next one begins at the first flavor.
+
+    `before` is what was remembered until then, if it was of use.
+    """
+    if wait.outcome in _NOT_LOOKED:
+        return before
+    if wait.outcome in _BEGINS_ANEW or (wait.outcome is Outcome.SKIPPED and not rules.keeps_progress):
+        return None
+    return ScanMemory(attempt, wait.last_tried) if wait.last_tried else None

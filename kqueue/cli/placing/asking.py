@@ -268,7 +268,7 @@ def _conflict(what: str, parts: Iterable[_Part]) -> Problem | None:
     for path, part in parts:
         for key, value in part.items():
             given = values.setdefault(key, [])
-            if all(value != other for _, other in given):
+            if not given or (len(given) == 1 and given[0][1] != value):
                 given.append((pointer(path, key), value))
     for key, given in values.items():
         if len(given) > 1:

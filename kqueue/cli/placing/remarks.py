@@ -195,7 +195,8 @@ def _left_over(workers: AskedPodSet, pods: int) -> Iterator[Problem]:
 
 def _unusable(case: Case, pod_set: AskedPodSet, pods: int) -> Iterator[Problem]:
     """What is wrong with a request for so many pods: its updates, the first of its levels and sizes, its rules."""
-    found = resolve(replace(pod_set.request, count=pods), case.cluster.levels, case.switches.profile)
+    request = pod_set.request if pod_set.request.count == pods else replace(pod_set.request, count=pods)
+    found = resolve(request, case.cluster.levels, case.switches.profile)
     if isinstance(found, Misfit):
         yield Problem(_path_of(found, pod_set), _sentence(found, case.cluster.levels))
     yield from _unusable_template(case, pod_set)
@@ -263,6 +264,7 @@ def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[Problem]:
     """Updates that contradict each other, a node selector or affinity that no node could be asked."""
     if pod_set.conflict is not None:
         yield Problem(pod_set.conflict.path, f"{pod_set.conflict.text}; keep one of them")
+        return  # what the rules are, is open
 
     def problem(rules: NodeRules) -> str | None:
         found = rules_problem(

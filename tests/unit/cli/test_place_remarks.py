@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kqueue.cli.placing.run import Answer, run
+from kqueue.cli import app
+from kqueue.cli.placing.run import MOST_LINES, Answer, run
 from tests.unit.cli.place_documents import (
     HOST,
     JSON,
+    LEVELS,
     ask,
     failure,
     make_document,
     make_host,
     make_pods,
     problems,
+    statuses,
+    where,
 )
 
 ONE_HOST = {"levels": [HOST], "domains": [{"values": ["h1"], "count": 2}]}
@@ -35,7 +43,7 @@ def remarks(answer: Answer) -> dict[str, str]:
     return {remark.path: remark.text for remark in answer.remarks}
 
 
-def pods_with(count: int = 4, **request: Any) -> list[JSON]:
+def pods_with(count: int = 4, /, **request: Any) -> list[JSON]:
     """One pod set with this topology request."""
     return [make_pods(count, topologyRequest=request)]
 
@@ -159,3 +167,301 @@ def test_a_request_that_no_cluster_could_fulfil_has_a_place(pods: list[JSON], co
     assert remarks(answer).keys() == {at}
     assert remarks(answer)[at].startswith(said)
     assert problems(ask_strictly(document)) == remarks(answer)
+
+
+# --- what is no matter for a remark ----------------------------------------------------------------------------------
+
+GROWN = {"algorithm": {"elasticSlices": True}}
+
+
+def grown(count: int, held: int, *, size: int = 2, **changes: Any) -> JSON:
+    """A workload slice of so many pods, which takes over the place of another."""
+    previous = {"levels": [HOST], "domains": [{"values": ["h1"], "count": held}]}
+    pods = make_pods(count, slices=[("rack", size)], previousAssignment=previous)
+    return make_document("b1/r1/h1", "b1/r1/h2", pods=[pods], **{**GROWN, **changes})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(make_document(), id="a plain input"),
+        pytest.param(make_document(pods=[make_pods(99)]), id="pods for which there is no room"),
+        pytest.param(make_document(make_host("b1/r1/h1", cpu=2**63 // 1000, labels={"x-y": "z"})), id="the largest amount of cpu"),
+        pytest.param(make_document(pods=[make_pods(1, requests={"memory": 2**63 - 1})]), id="the largest amount"),
+        pytest.param(make_document({**make_host("b1/r1/h1"), "labels": {}, "ready": False}), id="a failed node without labels"),
+        pytest.param(make_document({**make_host("b1/r1/h1"), "labels": {"pool": "other"}}, flavor={"nodeLabels": {"pool": "tas"}}), id="a node of another flavor without labels"),
+        pytest.param(make_document(usage={"pods": [{"node": "gone", "requests": {}, "phase": "Failed"}, {"node": "", "requests": {}}, {"node": "gone", "requests": {}, "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}]}), id="pods elsewhere that would not count here either"),
+        pytest.param(make_document(make_host("b1/r1/h1", ready=False), usage={"pods": [{"node": "node-h1", "requests": {}}], "tas": [{**TAKEN, "values": ["h1"]}]}), id="usage of a node that is left out"),
+        pytest.param(make_document(usage={"tas": [{**TAKEN, "values": ["gone"]}]}, algorithm={"simulateEmpty": True}), id="unknown usage where the cluster is empty"),
+        pytest.param(make_document(usage={"tas": [{**TAKEN, "count": 0, "values": ["gone"]}]}), id="unknown usage of no pods"),
+        pytest.param(make_document(usage={"otherFlavors": [{**TAKEN, "values": ["gone"]}]}, algorithm={"overlappingFlavors": False}), id="other flavors where they do not count"),
+        pytest.param(make_document(topology={"levels": ["rack"]}, usage={"otherFlavors": [{**TAKEN, "values": ["b9", "r9"]}]}), id="other flavors where leaves are racks"),
+        pytest.param(make_document(pods=pods_with(required="rack", unconstrained=False)), id="a required level that is not unconstrained"),
+        pytest.param(make_document(pods=pods_with(preferred="auto")), id="the lowest level by another name"),
+        pytest.param(make_document(topology={"levels": ["rack"]}, pods=[make_pods(1, nodeSelector={"bad/": "x"})]), id="a bad node selector where nobody looks at it"),
+        pytest.param(make_document(pods=[make_pods(1, nodeAffinity={"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Is"}]}}]})]), id="a bad preference that does not count"),
+        pytest.param(_replacing("node-h1"), id="a failed node by its name"),
+        pytest.param(_replacing("h1", slices=[("rack", 2)]), id="a failed host of a slice"),
+        pytest.param(grown(3, 3), id="pods that fill no slice and have their places"),
+        pytest.param(grown(5, 3), id="new pods that fill a slice"),
+    ],
+)  # fmt: skip
+def test_nothing_is_told_of_what_counts_as_written(document: JSON) -> None:
+    """With --strict the answer is the same."""
+    answer = ask(document)
+    assert answer.remarks == ()
+    assert ask_strictly(document) == answer
+
+
+def test_a_grown_workload_is_judged_by_its_new_pods() -> None:
+    """Four pods are two slices, but three of them are new."""
+    answer = ask(grown(4, 1))
+    at = f"{REQUEST}/{LIST}/0/size"
+    said = "2 does not divide the 3 pods of 4 that are new: 1 pod is not placed; make what is new a multiple of the slice size"
+    assert remarks(answer) == {at: said}
+    assert where(answer) == {"h1": 3}
+    assert remarks(ask(grown(4, 3, size=3)))[at].startswith("one slice has 3 pods, and 1 are to be placed")
+    assert remarks(ask(grown(3, 3, algorithm={"elasticSlices": False}))).keys() == {at}
+
+
+def test_a_bad_preference_has_a_place_where_preferences_count() -> None:
+    """Its number is that of the list; without weight it does not count."""
+    terms = [
+        {"weight": weight, "preference": {"matchExpressions": [{"key": "-", "operator": "Exists"}]}}
+        for weight in (0, 1)
+    ]
+    affinity = {"preferredDuringSchedulingIgnoredDuringExecution": terms}
+    document = make_document(pods=[make_pods(1, nodeAffinity=affinity)], algorithm={"preferredNodeAffinity": True})
+    assert remarks(ask(document)).keys() == {
+        "/podSets/0/nodeAffinity/preferredDuringSchedulingIgnoredDuringExecution/1/preference"
+    }
+
+
+def test_the_leader_is_judged_by_its_template_alone() -> None:
+    """Its slices are nobody's, and its size is one."""
+    leader, workers = pair({"required": "rack", LIST: layers(("row", 5))}, {"required": "rack"})
+    document = make_document(pods=[{**leader, "nodeSelector": {"bad/": "x"}}, workers])
+    assert remarks(ask(document)).keys() == {"/podSets/0/nodeSelector/bad~1"}
+
+
+# --- order, cases, limits --------------------------------------------------------------------------------------------
+
+
+def test_remarks_come_in_the_order_of_the_document() -> None:
+    """Lists by their numbers, whoever finds what; all of them also where nothing is placed after a failure."""
+    nodes = [make_host(f"b1/r1/h{i}", cpu="1e99") for i in range(11)]
+    del nodes[2]["labels"]["rack"]
+    pods = [*pods_with(required="row"), make_pods(0, "none"), make_pods(3, "odd", slices=[("rack", 2)])]
+    usage = {"tas": [{**TAKEN, "values": ["gone"]}], "pods": [{"node": "gone", "requests": {}}]}
+    document = make_document(*nodes, pods=pods, usage=usage)
+    answer = ask(dict(reversed(document.items())))
+    assert statuses(answer) == {"main": "Failed", "none": "Skipped", "odd": "NotEvaluated"}
+    assert [remark.path for remark in answer.remarks] == [
+        "/nodes/0/allocatable/cpu",
+        "/nodes/1/allocatable/cpu",
+        "/nodes/2/allocatable/cpu",
+        "/nodes/2/labels/rack",
+        *(f"/nodes/{i}/allocatable/cpu" for i in range(3, 11)),
+        "/usage/pods/0/node",
+        "/usage/tas/0/values",
+        "/podSets/0/topologyRequest/required",
+        "/podSets/1/count",
+        f"/podSets/2/topologyRequest/{LIST}/0/size",
+    ]
+
+
+def test_remarks_on_cases_name_the_case() -> None:
+    """With --strict each such case has its own error, with a pointer into the case, and the others are answered."""
+    fine, empty, bad = (
+        make_document(name="fine"),
+        make_document(name="empty", pods=[make_pods(0)]),
+        {"name": "bad"},
+    )
+    answer = ask({"cases": [fine, empty, bad, empty]})
+    assert list(remarks(answer)) == ["/cases/1/podSets/0/count", "/cases/3/podSets/0/count"]
+    strict = ask_strictly({"cases": [fine, empty]})
+    assert strict.code == 2
+    assert strict.document["results"] == [ask(fine).document, ask_strictly(empty).document]
+    assert problems(ask_strictly(empty)).keys() == {"/podSets/0/count"}
+
+
+def test_errors_come_before_remarks() -> None:
+    """An input that is not valid has no remarks, and --strict changes nothing in its answer."""
+    document = make_document(pods=[make_pods(0), make_pods(-1, "negative")])
+    assert ask(document).remarks == ()
+    assert ask_strictly(document) == ask(document)
+
+
+def test_of_many_remarks_those_of_each_kind_are_told() -> None:
+    """Thousands of nodes without labels do not hide the one pod set that is wrong."""
+    nodes = [{**make_host(f"b1/r1/h{i}"), "labels": {}} for i in range(100)]
+    answer = ask(make_document(*nodes, pods=[*pods_with(required="row"), make_pods(0, "none")]))
+    lines = list(answer.remark_lines())
+    assert len(lines) == MOST_LINES + 1
+    assert [line.split(": ")[1] for line in lines[:-1]] == [
+        *(f"/nodes/{i}/labels/block" for i in range(MOST_LINES - 2)),
+        "/podSets/0/topologyRequest/required",
+        "/podSets/1/count",
+    ]
+    assert lines[-1] == "remark: and 82 more; the answer of --strict lists all of them"
+    assert len(list(ask(make_document(*nodes[:MOST_LINES])).remark_lines())) == MOST_LINES
+
+
+def test_names_do_nothing_to_a_terminal() -> None:
+    """Control characters, line breaks and what turns text around are written as escapes; long names end somewhere."""
+    evil = "\x1b[2J\x9b31m\n\u202e"
+    pods = [
+        make_pods(1, evil, requests={f"{evil}{'x' * 5000}": "1e99"}),
+        make_pods(1, "b", topologyRequest={"required": evil}),
+    ]
+    lines = list(ask(make_document(pods=pods)).remark_lines())
+    assert len(lines) == 2
+    assert all(line.isprintable() and len(line) < 1000 for line in lines)
+    assert lines[0].startswith("remark: /podSets/0/requests/\\x1b[2J\\x9b31m\\n\\u202exxx")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        pytest.param("apart", 10_000, id="pod sets apart"),
+        pytest.param("one group", 10_000, id="pod sets of one group"),
+        pytest.param("nodes", 10_000, id="nodes without labels"),
+        pytest.param("updates", 10_000, id="updates that contradict each other"),
+    ],
+)
+def test_remarks_on_huge_lists_take_no_longer_than_reading_them(kind: str, count: int) -> None:
+    """Far more than it takes on any machine: what grows with the square takes minutes."""
+    if kind == "nodes":
+        document = make_document(*({**make_host(f"b1/r1/h{i}"), "labels": {}} for i in range(count)))
+    elif kind == "updates":
+        updates = [{"labels": {"k": str(i), f"l{i}": ""}} for i in range(count)]
+        document = make_document(pods=[make_pods(1, updates=updates)])
+    else:
+        group = {"groupName": "g"} if kind == "one group" else {}
+        document = make_document(pods=[make_pods(1, f"p{i}", required="row", **group) for i in range(count)])
+    began = time.process_time()
+    lines = list(ask_strictly(document).remark_lines()) + list(ask(document).remark_lines())
+    assert lines
+    assert time.process_time() - began < 15
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_tells_remarks_beside_an_answer_that_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output has what the format says and nothing else, standard error a line for each remark."""
+    source, target = tmp_path / "in.json", tmp_path / "out.json"
+    source.write_text(
+        json.dumps(make_document(pods=pods_with(3, podSetSliceRequiredTopology="rack", podSetSliceSize=2)))
+    )
+    assignment = {"levels": [HOST], "domains": [{"values": ["h1"], "count": 2}]}
+    answer = {
+        "name": "",
+        "placed": True,
+        "tree": {"leaves": 4, "ignoredNodes": {}},
+        "podSets": [{"name": "main", "status": "Placed", "assignment": assignment}],
+    }
+    indented, compact = json.dumps(answer, indent=2) + "\n", json.dumps(answer, separators=(",", ":")) + "\n"
+    said = (
+        "remark: /podSets/0/topologyRequest/podSetSliceSize: 2 does not divide count 3: 1 pod is not placed; "
+        "make the count a multiple of the slice size\n"
+    )
+    assert app.run(["place", "--input", str(source)]) == 0
+    assert capsys.readouterr() == (indented, said)
+    assert app.run(["place", "--input", str(source), "--compact"]) == 0
+    assert capsys.readouterr() == (compact, said)
+    assert app.run(["place", "--input", str(source), "--output", str(target)]) == 0
+    assert capsys.readouterr() == ("", said)
+    assert target.read_text() == indented
+
+
+def test_the_command_refuses_remarks_when_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are in the answer, as other errors are, and so not on standard error."""
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps(make_document(name="empty", pods=[make_pods(0)])))
+    assert app.run(["place", "--input", str(file), "--strict", "--compact"]) == 2
+    out, err = capsys.readouterr()
+    said = "0 pods: the pod set is skipped; write how many there are, or leave it out"
+    assert json.loads(out) == {
+        "name": "empty",
+        "error": {"code": "InvalidInput", "problems": [{"path": "/podSets/0/count", "problem": said}]},
+    }
+    assert err == ""
+    assert app.run(["place", "--input", str(file), "--strict", "--explain"]) == 2
+    assert capsys.readouterr().out == f"empty is not valid:\n  /podSets/0/count: {said}\n"
+
+
+# --- law -------------------------------------------------------------------------------------------------------------
+
+OF_CAPACITY = ("NoFit", "NoDomainsAtLevel", "StaleAssignment", "NoReplacement")
+LABELS = st.dictionaries(st.sampled_from(["k", "bad/"]), st.sampled_from(["a", "b", "-"]), max_size=1)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> JSON:
+    """A topology request, most of them wrong in some way."""
+    level, size = st.sampled_from([*LEVELS, "row"]), st.sampled_from([1, 2, 3, 4])
+    request: JSON = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "required": level,
+                "preferred": level,
+                "unconstrained": st.booleans(),
+                "podSetSliceRequiredTopology": level,
+                "podSetSliceSize": st.integers(0, 4),
+                LIST: st.lists(st.fixed_dictionaries({"topology": level, "size": size}), max_size=3),
+            },
+        )
+    )
+    return request
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> JSON:
+    """A document whose pod sets ask for all kinds of things, with and without failed nodes and former places."""
+    domains: st.SearchStrategy[list[JSON]] = st.lists(
+        st.fixed_dictionaries({"values": st.sampled_from(["h1", "h2", "gone"]).map(lambda h: [h]), "count": st.just(1)}),
+        min_size=1, max_size=2, unique_by=lambda domain: str(domain["values"]),
+    )  # fmt: skip
+    pods = [
+        {
+            **make_pods(draw(st.integers(0, 5)), f"p{i}", topologyRequest=draw(requests())),
+            "nodeSelector": draw(LABELS),
+            "updates": [{"nodeSelector": draw(LABELS)}],
+            **({"groupName": "g"} if draw(st.booleans()) else {}),
+            **({key: {"levels": [HOST], "domains": draw(domains)} for key in ("assignment", "previousAssignment")} if draw(st.booleans()) else {}),
+        }
+        for i in range(draw(st.integers(1, 3)))
+    ]  # fmt: skip
+    return make_document(
+        pods=pods,
+        algorithm={"elasticSlices": draw(st.booleans())},
+        workload={"unhealthyNodes": draw(st.sampled_from([[], ["h1"]]))},
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(asked())
+def test_nothing_fails_or_is_skipped_by_what_was_written_without_a_remark(document: JSON) -> None:
+    """Every outcome other than a whole placement or a lack of room has a remark; with --strict only those are left."""
+    answer = ask(document)
+    told = " ".join(f"{remark.path}/" for remark in answer.remarks)
+    for i, entry in enumerate(answer.document["podSets"]):
+        if entry["status"] == "Skipped":
+            assert f"/podSets/{i}/" in told
+        elif entry["status"] == "Failed" and entry["failure"]["code"] not in OF_CAPACITY:
+            members = [j for j, other in enumerate(answer.document["podSets"]) if other["status"] == "Failed"]
+            assert any(f"/podSets/{j}/" in told for j in members)
+        elif entry["status"] == "Placed" and "kept" not in entry:
+            placed = sum(domain["count"] for domain in entry["assignment"]["domains"])
+            assert placed == document["podSets"][i]["count"] or f"/podSets/{i}/topologyRequest/" in told
+    strict = ask_strictly(document)
+    assert (strict.code == 2) is bool(answer.remarks)
+    if answer.remarks:
+        listed = [(found["path"], found["problem"]) for found in strict.document["error"]["problems"]]
+        assert listed == [(remark.path, remark.text) for remark in answer.remarks]
+    else:
+        assert strict == answer

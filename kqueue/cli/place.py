@@ -60,11 +60,12 @@ def register(app: typer.Typer) -> None:
         Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
         and the output lists every problem with its JSON pointer.
         """
+        from kqueue.cli.placing.fields import printable
         from kqueue.cli.placing.run import run
 
         answer = run(_read(source), explain=explain, strict=strict)
         if explain:
-            sys.stdout.write(answer.explanation)
+            sys.stdout.write(printable(answer.explanation, keep="\n"))
         if not explain or target != "-":
             _write(target, answer.text(compact=compact))
         for line in answer.remark_lines():

@@ -96,7 +96,10 @@ def _check_names(problems: Problems, document: Fields, nodes: tuple[NodeFacts, .
     seen: set[str] = set()
     for i, node in enumerate(nodes):
         if node.name in seen and node.name:
-            problems.add(f"{document.path('nodes')}/{i}/name", f"there is another node of the name {node.name}")
+            problems.add(
+                f"{document.path('nodes')}/{i}/name",
+                f"there is another node of the name {node.name}: give each its own",
+            )
         seen.add(node.name)
 
 

@@ -47,6 +47,8 @@ def parse(data: bytes) -> Any:
     """
     try:
         text = data.decode("utf-8-sig")
+        if not text.strip():
+            raise NotJsonError("the input is empty: write one JSON object, as kqueue place --help shows it")
     except UnicodeDecodeError as e:
         raise NotJsonError(f"not UTF-8: byte {data[e.start]:#04x} at offset {e.start}; save the file as UTF-8") from e
     try:
@@ -55,12 +57,18 @@ def parse(data: bytes) -> Any:
         )
         broken = list(_broken_texts(document)) if _SURROGATE_ESCAPE.search(text) else []
     except json.JSONDecodeError as e:
-        raise NotJsonError(f"not JSON: {e.msg} at line {e.lineno}, column {e.colno}") from e
+        raise NotJsonError(f"not JSON: {_reason(e)} at line {e.lineno}, column {e.colno}") from e
     except RecursionError as e:
         raise NotJsonError("lists and objects are nested too deeply to be read") from e
     if broken:
         raise NotJsonError(f"the escapes at {', '.join(broken)} are half a character: write the character itself")
     return document
+
+
+def _reason(error: json.JSONDecodeError) -> str:
+    if error.pos == len(error.doc):
+        return "the text ends too early,"
+    return error.msg[:1].lower() + error.msg[1:]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,8 +5,10 @@ Reading goes on after a problem with a harmless value in place of the bad one, s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Final
 
 from kqueue.cli.placing.document import Number, Repeating, pointer
@@ -107,9 +109,11 @@ class Fields:
         elif not self._value.keys() <= frozenset(known):
             for key in sorted(self._value.keys() - known):
                 if not key.startswith("x-"):
+                    meant = similar(key, known)
                     problems.add(
                         pointer(path, key),
-                        f"unknown key: the keys here are {', '.join(sorted(known))} (x- begins a note of yours)",
+                        f"unknown key: the keys here are {', '.join(sorted(known))} (x- begins a note of yours)"
+                        + (f"; perhaps {meant} is meant" if meant else ""),
                     )
         problems.repeated(self._value, path)
 
@@ -183,6 +187,27 @@ class Fields:
     def members(self, key: str) -> Iterator[tuple[str, str, Any]]:
         """(key, pointer, value) of an object with free keys; nothing where the key is absent."""
         return self._problems.members(self._value[key], self.path(key)) if key in self._value else iter(())
+
+
+def similar(word: str, words: Iterable[str]) -> str | None:
+    """The one of `words` that is written most like `word`; None where none of them is."""
+    return _similar(word, tuple(sorted(words))) if len(word) <= _LONGEST_QUOTE else None
+
+
+@lru_cache(maxsize=1024)  # a list often has the same slip in every entry
+def _similar(word: str, words: tuple[str, ...]) -> str | None:
+    folded = {other.lower(): other for other in words}
+    found = get_close_matches(word.lower(), folded, n=1)
+    return folded[found[0]] if found else None
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text for a terminal: what is not printed as it stands there is written as an escape, but what to `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 def quoted(value: Any) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import chain, pairwise
 
 from kqueue.cli.placing.document import pointer
-from kqueue.cli.placing.fields import Problem, quoted
+from kqueue.cli.placing.fields import Problem, quoted, similar
 from kqueue.cli.placing.solving import groups, previous_of, roles, tree_of
 from kqueue.cli.placing.values import AskedPodSet, Case
 from kqueue.core.topology import HOSTNAME, DomainUsage, Misfit, MisfitCode, NodeRules, SliceLayer, Tree
@@ -235,7 +235,9 @@ def _sentence(misfit: Misfit, levels: Sequence[str]) -> str:
         case MisfitCode.LEVEL_NOT_SPECIFIED:
             return "no level is asked for; write required or preferred with a level, or unconstrained: true"
         case MisfitCode.LEVEL_NOT_FOUND | MisfitCode.SLICE_LEVEL_NOT_FOUND | MisfitCode.INNER_LEVEL_NOT_FOUND:
-            return f"the topology has no level {quoted(misfit.level)}; write one of {', '.join(levels)}"
+            return f"the topology has no level {quoted(misfit.level)}; its levels are {', '.join(levels)}" + (
+                f"; perhaps {meant} is meant" if (meant := similar(misfit.level or "", levels)) else ""
+            )
         case MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
             return (
                 f"slices of level {misfit.other_level} are wider than {misfit.level}, the level of the pod set; write "

@@ -11,7 +11,7 @@ from kqueue.cli.placing.answer import answer, error, text
 from kqueue.cli.placing.case import read
 from kqueue.cli.placing.document import NotJsonError, parse
 from kqueue.cli.placing.explaining import Explainer, explain_problems
-from kqueue.cli.placing.fields import Problem, Problems
+from kqueue.cli.placing.fields import Problem, Problems, printable
 from kqueue.cli.placing.remarks import remarks
 from kqueue.cli.placing.solving import solve
 
@@ -112,4 +112,4 @@ def _fair_share(found: Sequence[Problem]) -> list[Problem]:
 def _line(text: str) -> str:
     """One line that does nothing to the terminal, whatever names stand in it."""
     cut = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}..."
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in cut)
+    return printable(cut)

@@ -123,6 +123,17 @@ def test_thousands_of_domains_do_not_flood_the_screen() -> None:
     assert 200 < len(text.splitlines()) < 300
 
 
+def test_names_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters and what turns text around are written as escapes; lines stay lines."""
+    source = tmp_path / "in.json"
+    source.write_text(json.dumps(make_document("b1/r1/h\x1b[2J\u202e", name="\x9b31m")))
+    assert app.run(["place", "--input", str(source), "--explain"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("\\x9b31m: placed\n")
+    assert "\n        h\\x1b[2J\\u202e: 8 pods" in told
+    assert all(line.isprintable() for line in told.splitlines())
+
+
 def test_problems_of_an_input_are_listed_up_to_a_limit() -> None:
     """All of them are in the JSON answer."""
     text = explain(make_document(name="bad", pods=[make_pods(-1, f"p{i}") for i in range(60)]))

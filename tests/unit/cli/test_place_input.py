@@ -75,7 +75,7 @@ TOPOLOGY = [
 
 NODES = [
     _row("/nodes/1/name", DELETED, "missing: the name of the node is needed here", because="a node without a name"),
-    _row("/nodes/1/name", "node-h1", "there is another node of the name node-h1", because="two nodes of one name"),
+    _row("/nodes/1/name", "node-h1", "there is another node of the name node-h1: give each its own", because="two nodes of one name"),
     _row("/nodes/1/labels/kubernetes.io~1hostname", "h1", "node node-h1 has the host name 'h1', too: correct one", because="two nodes of one host name"),
     _row("/nodes/1/labels/rack", None, "expected a text, found null", because="null as label"),
     _row("/nodes/1/ready", "True", "expected true or false, found 'True'", because="a text as truth value"),
@@ -102,7 +102,7 @@ QUANTITIES = [
 ]  # fmt: skip
 
 USAGE = [
-    _row("/usage/pod", [], "unknown key: the keys here are otherFlavors, pods, tas", because="pod instead of pods"),
+    _row("/usage/pod", [], "unknown key: the keys here are otherFlavors, pods, tas (x- begins a note of yours); perhaps pods is meant", because="pod instead of pods"),
     _row("/usage/pods/0", {"requests": {}}, "missing: the name of a node is needed here", at="/usage/pods/0/node", because="a pod without a node"),
     _row("/usage/pods/0", {"node": "n"}, "missing: an object of quantities is needed", at="/usage/pods/0/requests", because="a pod without requests"),
     _row("/usage/pods/0", {"node": "n", "requests": {}, "phase": "running"}, "expected one of '', Pending, Running", at="/usage/pods/0/phase", because="a phase in small letters"),
@@ -230,9 +230,12 @@ def test_values_have_one_text_per_level_where_there_are_no_hosts() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param(b"", "not JSON: Expecting value at line 1, column 1", id="nothing"),
+        pytest.param(
+            b" \n", "the input is empty: write one JSON object, as kqueue place --help shows it", id="nothing"
+        ),
         pytest.param(b'{"a": 1,}', "not JSON: ", id="a comma too many"),
-        pytest.param(b"name: x", "not JSON: Expecting value at line 1, column 1", id="YAML"),
+        pytest.param(b'{"a": [', "not JSON: the text ends too early, at line 1, column 8", id="half of a file"),
+        pytest.param(b"name: x", "not JSON: expecting value at line 1, column 1", id="YAML"),
         pytest.param(b'{"name": "\xff"}', "not UTF-8: byte 0xff at offset 10; save the file as UTF-8", id="Latin-1"),
         pytest.param(b"[" * 100_000, "nested too deeply", id="very deep lists"),
         pytest.param(b"[]", "expected an object, found a list", id="a list"),

@@ -132,8 +132,9 @@ def test_what_is_passed_over_is_told_and_refused_when_strict(document: JSON, at:
 
 
 WRONG_REQUESTS = [
-    pytest.param(pods_with(required="row"), "LevelNotFound", f"{REQUEST}/required", f"the topology has no level 'row'; write one of block, rack, {HOST}", id="an unknown required level"),
+    pytest.param(pods_with(required="row"), "LevelNotFound", f"{REQUEST}/required", f"the topology has no level 'row'; its levels are block, rack, {HOST}", id="an unknown required level"),
     pytest.param(pods_with(preferred="row"), "LevelNotFound", f"{REQUEST}/preferred", "the topology has no level 'row'", id="an unknown preferred level"),
+    pytest.param(pods_with(required="Racks"), "LevelNotFound", f"{REQUEST}/required", f"the topology has no level 'Racks'; its levels are block, rack, {HOST}; perhaps rack is meant", id="a level that is written almost so"),
     pytest.param(pods_with(unconstrained=False), "LevelNotSpecified", REQUEST, "no level is asked for; write required or preferred with a level, or unconstrained: true", id="no level"),
     pytest.param(pods_with(podSetSliceRequiredTopology="row", podSetSliceSize=2), "SliceLevelNotFound", f"{REQUEST}/podSetSliceRequiredTopology", "the topology has no level 'row'", id="an unknown slice level"),
     pytest.param(pods_with(podSetSliceRequiredTopology="rack"), "SliceSizeMissing", f"{REQUEST}/podSetSliceSize", "slices have a level but no size; write how many pods each of them has", id="no slice size"),

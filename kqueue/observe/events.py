@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import structlog
 
@@ -56,36 +56,61 @@ _REFERENCE = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion
 """The fields of `Regarding` as the API writes them."""
 
 
-class _Key(NamedTuple):
-    """What makes two events equal."""
-
-    object: tuple[str, str, str, str]
-    type: str
-    reason: str
-    action: str
-    note: str
-    controller: str
+_About = tuple[str, str, str, str, str]
+"""Kind, namespace, name and UID of an object, and the reason of events about it."""
 
 
-@dataclass(slots=True)
+_What = tuple[str, str, str, str]
+"""Note, type, action and controller: what makes two events about the same equal."""
+
+
+@dataclass(slots=True, eq=False)
 class _Series:
     """One event object, written or about to be."""
 
-    key: _Key
-    body: dict[str, Any]
+    about: _About
+    what: _What
+    regarding: Regarding
+    related: Regarding | None
+    name: str
+    began: datetime
+    ends: float
+    """An equal event from then on begins another series."""
     count: int = 1
     last: datetime | None = None
     posted: bool = False
 
     @property
-    def place(self) -> tuple[str, str]:
-        """Namespace and name of the event object."""
-        return self.body["metadata"]["namespace"], self.body["metadata"]["name"]
+    def namespace(self) -> str:
+        """Where the event object lives."""
+        return self.regarding.namespace or "default"
 
     def summary(self) -> dict[str, Any]:
         """The series field.  The API asks for at least 2: a single event has none."""
         assert self.last is not None
         return {"count": self.count, "lastObservedTime": _micro(self.last)}
+
+    def body(self, instance: str) -> dict[str, Any]:
+        """The event object as it is first written."""
+        note, type_, action, controller = self.what
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "eventTime": _micro(self.began),
+            "reportingController": controller,
+            "reportingInstance": instance or controller,
+            "action": action,
+            "reason": self.about[-1],
+            "regarding": self.regarding.reference(),
+            "note": note,
+            "type": type_,
+        }
+        if self.related is not None:
+            body["related"] = self.related.reference()
+        if self.count > 1:  # it grew while it waited
+            body["series"] = self.summary()
+        return body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,46 +124,10 @@ class EventLimits:
     waiting_max: int = 1000
     """Events that wait to be written; more are lost."""
     remembered_max: int = 4096
-    """Series remembered for aggregation; the least recent is forgotten first."""
+    """Objects and reasons whose series are remembered for aggregation; the least recent is forgotten first."""
     notes_max: int = 10
-    """Different notes of one reason on one object within the window; more are lost.  A note that carries ever
+    """Series of one reason on one object at a time; more are lost.  A note that carries ever
     changing numbers would otherwise make an object per attempt."""
-
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class _Recent(Generic[K, V]):
-    """What was put here within the limits' window; of too much, the least recent is forgotten first."""
-
-    def __init__(self, clock: Clock, limits: EventLimits) -> None:
-        self._clock, self._window, self._max = clock, limits.window, limits.remembered_max
-        self._kept: OrderedDict[K, tuple[V, float]] = OrderedDict()
-        """With the time from which it does not count any more, the earliest first."""
-        self._sweep_at = 0.0
-
-    def get(self, key: K) -> V | None:
-        """What was put last under this key; None when that is too long ago."""
-        found = self._kept.get(key)
-        return found[0] if found is not None and self._clock.monotonic() < found[1] else None
-
-    def put(self, key: K, value: V) -> None:
-        """Keep it, for a whole window from now on."""
-        kept, now = self._kept, self._clock.monotonic()
-        if key in kept:
-            kept.move_to_end(key)
-        kept[key] = (value, now + self._window)
-        if len(kept) > self._max:
-            kept.popitem(last=False)
-        if now >= self._sweep_at:
-            while next(iter(kept.values()))[1] <= now:
-                kept.popitem(last=False)
-            self._sweep_at = now + self._window
-
-    def drop(self, key: K) -> None:
-        """Forget it."""
-        self._kept.pop(key, None)
 
 
 class EventRecorder:
@@ -160,12 +149,12 @@ class EventRecorder:
         `queue-full`, `too-many-notes` or `refused`.
         """
         self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
-        self._instance = instance
+        self._instance = instance[:_WORD_LENGTH_MAX]
         self._limits = limits or EventLimits()
-        self._recent = _Recent[_Key, _Series](clock, self._limits)
-        self._notes = _Recent[tuple[object, str], int](clock, self._limits)
+        self._recent: OrderedDict[_About, dict[_What, _Series]] = OrderedDict()
+        """The least recent first; some of the series may have ended."""
         self._waiting: deque[_Series] = deque()
-        self._grown: dict[_Key, _Series] = {}
+        self._grown: dict[_Series, None] = {}
         self._wake = asyncio.Event()
         self._writing = 0
         self._numbers = itertools.count(int(clock.now().timestamp() * 1_000_000))
@@ -187,56 +176,64 @@ class EventRecorder:
         related: Regarding | None = None,
     ) -> None:
         """Take one event.  `action` empty: the reason; `controller` is the reportingController."""
-        note = _cut(note)
-        action = (action or reason)[:_WORD_LENGTH_MAX]
-        reason = reason[:_WORD_LENGTH_MAX]
-        who = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
-        key = _Key(who, type, reason, action, note, controller)
-        known = self._recent.get(key)
-        if known is not None:
-            self._grow(known)
-            return
-        notes = self._notes.get((who, reason)) or 0
-        if notes >= self._limits.notes_max:
-            self._lost("too-many-notes")
-            return
+        reason, action = reason[:_WORD_LENGTH_MAX], (action or reason)[:_WORD_LENGTH_MAX]
+        about = (regarding.kind, regarding.namespace, regarding.name, regarding.uid, reason)
+        what = (_cut(note), type, action, controller)
+        now = self._clock.monotonic()
+        others = self._recent.get(about)
+        if others is not None:
+            series = others.get(what)
+            if series is not None and now < series.ends:
+                self._grow(series, now)
+                return
+            if self._is_full(others, now):
+                self._lost("too-many-notes")
+                return
         if len(self._waiting) >= self._limits.waiting_max:
             self._lost("queue-full")
             return
-        self._notes.put((who, reason), notes + 1)
-        series = _Series(key, self._body(regarding, key, related))
-        self._recent.put(key, series)
+        series = _Series(
+            about, what, regarding, related, self._name(regarding.name), self._clock.now(), now + self._limits.window
+        )
+        self._remember(series)
         self._waiting.append(series)
         self._wake.set()
 
-    def _grow(self, series: _Series) -> None:
+    def _grow(self, series: _Series, now: float) -> None:
         series.count += 1
-        series.last = self._clock.now()
-        self._recent.put(series.key, series)  # the window begins anew
+        series.last, series.ends = self._clock.now(), now + self._limits.window
+        self._remember(series)
         if series.posted:
-            self._grown[series.key] = series
+            self._grown[series] = None
 
-    def _body(self, regarding: Regarding, key: _Key, related: Regarding | None) -> dict[str, Any]:
+    def _is_full(self, series: dict[_What, _Series], now: float) -> bool:
+        """Whether there may be no more of them; those that have ended are forgotten first."""
+        if len(series) < self._limits.notes_max:
+            return False
+        for what in [what for what, one in series.items() if one.ends <= now]:
+            del series[what]
+        return len(series) >= self._limits.notes_max
+
+    def _remember(self, series: _Series) -> None:
+        recent = self._recent
+        others = recent.get(series.about)
+        if others is not None:
+            others[series.what] = series
+            recent.move_to_end(series.about)
+            return
+        recent[series.about] = {series.what: series}
+        if len(recent) > self._limits.remembered_max:
+            recent.popitem(last=False)
+
+    def _forget(self, series: _Series) -> None:
+        others = self._recent.get(series.about, {})
+        if others.get(series.what) is series:
+            del others[series.what]
+
+    def _name(self, of: str) -> str:
+        """A name for an event about an object of this name that no other event has."""
         suffix = f".{next(self._numbers):x}"
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {
-                "name": regarding.name[: _NAME_LENGTH_MAX - len(suffix)].rstrip("-.") + suffix,
-                "namespace": regarding.namespace or "default",
-            },
-            "eventTime": _micro(self._clock.now()),
-            "reportingController": key.controller,
-            "reportingInstance": self._instance[:_WORD_LENGTH_MAX] or key.controller,
-            "action": key.action,
-            "reason": key.reason,
-            "regarding": regarding.reference(),
-            "note": key.note,
-            "type": key.type,
-        }
-        if related is not None:
-            body["related"] = related.reference()
-        return body
+        return of[: _NAME_LENGTH_MAX - len(suffix)].rstrip("-.") + suffix
 
     # --- writing
 
@@ -266,16 +263,15 @@ class EventRecorder:
 
     async def _flush_counts(self) -> None:
         grown, self._grown = self._grown, {}
-        for series in grown.values():
-            await self._attempt(partial(self._patch, *series.place, {"series": series.summary()}), series)
+        for series in grown:
+            change = {"series": series.summary()}
+            await self._attempt(partial(self._patch, series.namespace, series.name, change), series)
 
     async def _write(self, series: _Series) -> None:
-        if series.count > 1:  # it grew while it waited
-            series.body["series"] = series.summary()
         counted = series.count
-        series.posted = await self._attempt(partial(self._post, series.body), series)
+        series.posted = await self._attempt(partial(self._post, series.body(self._instance)), series)
         if series.posted and series.count > counted:  # it grew while it was written
-            self._grown[series.key] = series
+            self._grown[series] = None
 
     async def _attempt(self, write: Callable[[], Awaitable[None]], series: _Series) -> bool:
         """Whether the write succeeded, after a few tries where trying again can help."""
@@ -298,9 +294,9 @@ class EventRecorder:
         return False
 
     def _give_up(self, series: _Series, error: Exception) -> bool:
-        self._recent.drop(series.key)  # the next equal event makes a new object
+        self._forget(series)  # the next equal event makes a new object
         self._lost("refused")
-        _log.debug("event not written", event_reason=series.key.reason, about=series.key.object, error=str(error))
+        _log.debug("event not written", event_reason=series.about[-1], about=series.about[:-1], error=str(error))
         return False
 
 

@@ -207,6 +207,31 @@ async def test_a_note_that_changes_all_the_time_is_bounded(running: Callable[...
     assert world.lost == {"too-many-notes": 90}
 
 
+async def test_notes_that_have_ended_make_room(running: Callable[..., World]) -> None:
+    """The bound is on notes at a time: those of a window ago do not count."""
+    world = running(EventLimits(notes_max=2, window=60.0))
+    for note in ("one", "two", "three"):
+        world.record(note=note)
+    await world.clock.advance(40.0)
+    world.record(note="two")
+    await world.clock.advance(30.0)
+    for note in ("four", "five"):
+        world.record(note=note)
+    await world.settle()
+    assert [body["note"] for body in world.server.events.values()] == ["one", "two", "four"]
+    assert world.lost == {"too-many-notes": 2}
+
+
+async def test_what_is_remembered_is_bounded(running: Callable[..., World]) -> None:
+    """Of more objects than may be remembered the least recent is forgotten: its next event begins anew."""
+    world = running(EventLimits(remembered_max=2))
+    for reason in ("A", "B", "A", "C", "A", "B"):
+        world.record(reason=reason)
+    await world.settle()
+    assert [body["reason"] for body in world.server.events.values()] == ["A", "B", "C", "B"]
+    assert sum("series" in body for body in world.server.events.values()) == 1
+
+
 async def test_a_full_queue_loses_the_newest_with_a_count() -> None:
     """With nobody writing, memory is bounded and the caller does not notice."""
     world = World(EventLimits(waiting_max=3))

@@ -29,10 +29,12 @@ from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconc
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.core.cycle import SecondLooks
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
 from kqueue.core.quantity import parse_exactly
 from kqueue.core.quota_requests import Counting, Transformation
+from kqueue.core.scan import ScanRules
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import BY_FRAMEWORK
@@ -144,8 +146,9 @@ class Operator:
             order=order,
             requests=Requests(_counting(config), partial_admission=config.enabled("PartialAdmission")),
             ignores_undeclared=_ignores_undeclared(config),
+            fungible=config.enabled("FlavorFungibility"),
         )
-        self.queues = Queues(clock.now, self._wake)
+        self.queues = Queues(clock.now, self._wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
         self.fair_usage = _fair_usage(config)
@@ -779,6 +782,14 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         ),
         queue_order=_queue_order(config),
         block_admission=_blocks_admission(config),
+        scan=ScanRules(
+            keeps_progress=config.enabled("FlavorFungibilityPreserveScanProgress"),
+            by_shape=config.enabled("SchedulingEquivalenceHashing"),
+        ),
+        looks=SecondLooks(
+            for_targets=config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap"),
+            for_domains=config.enabled("TASRecomputeAssignmentWithinSchedulingCycle"),
+        ),
     )
 
 

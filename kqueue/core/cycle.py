@@ -88,7 +88,7 @@ class Admit:
     """One per search, so one for a leader and its workers.  What was taken over from another workload has none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Wait:
     """Not now, and why.  `last_tried` is where the next attempt's flavor scan goes on."""
 
@@ -114,7 +114,7 @@ class Wait:
         return message(self.blockers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Preempt:
     """Make these workloads leave for this one.  `claim` is what is kept for it from here on."""
 
@@ -137,6 +137,20 @@ _SHOWN = 5
 Decision = Admit | Preempt | Wait
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecondLooks:
+    """Who is nominated once more in the cycle in which earlier entries took something of it; others are skipped.
+
+    `for_targets`: some of those it was to preempt.  `for_domains`: its domains, while its quota is left.
+    """
+
+    for_targets: bool = True
+    for_domains: bool = True
+
+
+ALL_LOOKS = SecondLooks()
+
+
 def plan(
     snapshot: Snapshot,
     heads: Sequence[Head],
@@ -145,6 +159,7 @@ def plan(
     order: ordering.OrderRules = ordering.DEFAULT_RULES,
     held_by: str = "",
     one_at_a_time: bool = False,
+    looks: SecondLooks = ALL_LOOKS,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -157,8 +172,9 @@ def plan(
         order: how entries are ordered.
         held_by: a workload whose pods must be ready before the next one is admitted; empty: there is none.
         one_at_a_time: whoever is admitted holds up all others.
+        looks: who is nominated once more.
     """
-    cycle = _Cycle(snapshot, Claims(snapshot, snapshot.claims), rules, held_by, one_at_a_time)
+    cycle = _Cycle(snapshot, Claims(snapshot, snapshot.claims), rules, held_by, one_at_a_time, looks)
     entries: list[Entry] = []
     for head in heads:
         try:
@@ -214,6 +230,7 @@ class _Cycle:
     rules: Rules
     held_by: str
     one_at_a_time: bool
+    looks: SecondLooks
     nominator: Nominator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -254,7 +271,7 @@ class _Cycle:
         """Decide an entry whose turn it is, and charge what it gets."""
         if entry.stand is not Stand.PREEMPTS:
             return self._decide(entry)
-        overlaps = self._overlaps(entry)
+        overlaps = self.looks.for_targets and self._overlaps(entry)
         decision = self._decide(entry)
         match decision:
             case Preempt():
@@ -323,8 +340,15 @@ class _Cycle:
         if possible is None and self.claims.of(entry.head.uid) is None:
             return None
         if not possible:  # of one for whom room is kept, too: it may have to go where that is
+            if not self._may_look_again(entry):
+                return None
             entry = self._again(entry)
         return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
+
+    def _may_look_again(self, entry: Entry) -> bool:
+        if self._overlaps(entry):
+            return self.looks.for_targets
+        return self.looks.for_domains or self.claims.of(entry.head.uid) is not None
 
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""

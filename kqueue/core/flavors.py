@@ -272,7 +272,7 @@ def _best_flavor(
     spec = search.spec
     last = len(resource_group.flavors) - 1
     start = 0
-    if search.pinned is None and search.head.last_tried:
+    if search.pinned is None and search.head.last_tried and spec.fungible:
         start = _remembered(group, asked, search.head.last_tried) + 1
         if start > last:
             start = 0  # flavors were taken out of the queue since
@@ -290,7 +290,8 @@ def _best_flavor(
             break
         if best is None or _is_preferred(attempt.mode, attempt.level, best.mode, best.level, spec):
             best = attempt
-    return best, (-1 if reached >= last else reached), tried
+    seen_all = reached >= last and spec.fungible  # without fungibility who got a flavor is tried again at once
+    return best, (-1 if seen_all else reached), tried
 
 
 def _remembered(group: list[PodSet], asked: Mapping[str, int], last_tried: LastTried) -> int:
@@ -364,6 +365,8 @@ def _is_preferred(mode: Mode, level: int, other: Mode, other_level: int, spec: Q
         return True
     if (mode is Mode.NO_CANDIDATES) != (other is Mode.NO_CANDIDATES):
         return other is Mode.NO_CANDIDATES
+    if not spec.fungible:
+        return mode > other
     if spec.prefers_preemption:
         return (-level, mode) > (-other_level, other)
     return (mode, -level) > (other, -other_level)
@@ -372,6 +375,8 @@ def _is_preferred(mode: Mode, level: int, other: Mode, other_level: int, spec: Q
 def _stops_at(attempt: FlavorTry, spec: QueueSpec) -> bool:
     if attempt.mode in (Mode.NO_FIT, Mode.NO_CANDIDATES):
         return False
+    if not spec.fungible:
+        return attempt.mode is Mode.FIT
     if attempt.mode is not Mode.FIT and not spec.preempt_before_next_flavor:
         return False
     return attempt.level == 0 or spec.borrow_before_next_flavor

@@ -60,6 +60,8 @@ class QueueSpec:
     """whenCanPreempt = MayStopSearch"""
     prefers_preemption: bool = False
     """preference = PreemptionOverBorrowing"""
+    fungible: bool = True
+    """The three above count.  Else the flavor with the best mode is taken, and each scan begins at the first one."""
     preempts_own: Preempts = Preempts.NEVER
     """withinClusterQueue"""
     reclaims: Preempts = Preempts.NEVER

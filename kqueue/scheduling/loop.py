@@ -22,7 +22,7 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Retargeted, Wait, plan
+from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait, plan
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, remembered
@@ -122,6 +122,8 @@ class LoopSettings:
     """Nobody is admitted until the pods of all that hold quota are ready."""
     scan: ScanRules = DEFAULT_SCAN
     """For how long it is remembered where a scan of flavors ended."""
+    looks: SecondLooks = ALL_LOOKS
+    """Who is looked at once more in its cycle."""
 
 
 class SchedulingLoop:
@@ -365,6 +367,7 @@ class SchedulingLoop:
             order=settings.order,
             held_by=unready or "",
             one_at_a_time=settings.block_admission,
+            looks=settings.looks,
         )
 
     def _is_safe(self, workload: Admitted, preemptor: Preemptor, now: datetime) -> bool:

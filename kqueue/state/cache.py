@@ -236,14 +236,16 @@ class Cache:
         order: QueueOrder = DEFAULT_ORDER,
         requests: Requests | None = None,
         ignores_undeclared: bool = False,
+        fungible: bool = True,
     ) -> None:
         """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
-        `order` as in `from_api.queue_time`, `ignores_undeclared` as in `QueueSpec`.
+        `order` as in `from_api.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`.
         """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
         self.requests = requests or Requests()
         """What workloads ask for."""
-        self._profile, self._order, self._ignores_undeclared = profile, order, ignores_undeclared
+        self._profile, self._order = profile, order
+        self._ignores_undeclared, self._fungible = ignores_undeclared, fungible
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
         self._room_generations = Counter[str]()
@@ -282,7 +284,9 @@ class Cache:
         if old is not None and from_api.same_queue(old.wire, obj):
             old.wire = obj
             return
-        spec, quotas, problem = from_api.queue_spec(obj, self._profile, ignores_undeclared=self._ignores_undeclared)
+        spec, quotas, problem = from_api.queue_spec(
+            obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
+        )
         queue = self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
         same = old is not None and old.gives_out_the_same_as(queue)
         self._rebuild(lambda: () if same else self.tree_of(name))

@@ -254,8 +254,11 @@ class _Queue:
 class Queues:
     """All waiting workloads.  What brings or frees one reports by `on_wake` that a cycle may have something to do."""
 
-    def __init__(self, now: Callable[[], datetime], on_wake: Callable[[], None] = lambda: None) -> None:
-        self._now = now
+    def __init__(
+        self, now: Callable[[], datetime], on_wake: Callable[[], None] = lambda: None, *, by_shape: bool = True
+    ) -> None:
+        """`by_shape`: what a try has said of one workload counts for all that cannot differ in its outcome."""
+        self._now, self._by_shape = now, by_shape
         self._on_wake = on_wake
         self.on_parked: Callable[[str], None] = lambda _key: None
         """Told of each workload that is parked without a try of its own, because an equal one was refused."""
@@ -413,7 +416,7 @@ class Queues:
             queue.activate(item)
             return True
         queue.park(item)
-        if reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
+        if self._by_shape and reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
             self._park_shape(queue, item.shape, verdict)
         return False
 

@@ -13,12 +13,16 @@ from kqueue.api.wire import kueue as wire
 from kqueue.cli.operator import Operator, loop_settings
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
+from kqueue.core.cycle import SecondLooks
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
+from kqueue.core.scan import ScanRules
 from kqueue.core.workload import Claim
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
 from kqueue.state.from_api import QueueOrder
+from kqueue.state.queues import RequeueReason
+from kqueue.state.queues import Strategy as QueueingStrategy
 from tests.unit.controllers.builders import condition, make_cluster_queue, make_workload, read, reserved
 
 FAIR = "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n"
@@ -55,6 +59,26 @@ def gate(name: str, *, on: bool) -> str:
             {"order": OrderRules(priority=False), "queue_order": QueueOrder(by_reclaim=True)},
             id="priority-does-not-count-in-a-cohort",
         ),
+        pytest.param(
+            gate("FlavorFungibilityPreserveScanProgress", on=False),
+            {"scan": ScanRules(keeps_progress=False)},
+            id="no-progress-of-scans",
+        ),
+        pytest.param(
+            gate("SchedulingEquivalenceHashing", on=False),
+            {"scan": ScanRules(by_shape=False)},
+            id="shapes-do-not-count",
+        ),
+        pytest.param(
+            gate("RecomputeAssignmentUponPreemptionTargetsOverlap", on=False),
+            {"looks": SecondLooks(for_targets=False)},
+            id="no-second-look-for-targets",
+        ),
+        pytest.param(
+            gate("TASRecomputeAssignmentWithinSchedulingCycle", on=False),
+            {"looks": SecondLooks(for_domains=False)},
+            id="no-second-look-for-domains",
+        ),
         pytest.param(BLOCKED, {"block_admission": True}, id="one-at-a-time"),
         pytest.param(
             "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}\n",
@@ -84,6 +108,45 @@ async def operator(clock: FakeClock, text: str = "") -> AsyncIterator[Operator]:
         )
     finally:
         await client.close()
+
+
+UNFUNGIBLE = "featureGates: {FlavorFungibility: false, FlavorFungibilityPreserveScanProgress: false}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fungible"),
+    [pytest.param("", True, id="policies-count"), pytest.param(UNFUNGIBLE, False, id="the-best-mode-counts")],
+)
+async def test_flavors_are_chosen_as_the_gates_say(text: str, fungible: bool) -> None:
+    """In every ClusterQueue alike."""
+    async with operator(FakeClock(), text) as made:
+        made.watches.cluster_queues.store.put("team", read(wire.ClusterQueue, make_cluster_queue()))
+        spec = made.cache.queue_spec("team")
+
+    assert spec is not None
+    assert spec.fungible is fungible
+
+
+@pytest.mark.parametrize(
+    ("text", "parked"),
+    [
+        pytest.param("", ["ns/b"], id="what-was-said-of-one-counts-for-its-equals"),
+        pytest.param(gate("SchedulingEquivalenceHashing", on=False), [], id="each-is-tried-for-itself"),
+    ],
+)
+async def test_equal_workloads_are_tried_as_the_gates_say(text: str, parked: list[str]) -> None:
+    """The second one of two, when the first was refused."""
+    async with operator(FakeClock(), text) as made:
+        made.queues.set_cluster_queue("team", QueueingStrategy.BEST_EFFORT_FIFO)
+        made.queues.set_local_queue("ns/main", "team")
+        for name in ("a", "b"):
+            made.queues.push(made.cache.requests.pending(read(wire.Workload, make_workload(name))))
+        told: list[str] = []
+        made.queues.on_parked = told.append
+        ((_, first),) = made.queues.pop_heads(lambda _queue: True)
+        made.queues.requeue(first.key, RequeueReason.NO_FIT)
+
+    assert (first.key, told) == ("ns/a", parked)
 
 
 @pytest.mark.parametrize(

@@ -413,6 +413,19 @@ def test_settings_without_effect_are_named() -> None:
             id="a-part-of-a-section",
         ),
         pytest.param({"featureGates": {"PrioritizePreemptorWorkloads": True}}, [], id="a-gate-of-order"),
+        pytest.param(
+            {
+                "featureGates": {
+                    "FlavorFungibility": False,
+                    "FlavorFungibilityPreserveScanProgress": False,
+                    "RecomputeAssignmentUponPreemptionTargetsOverlap": False,
+                    "SchedulingEquivalenceHashing": False,
+                    "TASRecomputeAssignmentWithinSchedulingCycle": False,
+                }
+            },
+            [],
+            id="gates-of-cycles",
+        ),
     ],
 )
 def test_settings_with_effect_are_not_warned_of(settings: dict[str, Any], without_effect: list[str]) -> None:

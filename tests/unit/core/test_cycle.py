@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kqueue.core.cycle import Admit, Decision, Outcome, Wait
+from kqueue.core.cycle import Admit, Decision, Outcome, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.mending import Mended, Unmended, mend
 from kqueue.core.quota import FlavorResource, available
@@ -42,6 +42,20 @@ def test_two_heads_of_one_cycle_do_not_get_the_same_rack() -> None:
     assert isinstance(first, Admit)
     assert isinstance(second, Admit)
     assert racks(first) != racks(second)
+
+
+def test_without_a_second_look_the_next_cycle_finds_another_rack() -> None:
+    """Only one of two heads that were nominated for the same rack gets it."""
+    snapshot = make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}})
+    heads = [make_head("one", queue="a", age=1), make_head("two", queue="b")]
+    first, second = plan(snapshot, heads, looks=SecondLooks(for_domains=False))
+    (again,) = plan(snapshot, heads[1:], looks=SecondLooks(for_domains=False))
+
+    assert isinstance(first, Admit)
+    assert isinstance(second, Wait)
+    assert second.outcome is Outcome.SKIPPED
+    assert isinstance(again, Admit)
+    assert racks(again) != racks(first)
 
 
 def test_the_one_that_comes_too_late_in_a_cycle_says_so() -> None:

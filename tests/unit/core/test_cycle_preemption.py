@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kqueue.core import flavors
-from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait
+from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology.result import DomainUsage
@@ -123,6 +123,33 @@ def test_two_preemptors_of_one_cycle_do_not_share_a_victim() -> None:
     decided = decide(reclaiming(4, 4), wants("pa", "a", 4, age=1), wants("pb", "b", 4))
 
     assert decided == {"pa": "preempts c1", "pb": "preempts c0"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "looks", "outcome", "retargeted"),
+    [
+        pytest.param((8,), ALL_LOOKS, "Deferred", Retargeted.DEFERRED_FIT, id="there is enough for both"),
+        pytest.param((4, 4), ALL_LOOKS, "preempts c0", Retargeted.NEW_TARGETS, id="there is another victim"),
+        pytest.param(
+            (4, 4), SecondLooks(for_targets=False), "Skipped", None, id="it would have had another victim, unlooked for"
+        ),
+        pytest.param((8,), SecondLooks(for_targets=False), "Skipped", None, id="it would have fitted, unlooked for"),
+        pytest.param(
+            (4, 4), SecondLooks(for_domains=False), "preempts c0", Retargeted.NEW_TARGETS, id="it is not about domains"
+        ),
+    ],
+)
+def test_the_later_of_two_preemptors_looks_again_if_it_may(
+    sizes: tuple[int, ...], looks: SecondLooks, outcome: str, retargeted: Retargeted | None
+) -> None:
+    """Else it has lost its victim in this cycle, which is counted as such and not as a second look."""
+    first, second = plan(reclaiming(*sizes), [wants("pa", "a", 4, age=1), wants("pb", "b", 4)], looks=looks)
+
+    assert isinstance(first, Preempt)
+    assert short(second) == ("pb", outcome)
+    assert not isinstance(second, Admit)
+    assert second.retargeted == retargeted
+    assert (isinstance(second, Wait) and second.is_robbed) is (outcome == "Skipped")
 
 
 def test_one_whose_victims_leave_for_another_fits_when_they_have_left() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.core import quota
 from kqueue.core.explain import BlockerKind, WaitReason, message
-from kqueue.core.flavors import Assignment, Mode, assign
+from kqueue.core.flavors import Assignment, Mode, Oracle, assign
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.topology import (
     NodeRules,
@@ -517,6 +517,57 @@ def test_a_second_look_keeps_to_the_flavors_of_the_first() -> None:
     assert chosen(kept) == {"main": {CPU: "g"}}
     assert gone.mode is Mode.NO_CANDIDATES
     assert [b.flavor for b in gone.blockers] == ["g"]
+
+
+def by_flavor(**modes: Mode) -> Oracle:
+    """What preemption would come to, by flavor."""
+
+    def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
+        del amount
+        return modes[column.flavor], level
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("used", "oracle", "flavor", "mode"),
+    [
+        pytest.param({"f": 4}, by_flavor(f=Mode.PREEMPT), "g", Mode.FIT, id="what fits goes before what must be freed"),
+        pytest.param(
+            {"f": 4, "g": 4, "h": 4},
+            by_flavor(f=Mode.PREEMPT, g=Mode.RECLAIM, h=Mode.RECLAIM),
+            "g",
+            Mode.RECLAIM,
+            id="the best mode is taken, and the first flavor of those",
+        ),
+        pytest.param(
+            {"f": 4, "g": 4, "h": 4},
+            by_flavor(f=Mode.NO_CANDIDATES, g=Mode.NO_CANDIDATES, h=Mode.PREEMPT),
+            "h",
+            Mode.PREEMPT,
+            id="the last one, if it is the best",
+        ),
+        pytest.param({"f": 2}, by_flavor(), "f", Mode.FIT, id="borrowing does not count"),
+    ],
+)
+def test_without_fungibility_the_best_mode_is_taken(
+    used: Mapping[str, int], oracle: Oracle, flavor: str, mode: Mode
+) -> None:
+    """Whatever the queue's policies say, and wherever the last scan ended; who got a flavor is tried again at once."""
+    world = make_world(
+        {"f": 4, "g": 4, "h": 4},
+        others={"f": 9, "g": 9, "h": 9},
+        used=used,
+        taken={name: 9 for name, held in used.items() if held == 4},
+        fungible=False,
+        preempt_before_next_flavor=True,
+        borrow_before_next_flavor=False,
+        prefers_preemption=True,
+    )
+    result = assign(make_head(make_pod_set(cpu=3), last_tried={("main", CPU): 1}), world, oracle=oracle)
+
+    assert (chosen(result), result.mode) == ({"main": {CPU: flavor}}, mode)
+    assert result.has_more_flavors
 
 
 # --- several resources, several groups, several pod sets -------------------------------------------------------------

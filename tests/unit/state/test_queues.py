@@ -36,8 +36,8 @@ def make_pending(
     )
 
 
-def make_queues(strategy: Strategy = Strategy.BEST_EFFORT_FIFO) -> Queues:
-    queues = Queues(lambda: NOW)
+def make_queues(strategy: Strategy = Strategy.BEST_EFFORT_FIFO, *, by_shape: bool = True) -> Queues:
+    queues = Queues(lambda: NOW, by_shape=by_shape)
     queues.set_cluster_queue("team", strategy)
     queues.set_local_queue("ns/main", "team")
     return queues
@@ -114,6 +114,21 @@ def test_equals_of_one_that_does_not_fit_are_parked_with_it() -> None:
     assert parked == ["ns/b"]
     assert [queues.bulk_verdict(f"ns/{name}") for name in ("b", "late")] == [verdict, verdict]
     assert queues.flush(["team"]) == 3
+
+
+def test_where_shapes_do_not_count_each_is_tried_for_itself() -> None:
+    """Nobody is parked on what was said of another one."""
+    queues = make_queues(by_shape=False)
+    parked: list[str] = []
+    queues.on_parked = parked.append
+    for name in ("a", "b"):
+        queues.push(make_pending(name, shape="same"))
+    assert pop(queues) == "a"
+    queues.requeue("ns/a", RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "8 asked, 4 free"))
+    queues.push(make_pending("late", shape="same"))
+
+    assert (pop(queues), parked) == ("b", [])
+    assert queues.counts("team") == (2, 1)
 
 
 def test_back_off_holds_until_its_time() -> None:

@@ -6,11 +6,11 @@ Conditions, events, metrics and the command line are renderings of the same list
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology.result import Misfit, MisfitCode
+from kqueue.core.value import value
 
 
 class WaitReason(StrEnum):
@@ -57,7 +57,7 @@ class BlockerKind(StrEnum):
     PODS_NOT_READY = "PodsNotReady"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Blocker:
     """One reason to wait.
 

@@ -65,11 +65,11 @@ def register(app: typer.Typer) -> None:
 
         answer = run(_read(source), explain=explain, strict=strict)
         if explain:
-            sys.stdout.write(printable(answer.explanation, keep="\n"))
+            typer.echo(printable(answer.explanation, keep="\n"), nl=False)
         if not explain or target != "-":
             _write(target, answer.text(compact=compact))
         for line in answer.remark_lines():
-            print(line, file=sys.stderr)
+            typer.echo(line, err=True)
         if answer.code:
             raise typer.Exit(answer.code)
 

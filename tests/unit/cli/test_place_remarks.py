@@ -76,6 +76,10 @@ AMOUNTS = [
         because="more cpu than there are numbers for",
     ),
     _row(
+        make_document(make_host("b1/r1/h1", cpu=2**63 // 1000 + 1)), "/nodes/0/allocatable/cpu",
+        "9223372036854776 is cut to 9223372036854775807m", because="cpu of which there are too many thousandths",
+    ),
+    _row(
         make_document(pods=[make_pods(1, requests={"example.com/gpu": 2**63})]), "/podSets/0/requests/example.com~1gpu",
         "9223372036854775808 is cut to 9223372036854775807, the largest amount: write no more",
         because="one device more than there are numbers for",
@@ -150,6 +154,7 @@ WRONG_REQUESTS = [
     pytest.param([make_pods(1, nodeAffinity={"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}, {"matchExpressions": [{"key": "k", "operator": "Is"}]}]}})], "InvalidNodeAffinity", "/podSets/0/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/1", "k: unknown operator 'Is'", id="an unknown operator"),
     pytest.param([make_pods(1, nodeAffinity={"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}] * TOO_MANY}})], "InvalidNodeAffinity", "/podSets/0/nodeAffinity", f"{TOO_MANY} terms and expressions are too many", id="node affinity without end"),
     pytest.param([make_pods(1, nodeSelector={"k": "a"}, updates=[{"nodeSelector": {"k": "b"}}])], "InvalidPodSetUpdate", "/podSets/0/updates/0/nodeSelector/k", "the updates give node selector k two values, 'a' and 'b'; keep one of them", id="an update against the template"),
+    pytest.param([make_pods(1, nodeSelector={"bad/": "a"}, updates=[{"nodeSelector": {"bad/": "b"}}])], "InvalidPodSetUpdate", "/podSets/0/updates/0/nodeSelector/bad~1", "the updates give node selector bad/ two values", id="an update against a template that is bad, too"),
     pytest.param([make_pods(1, updates=[{"labels": {"k": "a"}}, {"labels": {"k": "b"}}])], "InvalidPodSetUpdate", "/podSets/0/updates/1/labels/k", "the updates give label k two values", id="updates against each other"),
     pytest.param(pair({"required": "rack"}, {"required": "block"}), "InvalidGroup", "/podSets/1/topologyRequest/required", "pod set 'leader' of the same group has 'rack' here, this one 'block': write the same", id="a group of two minds"),
     pytest.param(pair({"preferred": "rack"}, {}), "InvalidGroup", "/podSets/1/topologyRequest/preferred", "pod set 'leader' of the same group has 'rack' here, this one null", id="a group with one preference"),
@@ -182,6 +187,15 @@ def grown(count: int, held: int, *, size: int = 2, **changes: Any) -> JSON:
     return make_document("b1/r1/h1", "b1/r1/h2", pods=[pods], **{**GROWN, **changes})
 
 
+LED = make_document(
+    pods=[
+        {**pods, "previousAssignment": {"levels": [HOST], "domains": [{"values": ["h1"], "count": 1}]}, **more}
+        for pods, more in zip(pair({}, {}), ({"nodeSelector": {"bad/": "x"}}, {}), strict=True)
+    ],
+    **GROWN,
+)
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -203,6 +217,8 @@ def grown(count: int, held: int, *, size: int = 2, **changes: Any) -> JSON:
         pytest.param(make_document(pods=[make_pods(1, nodeAffinity={"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "k", "operator": "Is"}]}}]})]), id="a bad preference that does not count"),
         pytest.param(_replacing("node-h1"), id="a failed node by its name"),
         pytest.param(_replacing("h1", slices=[("rack", 2)]), id="a failed host of a slice"),
+        pytest.param(_replacing("h1", slices=[("rack", 4)]), id="a failed host of what is less than a slice"),
+        pytest.param(LED, id="the template of a leader that has its place"),
         pytest.param(grown(3, 3), id="pods that fill no slice and have their places"),
         pytest.param(grown(5, 3), id="new pods that fill a slice"),
     ],

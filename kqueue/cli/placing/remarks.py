@@ -58,7 +58,7 @@ def _unlabelled(case: Case) -> Iterator[Problem]:
 def _unknown_domains(case: Case) -> Iterator[Problem]:
     """Usage of workloads in domains that no node is in, as far as it would count otherwise."""
     cluster = case.cluster
-    if case.switches.simulate_empty and not case.unhealthy_nodes or not (cluster.usage or cluster.other_usage):
+    if (case.switches.simulate_empty and not case.unhealthy_nodes) or not (cluster.usage or cluster.other_usage):
         return
     written = cluster.levels[-1:] if cluster.is_hostname else cluster.levels
     known = {tuple([node.labels.get(level) for level in written]) for node in cluster.nodes}

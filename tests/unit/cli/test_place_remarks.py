@@ -394,6 +394,17 @@ def test_the_command_tells_remarks_beside_an_answer_that_stays(
     assert target.read_text() == indented
 
 
+def test_remarks_never_get_into_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where there is no standard error, they are lost."""
+    source = tmp_path / "in.json"
+    source.write_text(json.dumps(make_document(pods=[make_pods(0)])))
+    monkeypatch.setattr("sys.stderr", None)
+    assert app.run(["place", "--input", str(source)]) == 0
+    assert json.loads(capsys.readouterr().out)["placed"]
+
+
 def test_the_command_refuses_remarks_when_strict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are in the answer, as other errors are, and so not on standard error."""
     file = tmp_path / "in.json"

@@ -364,6 +364,7 @@ class Operator:
             recorder=self._events,
             clock=self.clock,
             tell_after=self.timings.untried_told_after,
+            keeps_gates=self.config.enabled("MultiKueueOrchestratedPreemption"),
         )
         workloads = self._controller("workload", workload.reconcile, workers=8)
 
@@ -786,6 +787,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
             keeps_progress=config.enabled("FlavorFungibilityPreserveScanProgress"),
             by_shape=config.enabled("SchedulingEquivalenceHashing"),
         ),
+        preemption_gates=config.enabled("ConcurrentAdmission") or config.enabled("MultiKueueOrchestratedPreemption"),
         looks=SecondLooks(
             for_targets=config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap"),
             for_domains=config.enabled("TASRecomputeAssignmentWithinSchedulingCycle"),

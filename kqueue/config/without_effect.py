@@ -75,6 +75,12 @@ _GATES = frozenset(
 )
 """Gates that something asks about."""
 
+_PARTLY = {
+    "ConcurrentAdmission": "closed preemption gates hold preemption back, but nothing makes or opens any yet",
+    "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
+}
+"""Gates that do something already, and what."""
+
 
 def warnings(configuration: Configuration) -> list[str]:
     """One sentence for every given setting that has no effect, in the order of the fields."""
@@ -87,7 +93,9 @@ def warnings(configuration: Configuration) -> list[str]:
         if name not in _FRAMEWORKS:
             found.append(f"integrations.frameworks: {name} is accepted, but is not managed yet")
     for name, on in configuration.feature_gates.items():
-        if name not in _GATES and name in GATES and on != GATES[name].on:
+        if name in _PARTLY and on != GATES[name].on:
+            found.append(f"featureGates.{name}: accepted; {_PARTLY[name]}")
+        elif name not in _GATES and name in GATES and on != GATES[name].on:
             found.append(f"featureGates.{name}: accepted, but has no effect yet")
     return found
 

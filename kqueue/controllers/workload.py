@@ -76,12 +76,16 @@ class WorkloadReconciler:
         recorder: Recorder,
         clock: Clock,
         tell_after: float = 10.0,
+        keeps_gates: bool = False,
     ) -> None:
-        """`tell_after`: a Workload that has waited so many seconds for its first try is told so."""
+        """`tell_after`: a Workload that has waited so many seconds for its first try is told so.
+
+        `keeps_gates`: preemption gates have a state in the status, whoever opens them.
+        """
         self._workloads, self._local_queues, self._writer = workloads, local_queues, writer
         self._cache, self._queues, self._namespace_labels = cache, queues, namespace_labels
         self._recorder, self._clock, self._tell_after = recorder, clock, tell_after
-        self._started = clock.now()
+        self._started, self._keeps_gates = clock.now(), keeps_gates
         self._lines = Lines(queues, clock)
         self._again: LRUCache[str, tuple[float, float]] = LRUCache(maxsize=100_000)
         """When those who wait for their try are told anew where they stand, and the pause before that."""
@@ -95,7 +99,7 @@ class WorkloadReconciler:
             return Result()
         again = self._until_told_again(key, workload)
         explain = partial(self._explain, again=again is not None and again <= 0)
-        for change in (self._deactivate, self._come_back, explain, self._complete, self._leave):
+        for change in (self._match_gates, self._deactivate, self._come_back, explain, self._complete, self._leave):
             written = await self._writer.write(key, change)
             if written is not None:
                 self._tell(workload, written)
@@ -116,6 +120,9 @@ class WorkloadReconciler:
 
     def _stamp(self) -> status.Stamp:
         return status.Stamp(self._clock.now())
+
+    def _match_gates(self, workload: wire.Workload) -> status.Patch | None:
+        return status.match_gates(workload, stamp=self._stamp()) if self._keeps_gates else None
 
     def _deactivate(self, workload: wire.Workload) -> status.Patch | None:
         if workload.spec.active:
@@ -162,7 +169,7 @@ class WorkloadReconciler:
             return status.wait(workload, reason=verdict.reason, message=verdict.message, stamp=self._stamp())
         if written is None and self._until_told(workload) <= 0 and self._queues.is_known(key):
             opening = "The workload has not been tried since it was created"
-        elif written is not None and written.reason in _BLOCKED:
+        elif written is not None and written.reason in _BLOCKED and not _is_kept_from_preempting(workload):
             opening = "The workload is queued and has not been looked at since its last change"
         elif written is not None and again and self._lines.is_at_front(key):
             opening = written.message.partition(_AT)[0]
@@ -338,3 +345,9 @@ class WorkloadReconciler:
             self._recorder.record(workload_reference(after), reason=reason, message=new.message, warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return
+
+
+def _is_kept_from_preempting(workload: wire.Workload) -> bool:
+    """Whether a try has said that there is whom to preempt, if only its gates were open, and they are not."""
+    blocked = from_api.condition_true(workload, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES)
+    return blocked and bool(from_api.closed_gates(workload))

@@ -44,6 +44,8 @@ class Outcome(StrEnum):
     """It fits as soon as those have left who leave for it, or for others."""
     YIELDS = "Yields"
     """It was preempted for a workload that is not admitted yet."""
+    GATED = "Gated"
+    """There is whom to preempt, and a gate of its own keeps it from that."""
     HELD = "Held"
     """Nobody is admitted until the pods of those admitted before are ready."""
     REFUSED = "Refused"
@@ -278,6 +280,8 @@ class _Cycle:
                 return replace(decision, retargeted=Retargeted.NEW_TARGETS) if overlaps else decision
             case Wait(outcome=Outcome.DEFERRED):
                 return replace(decision, retargeted=Retargeted.DEFERRED_FIT) if overlaps else decision
+            case Wait(outcome=Outcome.GATED):
+                return replace(decision, retargeted=Retargeted.NEW_TARGETS) if overlaps else decision
             case Wait():
                 is_robbed = decision.outcome is Outcome.SKIPPED
                 return replace(decision, is_robbed=is_robbed, retargeted=Retargeted.SKIPPED if overlaps else None)
@@ -301,6 +305,10 @@ class _Cycle:
         match entry.stand:
             case Stand.FITS:
                 return self._admit(entry)
+            case Stand.PREEMPTS if entry.head.closed_gates:
+                self.claims.give_up(uid)
+                gates = Blocker(kind=BlockerKind.PREEMPTION_GATED, detail=", ".join(entry.head.closed_gates))
+                return _wait(entry, Outcome.GATED, WaitReason.ADMISSION_GATED, gates)
             case Stand.PREEMPTS:
                 claim = self._claim(entry)
                 self.claims.keep(claim)

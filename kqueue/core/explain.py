@@ -25,6 +25,7 @@ class WaitReason(StrEnum):
     PENDING_EVALUATION = "PendingEvaluation"
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+    ADMISSION_GATED = "AdmissionGated"
 
 
 SEVERITY = (
@@ -55,6 +56,7 @@ class BlockerKind(StrEnum):
     YIELDS = "Yields"
     LEAVING = "Leaving"
     PODS_NOT_READY = "PodsNotReady"
+    PREEMPTION_GATED = "PreemptionGated"
 
 
 @value(kw_only=True)
@@ -227,5 +229,6 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.REQUESTS: lambda b: b.detail,
     BlockerKind.YIELDS: lambda b: f"it was preempted for {b.detail}, which is admitted first",
     BlockerKind.LEAVING: lambda b: f"fits as soon as those have left who are preempted for {b.detail}",
+    BlockerKind.PREEMPTION_GATED: lambda b: f"others could be preempted for it, once it may: closed is {b.detail}",
     BlockerKind.PODS_NOT_READY: lambda b: f"the pods of {b.detail} must be ready before another workload is admitted",
 }

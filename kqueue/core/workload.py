@@ -126,6 +126,8 @@ class Head:
     replaces: Replaced | None = None
     avoided: frozenset[str] = frozenset()
     """Hosts on which it failed repeatedly: it gets others, unless it fits nowhere else."""
+    closed_gates: tuple[str, ...] = ()
+    """Gates of its own that keep it from preempting."""
 
 
 @value(kw_only=True)

@@ -49,6 +49,7 @@ _REQUEUE = {
     Outcome.SKIPPED: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.DEFERRED: RequeueReason.PENDING_PREEMPTION,
     Outcome.YIELDS: RequeueReason.GENERIC,
+    Outcome.GATED: RequeueReason.PREEMPTION_GATED,
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.BROKEN: RequeueReason.GENERIC,
@@ -122,6 +123,8 @@ class LoopSettings:
     """Nobody is admitted until the pods of all that hold quota are ready."""
     scan: ScanRules = DEFAULT_SCAN
     """For how long it is remembered where a scan of flavors ended."""
+    preemption_gates: bool = False
+    """Who has a closed preemption gate preempts nobody."""
     looks: SecondLooks = ALL_LOOKS
     """Who is looked at once more in its cycle."""
 
@@ -438,7 +441,8 @@ class SchedulingLoop:
                 order=self._settings.queue_order,
             )
             avoided = failures.avoided(obj, self._clock.now())
-            return replace(head, avoided=avoided) if avoided else head
+            gates = from_api.closed_gates(obj) if self._settings.preemption_gates else ()
+            return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
         except InvalidObjectError as e:
             self._preemptions.end(obj.metadata.uid)
             self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
@@ -533,6 +537,7 @@ class SchedulingLoop:
             has_more=decision.has_more_flavors,
             requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
             briefly=decision.outcome in _PASSING,
+            gated=decision.outcome is Outcome.GATED,
         )
 
     def _put_back(
@@ -545,21 +550,22 @@ class SchedulingLoop:
         has_more: bool = False,
         requests: Mapping[str, Mapping[str, int]] | None = None,
         briefly: bool = False,
+        gated: bool = False,
     ) -> None:
         """`briefly`: the reason counts, and whoever says it already is not told this message."""
         key = from_api.workload_key(obj)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
         if not (briefly and _waits_for(obj, reason)):
-            self._writes.spawn(self._write_wait(key, reason, message, requests))
+            self._writes.spawn(self._write_wait(key, reason, message, requests, gated=gated))
 
     async def _write_wait(
-        self, key: str, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None
+        self, key: str, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None, *, gated: bool
     ) -> None:
         def change(obj: wire.Workload) -> status.Patch | None:
             if self._cache.holding(key) is not None:
                 return None  # admitted since: an old reason must not go over it
             stamp = status.Stamp(self._clock.now())
-            return status.wait(obj, reason=reason, message=message, stamp=stamp, requests=requests)
+            return status.wait(obj, reason=reason, message=message, stamp=stamp, requests=requests, gated=gated)
 
         written = await self._writes.tell(key, change, what="the reason for waiting")
         if written is not None:

@@ -560,6 +560,14 @@ DEFAULT_ORDER = QueueOrder()
 _NEXT = timedelta(milliseconds=1)
 
 
+def closed_gates(obj: wire.Workload) -> tuple[str, ...]:
+    """Its preemption gates that nobody has opened: while there are any it is to preempt nobody."""
+    if not obj.spec.preemption_gates:
+        return ()
+    opened = {gate.name for gate in obj.status.preemption_gates if gate.position == "Open"}
+    return tuple(gate.name for gate in obj.spec.preemption_gates if gate.name not in opened)
+
+
 def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:
     """The time that orders it among equals: creation, or the eviction that moved it back."""
     evicted = _true(obj, names.CONDITION_EVICTED)
@@ -595,6 +603,7 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
             obj.metadata.generation,
             [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
             obj.status.reclaimable_pods,
+            bool(closed_gates(obj)),
             profile,
             added,
         ]

@@ -35,6 +35,7 @@ class RequeueReason(StrEnum):
     NAMESPACE_MISMATCH = "NamespaceMismatch"
     NO_FIT = "NoFit"
     PREEMPTION_NO_CANDIDATES = "PreemptionNoCandidates"
+    PREEMPTION_GATED = "PreemptionGated"
     PENDING_PREEMPTION = "PendingPreemption"
     PREEMPTION_FAILED = "PreemptionFailed"
 

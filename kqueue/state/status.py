@@ -192,14 +192,21 @@ def wait(
     message: str,
     stamp: Stamp,
     requests: Mapping[str, Mapping[str, int]] | None = None,
+    gated: bool = False,
 ) -> Patch | None:
-    """Say why a pending workload waits; None when that stands there already or it no longer waits."""
+    """Say why a pending workload waits; None when that stands there already or it no longer waits.
+
+    `gated`: it could preempt others, if its preemption gates were open.
+    """
     if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) or from_api.condition_true(
         obj, names.CONDITION_FINISHED
     ):
         return None
     conditions = _conditions(obj, stamp)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
+    if gated:
+        kind, cause = names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, names.REASON_PREEMPTION_GATED
+        conditions.set(kind, status=True, reason=cause, message=message)
     _sync_admitted(conditions, obj, queue="")
     if not conditions.changed:
         return None
@@ -210,6 +217,17 @@ def wait(
             for name, totals in requests.items()
         ]
     return _status(conditions, **fields)
+
+
+def match_gates(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
+    """Have a state for each preemption gate that it names, closed at first, and for no other; None when it is so."""
+    known = {gate.name: gate for gate in obj.status.preemption_gates}
+    named = [gate.name for gate in obj.spec.preemption_gates]
+    if known.keys() == set(named):
+        return None
+    closed = {"position": "Closed", "lastTransitionTime": stamp.text}
+    gates = [msgspec.to_builtins(known[n]) if n in known else {"name": n, **closed} for n in named]
+    return {"status": {"preemptionGates": gates or None}}
 
 
 def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, requeued: bool | None) -> Patch | None:

@@ -79,6 +79,10 @@ def gate(name: str, *, on: bool) -> str:
             {"looks": SecondLooks(for_domains=False)},
             id="no-second-look-for-domains",
         ),
+        pytest.param(gate("ConcurrentAdmission", on=True), {"preemption_gates": True}, id="gates-of-variants"),
+        pytest.param(
+            gate("MultiKueueOrchestratedPreemption", on=True), {"preemption_gates": True}, id="gates-of-other-clusters"
+        ),
         pytest.param(BLOCKED, {"block_admission": True}, id="one-at-a-time"),
         pytest.param(
             "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}\n",

@@ -36,7 +36,9 @@ CHECKED = {"admissionChecks": [{"name": "budget"}]}
 class Workloads(World):
     """A world with a Workload `a` and its reconciler."""
 
-    def __init__(self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON]) -> None:
+    def __init__(
+        self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON], keeps_gates: bool = False
+    ) -> None:
         super().__init__(*objects, (WORKLOADS, workload or make_workload()))
         self.reconciler = WorkloadReconciler(
             workloads=self.workloads,
@@ -47,6 +49,7 @@ class Workloads(World):
             namespace_labels=self.namespaces.get,
             recorder=self.recorder,
             clock=self.clock,
+            keeps_gates=keeps_gates,
         )
 
     async def step(self) -> int:
@@ -84,8 +87,8 @@ class Workloads(World):
 async def make() -> AsyncIterator[Callable[..., Workloads]]:
     worlds: list[Workloads] = []
 
-    def build(*args: Any) -> Workloads:
-        worlds.append(Workloads(*args))
+    def build(*args: Any, **settings: Any) -> Workloads:
+        worlds.append(Workloads(*args, **settings))
         return worlds[-1]
 
     yield build
@@ -295,6 +298,51 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     assert status_of(world.found, "QuotaReserved") == want
     world.sync()
     assert not world.reconciler.is_untold("ns/a")
+
+
+GATE: JSON = {"preemptionGates": [{"name": "g"}]}
+BLOCKED_ON_GATE = [
+    condition("QuotaReserved", "False", "AdmissionGated", "g is closed"),
+    condition("BlockedOnPreemptionGates", reason="PreemptionGated"),
+]
+
+
+def gate_state(position: str) -> JSON:
+    return {"name": "g", "position": position, "lastTransitionTime": FIRST}
+
+
+@pytest.mark.parametrize(
+    ("position", "want"),
+    [
+        pytest.param("Closed", "AdmissionGated", id="while it is closed"),
+        pytest.param("Open", "PendingEvaluation", id="until it is opened, and a try is to come"),
+    ],
+)
+async def test_what_a_try_has_said_of_a_closed_gate_stands(
+    make: Callable[..., Workloads], position: str, want: str
+) -> None:
+    """It is not taken for the word of a user who holds the workload back."""
+    world = make(
+        make_workload(status={"conditions": BLOCKED_ON_GATE, "preemptionGates": [gate_state(position)]}, **GATE)
+    )
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", want)
+
+
+@pytest.mark.parametrize(
+    ("keeps_gates", "positions"),
+    [pytest.param(True, {"g": "Closed"}, id="they count"), pytest.param(False, {}, id="nobody asks about them")],
+)
+async def test_gates_have_a_state_where_they_count(
+    make: Callable[..., Workloads], keeps_gates: bool, positions: dict[str, str]
+) -> None:
+    """A new one is closed, quietly."""
+    world = make(make_workload(**GATE), keeps_gates=keeps_gates)
+    await world.rest()
+
+    assert {gate["name"]: gate["position"] for gate in world.found["status"].get("preemptionGates", ())} == positions
+    assert world.recorder.events == []
 
 
 async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make: Callable[..., Workloads]) -> None:

@@ -193,6 +193,63 @@ def test_one_whose_room_is_kept_gets_it_although_greater_ones_keep_room_free() -
     assert decided == {"p": "admitted", "great": "NoCandidates"}
 
 
+# --- gates ---------------------------------------------------------------------------------------------------------
+
+
+def gated(head: Head, *gates: str) -> Head:
+    return replace(head, closed_gates=gates or ("g",))
+
+
+def test_who_may_not_preempt_yet_says_which_gates_it_waits_for_and_keeps_nothing() -> None:
+    """Others get what is free, and whom it would have preempted."""
+    snapshot = reclaiming(5, a=5)
+    head, other = gated(wants("pa", "a", 5, age=1), "x/first", "y/second"), wants("pb", "b", 4)
+    found = waits(snapshot, head, other)
+
+    assert found.keys() == {"pa"}
+    assert (found["pa"].outcome, found["pa"].reason) == (Outcome.GATED, WaitReason.ADMISSION_GATED)
+    assert "x/first, y/second" in found["pa"].message
+    assert snapshot.nodes["b"].usage[GPUS] == 4
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "asks", "outcome"),
+    [
+        pytest.param(reclaiming(4), 4, "admitted", id="there is room"),
+        pytest.param(reclaiming(7), 9, "NoFit", id="it asks for more than there ever is"),
+        pytest.param(reclaiming(8), 4, "Gated", id="there is whom to preempt"),
+    ],
+)
+def test_a_closed_gate_matters_to_preemption_only(snapshot: Snapshot, asks: int, outcome: str) -> None:
+    """Whatever needs nobody to leave goes on as without it."""
+    assert decide(snapshot, gated(wants("p", "a", asks))) == {"p": outcome}
+
+
+def test_who_may_not_preempt_fits_when_those_have_left_who_leave_for_others() -> None:
+    """It makes nobody leave by that."""
+    snapshot = reclaiming(8)
+
+    assert decide(snapshot, wants("pa", "a", 4, age=1), gated(wants("pb", "b", 4))) == {
+        "pa": "preempts c0",
+        "pb": "Deferred",
+    }
+
+
+def test_a_gate_that_is_closed_again_ends_the_claim() -> None:
+    """It needs more than its first victim leaves, and may not ask for more."""
+    (preempt,) = plan(reclaiming(4, 4), [wants("p", "a", 4)])
+    assert isinstance(preempt, Preempt)
+    after = replace(reclaiming(4, 4), claims=(preempt.claim,))
+
+    assert decide(after, gated(wants("p", "a", 8))) == {"p": "NoFit"}
+    more = quotas_of(
+        [cohort("team", leaf("a", nominal=8), leaf("c"))],
+        [runs("c0", "c", 4), runs("c1", "c", 4, reserved=1)],
+        [make_queue("a", reclaims=ANY)],
+    )
+    assert decide(replace(more, claims=(preempt.claim,)), gated(wants("p", "a", 8))) == {"p": "Gated"}
+
+
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,7 @@ ANEW = ScanMemory(at(cycle=NEXT), FIRST)
         pytest.param(Outcome.SKIPPED, LOST, None, id="another one took it, and progress is not kept"),
         pytest.param(Outcome.NO_CANDIDATES, LOST, ANEW, id="without progress kept a try is remembered, too"),
         pytest.param(Outcome.DEFERRED, KEPT, None, id="it waits for who leaves"),
+        pytest.param(Outcome.GATED, KEPT, None, id="it may preempt nobody yet"),
         pytest.param(Outcome.HELD, KEPT, BEFORE, id="it would have been admitted, and is when its turn comes"),
         pytest.param(Outcome.YIELDS, KEPT, BEFORE, id="it was not looked at for another one's sake"),
         pytest.param(Outcome.REFUSED, KEPT, BEFORE, id="it was not looked at for its queue's sake"),

@@ -88,6 +88,46 @@ def is_admitted(world: Scheduled, name: str) -> bool:
     return status_of(world.workload(name), "Admitted")[0] == "True"
 
 
+# --- gates -----------------------------------------------------------------------------------------------------------
+
+GATES: JSON = {"preemptionGates": [{"name": "budget"}]}
+OPEN = [{"name": "budget", "position": "Open", "lastTransitionTime": NOW}]
+
+
+async def test_a_closed_gate_keeps_a_workload_from_preempting_until_it_is_opened(make: Make) -> None:
+    """What it waits for is one patch; the gate's opening alone has it tried again; its reservation ends the block."""
+    world = make(*by_priority(), settings=LoopSettings(preemption_gates=True))
+    world.add(running("a", cpus=5), running("b", cpus=5), make_workload("high", cpus=8, priority=1, **GATES))
+
+    assert not await world.cycle()
+    assert status_of(world.workload("high"), "QuotaReserved") == ("False", "AdmissionGated")
+    assert status_of(world.workload("high"), "BlockedOnPreemptionGates") == ("True", "PreemptionGated")
+    assert "budget" in message_of(world.workload("high"), "BlockedOnPreemptionGates")
+    assert len([call for call in world.client.writes() if call.key == "ns/high"]) == 1
+    world.sync()
+    assert world.queues.counts("team") == (0, 1)
+
+    world.client.change(WORKLOADS, "ns/high", {"status": {"preemptionGates": OPEN}})
+    world.sync()
+    assert not await world.cycle()
+    assert sorted(world.observed.preemptions) == [("a", "high"), ("b", "high")]
+
+    await leave(world, "a", "b")
+    await world.cycle()
+    world.sync()
+    assert is_admitted(world, "high")
+    assert status_of(world.workload("high"), "BlockedOnPreemptionGates") == ("False", "QuotaReserved")
+
+
+async def test_gates_that_nobody_asks_about_do_not_count(make: Make) -> None:
+    """Without a feature that opens them they would hold workloads back for ever."""
+    world = make(*by_priority())
+    world.add(running("a", cpus=5), running("b", cpus=5), make_workload("high", cpus=8, priority=1, **GATES))
+
+    assert not await world.cycle()
+    assert sorted(world.observed.preemptions) == [("a", "high"), ("b", "high")]
+
+
 # --- victims ---------------------------------------------------------------------------------------------------------
 
 

@@ -291,6 +291,57 @@ def test_the_same_reason_to_wait_is_written_once() -> None:
     assert status.wait(once, reason="R", message="another", stamp=STAMP) is not None
 
 
+def test_one_that_may_not_preempt_says_so_in_the_same_patch() -> None:
+    """It is told apart from one that a user holds back."""
+    workload = make_workload()
+    gated = after(
+        workload, status.wait(workload, reason="AdmissionGated", message="g is closed", stamp=STAMP, gated=True)
+    )
+
+    assert shown(gated) == {
+        "QuotaReserved": ("False", "AdmissionGated"),
+        "Admitted": ("False", "NoReservation"),
+        "BlockedOnPreemptionGates": ("True", "PreemptionGated"),
+    }
+    assert condition(gated, "BlockedOnPreemptionGates")["message"] == "g is closed"
+    assert status.wait(gated, reason="AdmissionGated", message="g is closed", stamp=STAMP, gated=True) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "known", "wanted"),
+    [
+        pytest.param([], {}, None, id="none are named"),
+        pytest.param(["g"], {}, [("g", "Closed", STAMP.text)], id="a new one is closed"),
+        pytest.param(["g"], {"g": "Open"}, None, id="who opened one is not gone over"),
+        pytest.param(
+            ["g", "h"],
+            {"g": "Open"},
+            [("g", "Open", THEN), ("h", "Closed", STAMP.text)],
+            id="a new one beside one that is open",
+        ),
+        pytest.param(["g"], {"h": "Open", "g": "Closed"}, [("g", "Closed", THEN)], id="one is not named any more"),
+        pytest.param([], {"g": "Open"}, [], id="the last one is not named any more"),
+    ],
+)
+def test_each_gate_that_is_named_has_a_state(
+    named: list[str], known: dict[str, str], wanted: list[tuple[str, str, str]] | None
+) -> None:
+    """And no other has one."""
+    states = [{"name": name, "position": position, "lastTransitionTime": THEN} for name, position in known.items()]
+    workload = make_workload(preemptionGates=states)
+    gates = tuple(wire.PreemptionGate(name=name) for name in named)
+    workload = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, preemption_gates=gates))
+    patch = status.match_gates(workload, stamp=STAMP)
+
+    assert (patch is None) is (wanted is None)
+    if patch is not None:
+        now = [
+            (g.name, g.position, status.Stamp(g.last_transition_time).text)
+            for g in after(workload, patch).status.preemption_gates
+        ]
+        assert now == wanted
+
+
 @pytest.mark.parametrize(
     "workload",
     [

@@ -85,6 +85,10 @@ class Past:
         """What it is; None when it never was."""
         return self._values[-1][1] if self._values else None
 
+    def changed_at(self) -> float:
+        """Since when it is what it is."""
+        return self._values[-1][0]
+
     def stayed(self, value: Any, first: float, last: float) -> bool:
         """Whether it was `value` all the time."""
         return bool(self.between(first, first)) and all(each == value for each in self.between(first, last))

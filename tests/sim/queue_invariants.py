@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from kqueue.api import names
 from kqueue.sandbox.api import Object
 from tests.sim.api_client import NONE
-from tests.sim.history import Admitted, Life, Stand, admission_of
+from tests.sim.entitled import Scene, entitled, queue_of, usage_of
+from tests.sim.history import Admitted, Stand
 from tests.sim.objects import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
-from tests.sim.quota_tree import Column, QuotaTree
-from tests.sim.reading import Breaches, holders, quota_usage, requests_of
-from tests.sim.world import World, condition, is_true
+from tests.sim.quota_tree import QuotaTree
+from tests.sim.reading import Breaches, holders, quota_usage
+from tests.sim.world import World, condition
 
 _TREES_MAX = 256
 """Orders in which changes may have been heard of that are tried; beyond, nobody can say what was known."""
@@ -26,14 +27,6 @@ _SETTLED, _SETTLED_AFTER_FAULTS = 4.5, 20.0
 """Seconds in which nothing has happened, so that nothing is on its way any more."""
 _LEFT_AFTER = 60.0
 """Seconds in which the slowest pods have ended."""
-
-
-def usage_of(workloads: Iterable[Object]) -> dict[str, Counter[Column]]:
-    """ClusterQueue to what its Workloads hold."""
-    usage: defaultdict[str, Counter[Column]] = defaultdict(Counter)
-    for workload in workloads:
-        usage[admission_of(workload)["clusterQueue"]].update(quota_usage(workload))  # type: ignore[index]
-    return usage
 
 
 def _is(mine: Object, other: Object) -> bool:
@@ -49,7 +42,7 @@ def keeps_to_quota(world: World, workload: Object) -> Breaches:
     Any state of the queues within the horizon counts as known; what an administrator has taken away meanwhile is owed,
     but nobody adds to it.
     """
-    queue: str = admission_of(workload)["clusterQueue"]  # type: ignore[index]
+    queue = queue_of(workload)
     others = usage_of(w for w in holders(world) if not _is(w, workload))
     wanted = quota_usage(workload)
     told = None
@@ -63,7 +56,7 @@ def keeps_to_quota(world: World, workload: Object) -> Breaches:
 
 def enters_an_open_queue(world: World, workload: Object) -> Breaches:
     """Nobody is admitted through a queue that is stopped, gone or on its way out."""
-    queue: str = admission_of(workload)["clusterQueue"]  # type: ignore[index]
+    queue = queue_of(workload)
     for plural, name in (
         (CLUSTER_QUEUES.plural, queue),
         (LOCAL_QUEUES.plural, workload["spec"].get("queueName", "")),
@@ -74,13 +67,19 @@ def enters_an_open_queue(world: World, workload: Object) -> Breaches:
 
 
 def waits_for_pods(world: World, workload: Object) -> Breaches:
-    """Where admission is blocked: nobody is admitted while the pods of another one are not ready."""
+    """Where admission is blocked: nobody is admitted while the pods of another one have not been ready yet.
+
+    With faults that is judged only of those who have not been for as long as the controller may not know.
+    """
     if world.tenancy.pods_ready is None:
         return
     for other in holders(world):
         life = world.history.lives[other["metadata"]["uid"]]
-        held = life.stands.stayed(Stand.HOLDS, world.stale, math.inf)
-        if held and not _is(other, workload) and life.ready.stayed(False, world.stale, math.inf):
+        if _is(other, workload) or life.stands.now() is not Stand.HOLDS:
+            continue
+        admitted_at = life.stands.changed_at()
+        known = world.faults == NONE or admitted_at <= world.stale
+        if known and life.ready.stayed(False, admitted_at if world.faults == NONE else world.stale, math.inf):
             yield f"{workload['metadata']['name']} was admitted although {other['metadata']['name']} is not ready"
 
 
@@ -126,7 +125,7 @@ def nobody_is_passed(world: World) -> Breaches:
     history, margin = world.history, world.margin
     for admitted in _ripe(world, "nobody_is_passed"):
         first, last = admitted.at - margin, admitted.at + margin
-        queue: str = admission_of(admitted.workload)["clusterQueue"]  # type: ignore[index]
+        queue = queue_of(admitted.workload)
         strict = _strict(history.specs[CLUSTER_QUEUES.plural, queue].between(first, last))
         if strict is None:
             continue
@@ -209,14 +208,13 @@ def _ripe(world: World, invariant: str) -> list[Admitted]:
     return admissions[begin:end]
 
 
-def nobody_starves_meanwhile(world: World) -> Breaches:
-    """Without faults nobody has to wait until all is at rest."""
+def nobody_waits_for_nobody(world: World) -> Breaches:
+    """Without faults nobody has to wait until all is at rest for what will not come."""
     if world.faults == NONE:
-        yield from nobody_starves(world)
         yield from nobody_waits_for_those_who_left(world)
 
 
-ALWAYS = (nobody_is_passed, who_made_room_comes_later, nobody_goes_round_in_circles, nobody_starves_meanwhile)
+ALWAYS = (nobody_is_passed, who_made_room_comes_later, nobody_goes_round_in_circles, nobody_waits_for_nobody)
 
 
 # --- when all is quiet -----------------------------------------------------------------------------------------------
@@ -241,84 +239,24 @@ def who_was_evicted_came_back(world: World) -> Breaches:
 
 
 def nobody_waits_for_those_who_left(world: World) -> Breaches:
-    """Whoever waits for others to leave is in, or waits for something else, once they have left."""
+    """Whoever waits for others to leave is in, or waits for something else, once they have left.
+
+    Not asked of those who stand behind others in a strict ClusterQueue: they are not tried.
+    """
     if not _is_settled(world):
         return
-    for workload in world.objects(WORKLOADS):
-        said = condition(workload, names.CONDITION_QUOTA_RESERVED)
-        waits = said is not None and said["reason"] == names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS
-        if waits and world.history.lives[workload["metadata"]["uid"]].stands.now() is Stand.WAITS:
-            yield f"{workload['metadata']['name']} waits for others to leave, and nobody is on the way out: {said}"
+    scene = Scene(world)
+    for queue, line in scene.lines.items():
+        for life, workload in line[:1] if scene.is_strict(queue) else line:
+            if life.says.now() == names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS:
+                said = condition(workload, names.CONDITION_QUOTA_RESERVED)
+                yield f"{life.name} waits for others to leave, and nobody is on the way out: {said}"
 
 
 def nobody_starves(world: World) -> Breaches:
-    """Nobody waits who fits, or whom its queue's rules give enough: by making those of lower priority leave, or by
-    taking its own nominal quota back.
-
-    Asked of Workloads of one pod set in queues without a topology, of which nobody who goes first keeps room free.
-    """
-    if world.tenancy.pods_ready is not None or not _is_settled(world):
-        return
-    specs = {
-        kind.plural: {o["metadata"]["name"]: o["spec"] for o in world.objects(kind) if not _leaves(o)}
-        for kind in (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES)
-    }
-    everywhere = {
-        kind: {o["metadata"]["name"]: o["spec"] for o in world.objects(kind)} for kind in (CLUSTER_QUEUES, COHORTS)
-    }
-    tree = QuotaTree(everywhere[CLUSTER_QUEUES], everywhere[COHORTS])
-    held = holders(world)
-    lives = world.history.lives
-    waiting: defaultdict[str, list[tuple[Life, Object]]] = defaultdict(list)
-    for workload in world.objects(WORKLOADS):
-        life = lives[workload["metadata"]["uid"]]
-        door = specs[LOCAL_QUEUES.plural].get(life.queue)
-        if life.stands.now() is Stand.WAITS and door is not None and door.get("stopPolicy", "None") == "None":
-            waiting[door["clusterQueue"]].append((life, workload))
-    strict = {q for q in waiting if specs[CLUSTER_QUEUES.plural].get(q, {}).get("queueingStrategy") == "StrictFIFO"}
-    for queue, line in waiting.items():
-        status = next((o for o in world.objects(CLUSTER_QUEUES) if o["metadata"]["name"] == queue), None)
-        if queue not in specs[CLUSTER_QUEUES.plural] or not is_true(status, names.CONDITION_ACTIVE):
-            continue
-        spec = specs[CLUSTER_QUEUES.plural][queue]
-        flavors = [f["name"] for group in spec.get("resourceGroups") or () for f in group["flavors"]]
-        if not world.tenancy.placed.isdisjoint(flavors) or not strict.isdisjoint(tree.tree_of(queue) - {queue}):
-            continue
-        line.sort(key=lambda entry: entry[0].rank)
-        for life, workload in line[:1] if queue in strict else line:
-            why = _starves(tree, queue, spec, workload, held)
-            if why is not None:
-                yield f"{life.name} of {queue} waits although {why}"
-
-
-def _leaves(obj: Object) -> bool:
-    return bool(obj["metadata"].get("deletionTimestamp"))
-
-
-def _starves(tree: QuotaTree, queue: str, spec: Object, workload: Object, held: list[Object]) -> str | None:
-    pod_set = workload["spec"]["podSets"][0]
-    if pod_set.get("topologyRequest"):
-        return None
-    wanted = requests_of(pod_set["template"]["spec"])["cpu"] * pod_set["count"]
-    usage, rules = usage_of(held), spec.get("preemption") or {}
-    priority = workload["spec"].get("priority") or 0
-    higher = [
-        w
-        for w in held
-        if admission_of(w)["clusterQueue"] != queue or (w["spec"].get("priority") or 0) >= priority  # type: ignore[index]
-    ]
-    for group in spec.get("resourceGroups") or ():
-        for flavor in (f["name"] for f in group["flavors"]):
-            column = (flavor, "cpu")
-            if tree.fits(queue, {column: wanted}, usage):
-                return f"it fits in {flavor}"
-            own, used = tree.nominal(queue, column), usage[queue][column]
-            if rules.get("reclaimWithinCohort") == "Any" and used + wanted <= own:
-                return f"{queue} has {own} of {column} of its own, and uses {used}"
-            may = rules.get("withinClusterQueue", "Never") != "Never"
-            if may and wanted <= own and tree.fits(queue, {column: wanted}, usage_of(higher)):
-                return f"it would fit in {flavor} if those of lower priority left"
-    return None
+    """Nobody waits who has a right to run, once nothing moves any more."""
+    if _is_settled(world):
+        yield from (told for _, told in entitled(world))
 
 
 def _is_settled(world: World) -> bool:

@@ -106,7 +106,7 @@ class World:
             SandboxOptions(
                 topology=self.topology,
                 parts=PARTS - {"server"},
-                kubelet=KubeletOptions(stop_seconds=tenancy.stop_seconds),
+                kubelet=KubeletOptions(start_seconds=tenancy.start_seconds, stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
             ),
             clock=self.clock,
@@ -132,6 +132,8 @@ class World:
         """Seconds before and after a decision within which another one may have been the first of the two."""
         self.starts: list[float] = []
         """When each controller was started: it knows nothing of what the one before remembered."""
+        self.on_settled: list[Callable[[], None]] = []
+        """Told whenever nothing is left to do before time passes."""
         self.judged: dict[str, int] = {}
         """How many admissions an invariant has judged that judges each of them once."""
         self._buried: list[Controller] = []
@@ -229,6 +231,8 @@ class World:
                 spinning = self._begin_to_tell()
             if not loop._ready:
                 self._raise_if_dead()
+                for look in self.on_settled:
+                    look()
                 return
         told = "; ".join(f"{count} x {who}" for who, count in spinning().most_common(8))
         raise RestlessError(f"seed {self.seed}: the world does not come to rest: {told}")

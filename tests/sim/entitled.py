@@ -1,0 +1,194 @@
+"""Who has a right to run now, in the cases in which nobody can say otherwise.
+
+    it fits             the quota tree has room for it
+    it takes back       its ClusterQueue stays within its own nominal quota, and may reclaim from anybody
+    it comes first      it fits once those of lower priority of its own ClusterQueue are gone, which it may preempt
+
+Asked of Workloads of one pod set in queues without a topology; of strict ClusterQueues only of the first one, and not in
+a tree with strict neighbours, whose first ones keep room free.  Where anybody of a tree is on the way out, or room is
+kept for anybody, nothing is certain: what is freed may be spoken for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from kqueue.api import names
+from kqueue.sandbox.api import Object
+from tests.sim.history import Life, Stand, admission_of
+from tests.sim.objects import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
+from tests.sim.quota_tree import Column, QuotaTree
+from tests.sim.reading import holders, quota_usage, requests_of
+from tests.sim.world import World, is_true
+
+_PLACED = frozenset({"required", "preferred", "unconstrained", "podSetSliceRequiredTopology"})
+"""What a pod set says that is to be placed by topology; the labels that tell its pods apart are always there."""
+_SAFE_AT = 2
+"""Preemptions of a Workload for the same other one, after which it may be safe from that."""
+
+
+def usage_of(workloads: Iterable[Object]) -> dict[str, Counter[Column]]:
+    """ClusterQueue to what its Workloads hold."""
+    usage: defaultdict[str, Counter[Column]] = defaultdict(Counter)
+    for workload in workloads:
+        usage[queue_of(workload)].update(quota_usage(workload))
+    return usage
+
+
+def queue_of(workload: Object) -> str:
+    """The ClusterQueue that an admitted Workload holds quota of."""
+    admission = admission_of(workload)
+    assert admission is not None
+    return str(admission["clusterQueue"])
+
+
+def priority_of(workload: Object) -> int:
+    """The larger one goes first."""
+    return int(workload["spec"].get("priority") or 0)
+
+
+def plain_request(workload: Object) -> int | None:
+    """What all its pods ask for in thousandths of a core; None when it depends on more than that."""
+    pod_set, *more = workload["spec"]["podSets"]
+    if more or not _PLACED.isdisjoint(pod_set.get("topologyRequest") or {}):
+        return None
+    asked = requests_of(pod_set["template"]["spec"])
+    return None if asked.keys() - {"cpu", "pods"} else asked["cpu"] * int(pod_set["count"])
+
+
+def flavors_of(spec: Object) -> list[str]:
+    """The flavors of a ClusterQueue, in the order in which they are tried."""
+    return [flavor["name"] for group in spec.get("resourceGroups") or () for flavor in group["flavors"]]
+
+
+class Scene:
+    """The queues of a world, who waits at them and who holds what, as they are on the API server."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        specs = {k: {o["metadata"]["name"]: o["spec"] for o in world.objects(k)} for k in (CLUSTER_QUEUES, COHORTS)}
+        self.queues = specs[CLUSTER_QUEUES]
+        self.tree = QuotaTree(self.queues, specs[COHORTS])
+        self.open = {
+            o["metadata"]["name"]
+            for o in world.objects(CLUSTER_QUEUES)
+            if is_true(o, names.CONDITION_ACTIVE) and _is_open(o)
+        }
+        self.doors = {
+            o["metadata"]["name"]: o["spec"]["clusterQueue"] for o in world.objects(LOCAL_QUEUES) if _is_open(o)
+        }
+        self.held = holders(world)
+        self.lines: defaultdict[str, list[tuple[Life, Object]]] = defaultdict(list)
+        """Who waits for each ClusterQueue, the first one first."""
+        for workload in world.objects(WORKLOADS):
+            life = world.history.lives[workload["metadata"]["uid"]]
+            if life.stands.now() is Stand.WAITS and life.queue in self.doors:
+                self.lines[self.doors[life.queue]].append((life, workload))
+        for line in self.lines.values():
+            line.sort(key=lambda entry: entry[0].rank)
+
+    def is_strict(self, queue: str) -> bool:
+        """Whether only the first one of its line may be admitted."""
+        return bool(self.queues.get(queue, {}).get("queueingStrategy") == "StrictFIFO")
+
+    def is_placed(self, queue: str) -> bool:
+        """Whether pods of the ClusterQueue are placed by topology."""
+        return not self.world.tenancy.placed.isdisjoint(flavors_of(self.queues.get(queue, {})))
+
+    def moving(self) -> set[str]:
+        """ClusterQueues in whose tree anybody is on the way out, or says that it waits for others to leave."""
+        lives = self.world.history.lives
+        leaving = {queue_of(w) for w in self.held if lives[w["metadata"]["uid"]].stands.now() is Stand.LEAVES}
+        claiming = {
+            queue
+            for queue, line in self.lines.items()
+            if any(life.says.now() == names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS for life, _ in line)
+        }
+        return {other for queue in leaving | claiming for other in self.tree.tree_of(queue)}
+
+    def is_blocked(self) -> bool:
+        """Whether nobody is admitted anywhere until the pods of another one are ready."""
+        lives = self.world.history.lives
+        return self.world.tenancy.pods_ready is not None and any(
+            lives[w["metadata"]["uid"]].ready.now() is not True for w in self.held
+        )
+
+
+def _is_open(queue: Object) -> bool:
+    return not queue["metadata"].get("deletionTimestamp") and queue["spec"].get("stopPolicy", "None") == "None"
+
+
+def entitled(world: World) -> Iterator[tuple[Life, str]]:
+    """Who waits and should not, and why it should not."""
+    scene = Scene(world)
+    if scene.is_blocked():
+        return
+    moving = scene.moving()
+    for queue, line in scene.lines.items():
+        if queue not in scene.open or queue in moving or scene.is_placed(queue):
+            continue
+        if any(scene.is_strict(other) and scene.lines.get(other) for other in scene.tree.tree_of(queue) - {queue}):
+            continue
+        for life, workload in line[:1] if scene.is_strict(queue) else line:
+            right = _right(scene, queue, workload)
+            if right is not None:
+                yield life, f"{life.name} of {queue} waits although {right}"
+
+
+def _right(scene: Scene, queue: str, workload: Object) -> str | None:
+    wanted = plain_request(workload)
+    if wanted is None:
+        return None
+    spec, tree, usage = scene.queues[queue], scene.tree, usage_of(scene.held)
+    rules = spec.get("preemption") or {}
+    left_before = Counter(p.uid for p in scene.world.history.preemptions if p.preemptor == workload["metadata"]["uid"])
+    safe = {uid for uid, times in left_before.items() if times >= _SAFE_AT}
+    staying = usage_of(
+        w
+        for w in scene.held
+        if queue_of(w) != queue or priority_of(w) >= priority_of(workload) or w["metadata"]["uid"] in safe
+    )
+    for flavor in flavors_of(spec):
+        column = (flavor, "cpu")
+        if tree.fits(queue, {column: wanted}, usage):
+            return f"it fits in {flavor}"
+        own, used = tree.nominal(queue, column), usage.get(queue, Counter())[column]
+        if rules.get("reclaimWithinCohort") == "Any" and used + wanted <= own and not safe:
+            return f"{queue} has {own} of {column} of its own, and uses {used}"
+        may = rules.get("withinClusterQueue", "Never") != "Never"
+        if may and wanted <= own and tree.fits(queue, {column: wanted}, staying):
+            return f"it would fit in {flavor} if those of lower priority left"
+    return None
+
+
+class Patience:
+    """Sees to it that nobody has to wait for long for what it has a right to, in a world without faults.
+
+    To be called whenever the world has settled: between two such moments nothing changes, so a right that was there at
+    each of them was there all the time.
+    """
+
+    LONGEST = 2.5
+    """Seconds in which the controller has acted on whatever it knows."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._since: dict[str, tuple[float, str]] = {}
+        """Who has a right to run, by uid, since when, and why."""
+        self._told: set[str] = set()
+        self._seen = -1
+
+    def __call__(self) -> None:
+        """Look now."""
+        world = self._world
+        now = world.clock.monotonic()
+        for uid, (since, right) in self._since.items():
+            if now - since > self.LONGEST and uid not in self._told:
+                self._told.add(uid)
+                world.history.violations.append(f"t={now:.1f}: {right}, since t={since:.1f}")
+        if world.controller is None or not world.controller.operator.ready.is_set():
+            self._since, self._seen = {}, -1
+        elif world.history.changes != self._seen:
+            self._seen, before = world.history.changes, self._since
+            self._since = {life.uid: before.get(life.uid, (now, right)) for life, right in entitled(world)}

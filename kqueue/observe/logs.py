@@ -45,10 +45,13 @@ class _Sink:
     clock: Clock
     lost: int = 0
 
+    def now(self) -> str:
+        """As it stands at the beginning of a line."""
+        return self.clock.now().isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
     def write(self, fields: dict[str, Any]) -> None:
         """Write one line.  A full disk or a closed pipe must not stop the controller: such lines are counted."""
-        stamped = {"time": self.clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")} | fields
-        line = self.render(stamped)
+        line = self.render(fields)
         try:
             stream = self.stream or sys.stderr.buffer
             stream.write(line + b"\n")
@@ -89,7 +92,7 @@ class Logger(structlog.BoundLoggerBase):
         if self._context or self._processors is not _PIPELINE or _PIPELINE[-1] is not _finish:
             self._proxy_to_logger(level, event, **fields)
         else:
-            _write(self._logger, level, event, {**structlog.contextvars.get_contextvars(), **fields})
+            _write(self._logger, level, event, structlog.contextvars.get_contextvars(), fields)
 
 
 def configure_logs(
@@ -162,17 +165,17 @@ def _name_of(*names: str) -> str:
 
 def _finish(logger: object, level: str, fields: Fields) -> NoReturn:
     """The pipeline's end: the line is written here, so nothing is left for structlog to pass on."""
-    _write(logger, level, fields.pop("event", ""), fields)
+    _write(logger, level, fields.pop("event", ""), fields, {})
     raise structlog.DropEvent
 
 
 _PIPELINE: list[Any] = [structlog.contextvars.merge_contextvars, _finish]
 
 
-def _write(logger: object, level: str, event: str, fields: Fields) -> None:
-    exception = fields.pop("exc_info", None)
-    fields.pop("event", None)  # the message it is, whatever else was called so
-    line = {"level": level, "logger": str(logger), "event": event, **fields}
+def _write(logger: object, level: str, event: str, context: Fields, fields: Fields) -> None:
+    line = {"time": _sink.now(), "level": level, "logger": str(logger), "event": "", **context, **fields}
+    line["event"] = event  # the message it is, whatever else was called so
+    exception = line.pop("exc_info", None)
     if exception:
         line["exception"] = _traceback(exception)
     _sink.write(line)
@@ -187,7 +190,7 @@ class _FromStandardLibrary(logging.Handler):
             message = record.getMessage()
         except (TypeError, ValueError, KeyError):
             message = f"{record.msg} {record.args!r}"
-        line: dict[str, Any] = {"level": record.levelname.lower(), "logger": record.name, "event": message}
+        line = {"time": _sink.now(), "level": record.levelname.lower(), "logger": record.name, "event": message}
         if record.exc_info:
             line["exception"] = _traceback(record.exc_info)
         _sink.write(line)

@@ -9,7 +9,7 @@ What is nominated is not charged: the cycle does that when the entry's turn come
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -23,6 +23,7 @@ from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement
+from kqueue.core.value import value
 from kqueue.core.workload import Claim, Head, Snapshot
 
 
@@ -93,6 +94,16 @@ class Entry:
         )
 
 
+@value()
+class _Answer:
+    """Where these pod sets would go while capacities are of these generations."""
+
+    requests: Mapping[str, Sequence[PodSetRequest]]
+    """An answer is found by their identity, so they stay as long as it does."""
+    free: list[int]
+    found: Mapping[str, Placement | Misfit]
+
+
 @dataclass(frozen=True, slots=True)
 class Nominator:
     """Nominates heads of one cycle."""
@@ -100,6 +111,8 @@ class Nominator:
     snapshot: Snapshot
     claims: Claims
     rules: Rules
+    _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
+    """Equal workloads often are the heads of many queues, and nobody is charged while heads are nominated."""
 
     def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> Entry:
         """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination.
@@ -133,13 +146,27 @@ class Nominator:
         if not entry.place_requests:
             entry.placement = {}
             return {}
-        found = self._ask(entry, empty=empty, measure=measure)
+        found = self._ask(entry, empty=True, measure=measure) if empty else self._answer(entry, measure=measure)
         misfits = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
         if misfits and entry.avoids and not empty:
             entry.avoids = frozenset()
             return self.place(entry, measure=measure)
         entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
         return misfits
+
+    def _answer(self, entry: Entry, *, measure: bool) -> Mapping[str, Placement | Misfit]:
+        """What was found for the same pod sets before, if the same is free; else what is found now."""
+        requests = entry.place_requests
+        if entry.avoids or entry.head.replaces is not None:
+            return self._ask(entry, empty=False, measure=measure)
+        asked = [(flavor, *map(id, pod_sets)) for flavor, pod_sets in requests.items()]
+        key = (*asked, entry.profile, measure)
+        free = [self.snapshot.topologies[flavor].capacity.generation for flavor in requests]
+        known = self._answers.get(key)
+        if known is None or known.free != free:
+            found = self._ask(entry, empty=False, measure=measure)
+            known = self._answers[key] = _Answer(requests, free, found)
+        return known.found
 
     def _ask(
         self, entry: Entry, *, empty: bool, measure: bool, explain: bool = True

@@ -68,6 +68,7 @@ class Scene:
     def __init__(self, world: World) -> None:
         self.world = world
         specs = {k: {o["metadata"]["name"]: o["spec"] for o in world.objects(k)} for k in (CLUSTER_QUEUES, COHORTS)}
+        self.specs = specs
         self.queues = specs[CLUSTER_QUEUES]
         self.tree = QuotaTree(self.queues, specs[COHORTS])
         self.open = {
@@ -119,9 +120,8 @@ def _is_open(queue: Object) -> bool:
     return not queue["metadata"].get("deletionTimestamp") and queue["spec"].get("stopPolicy", "None") == "None"
 
 
-def entitled(world: World) -> Iterator[tuple[Life, str]]:
+def entitled(scene: Scene) -> Iterator[tuple[Life, str]]:
     """Who waits and should not, and why it should not."""
-    scene = Scene(world)
     if scene.is_blocked():
         return
     moving = scene.moving()
@@ -165,8 +165,8 @@ def _right(scene: Scene, queue: str, workload: Object) -> str | None:
 class Patience:
     """Sees to it that nobody has to wait for long for what it has a right to, in a world without faults.
 
-    To be called whenever the world has settled: between two such moments nothing changes, so a right that was there at
-    each of them was there all the time.
+    Told of each moment that is over: between two of them nothing changes, so a right that was there at each of them was
+    there all the time.
     """
 
     LONGEST = 2.5
@@ -177,18 +177,19 @@ class Patience:
         self._since: dict[str, tuple[float, str]] = {}
         """Who has a right to run, by uid, since when, and why."""
         self._told: set[str] = set()
-        self._seen = -1
+        self._seen: Scene | None = None
 
-    def __call__(self) -> None:
-        """Look now."""
-        world = self._world
-        now = world.clock.monotonic()
+    def settled(self, scene: Scene) -> None:
+        """A moment is over; the same scene as before: nothing has changed but the time."""
+        now = self._world.clock.monotonic()
         for uid, (since, right) in self._since.items():
             if now - since > self.LONGEST and uid not in self._told:
                 self._told.add(uid)
-                world.history.violations.append(f"t={now:.1f}: {right}, since t={since:.1f}")
-        if world.controller is None or not world.controller.operator.ready.is_set():
-            self._since, self._seen = {}, -1
-        elif world.history.changes != self._seen:
-            self._seen, before = world.history.changes, self._since
-            self._since = {life.uid: before.get(life.uid, (now, right)) for life, right in entitled(world)}
+                self._world.history.violations.append(f"t={now:.1f}: {right}, since t={since:.1f}")
+        if scene is not self._seen:
+            self._seen, before = scene, self._since
+            self._since = {life.uid: before.get(life.uid, (now, right)) for life, right in entitled(scene)}
+
+    def forget(self) -> None:
+        """The controller begins anew."""
+        self._since, self._seen = {}, None

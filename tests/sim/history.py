@@ -137,6 +137,8 @@ class History:
         """When each pod was bound, by uid."""
         self.changes = 0
         self.witnesses: list[Witness] = []
+        self.preemption_witnesses: list[Callable[[Object, Preempted], Iterable[str]]] = []
+        """Look at a Workload that was just told to make room."""
         self._digest = hashlib.sha256()
         api.listen(self._take)
 
@@ -198,7 +200,10 @@ class History:
         if evicted.get("status") == "True" != before.get("status") and evicted["reason"] == names.REASON_PREEMPTED:
             found = _PREEMPTOR.search(evicted["message"])
             assert found is not None, evicted
-            self.preemptions.append(Preempted(now, uid, found[1], self.era))
+            preempted = Preempted(now, uid, found[1], self.era)
+            self.preemptions.append(preempted)
+            for look in self.preemption_witnesses:
+                self.violations += [f"t={now:.1f}: {told}" for told in look(seen, preempted)]
 
     def _workload(self, old: Object | None, new: Object | None, now: float) -> None:
         self._live(old, new, now)

@@ -14,6 +14,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from kqueue.api import names
@@ -22,9 +23,12 @@ from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
 from kqueue.state.cache import Cache, Told
-from tests.sim import queue_invariants
+from tests.sim import preemption_invariants, queue_invariants
+from tests.sim.api_client import NONE
+from tests.sim.entitled import Patience, Scene
 from tests.sim.history import admission_of
 from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, LOCAL_QUEUES, WORKLOADS
+from tests.sim.preemption_invariants import Keeping, Sparing
 from tests.sim.quota_tree import grants_of
 from tests.sim.reading import Breaches, Invariant, assigned_pod_sets, holders, holds, quota_usage, requests_of
 from tests.sim.world import World, condition, is_true, owner_of
@@ -33,12 +37,15 @@ from tests.sim.world import World, condition, is_true, owner_of
 
 
 def domains_of(workload: Object) -> Iterator[tuple[Object, tuple[str, ...], tuple[str, ...], int]]:
-    """(pod set, levels, values, pods) of every domain that the Workload has."""
+    """(pod set, levels, values, pods) of every domain that the Workload has and has not given back."""
+    back = {each["name"]: each["topologyAssignment"] for each in workload["status"].get("finishedPods") or ()}
     for spec, assigned in assigned_pod_sets(workload):
         if assigned.get("topologyAssignment") is not None:
             found = decode(assigned["topologyAssignment"])
+            gone = {d.values: d.count for d in decode(back[spec["name"]]).domains} if spec["name"] in back else {}
             for domain in found.domains:
-                yield spec, found.levels, domain.values, domain.count
+                if domain.count > gone.get(domain.values, 0):
+                    yield spec, found.levels, domain.values, domain.count - gone.get(domain.values, 0)
 
 
 def is_gang(pod: Object) -> bool:
@@ -434,6 +441,31 @@ AT_REST: tuple[Invariant, ...] = (
 def breaches(world: World, invariants: tuple[Invariant, ...]) -> list[str]:
     """All that is wrong, each with the name of its invariant."""
     return [f"{invariant.__name__}: {told}" for invariant in invariants for told in invariant(world)]
+
+
+def watch(world: World) -> None:
+    """Look at every admission and preemption as it is written, and, without faults, at every moment once it is over."""
+    history = world.history
+    history.witnesses += [partial(witness, world) for witness in ON_ADMISSION]
+    history.preemption_witnesses += [partial(witness, world) for witness in preemption_invariants.ON_PREEMPTION]
+    if world.faults != NONE:
+        return
+    patience, sparing, keeping = Patience(world), Sparing(world), Keeping(world)
+    history.witnesses.append(keeping.admitted)
+    history.preemption_witnesses.append(sparing.preempted)
+    seen: list[tuple[int, Scene]] = []
+
+    def settled() -> None:
+        if world.controller is None or not world.controller.operator.ready.is_set():
+            for each in (patience, sparing, keeping):
+                each.forget()
+            return
+        if not seen or seen[0][0] != history.changes:
+            seen[:] = [(history.changes, Scene(world))]
+        for each in (patience, sparing, keeping):
+            each.settled(seen[0][1])
+
+    world.on_settled.append(settled)
 
 
 def nothing_is_held(world: World) -> Breaches:

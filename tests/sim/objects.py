@@ -109,8 +109,12 @@ def template(
     run_seconds: int | None,
     fail: bool = False,
     annotations: Mapping[str, str] | None = None,
+    grace: int | None = None,
 ) -> Object:
-    """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted."""
+    """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted.
+
+    `grace`: seconds that its pods have to end when they are told to; None: thirty.
+    """
     notes = dict(annotations or {})
     if run_seconds is not None:
         notes[names.RUN_SECONDS_ANNOTATION] = str(run_seconds)
@@ -119,7 +123,10 @@ def template(
     amounts = {"cpu": cpus, **({GPU: str(gpus)} if gpus else {})}
     resources = {"requests": amounts, "limits": {k: v for k, v in amounts.items() if k != "cpu"}}
     container = {"name": "main", "image": "example.com/train:1", "resources": resources}
-    return {"metadata": {"annotations": notes}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec: Object = {"restartPolicy": "Never", "containers": [container]}
+    if grace is not None:
+        spec["terminationGracePeriodSeconds"] = grace
+    return {"metadata": {"annotations": notes}, "spec": spec}
 
 
 def job(
@@ -136,6 +143,7 @@ def job(
     retries: int = 6,
     layers: tuple[tuple[str, int], ...] = (),
     at_least: int = 0,
+    grace: int | None = None,
 ) -> Object:
     """An indexed Job as its user writes it: not suspended.
 
@@ -152,7 +160,7 @@ def job(
     elif layers:
         told = json.dumps([{"topology": level, "size": size} for level, size in layers])
         annotations[names.SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION] = told
-    made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations)
+    made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations, grace=grace)
     spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": retries}
     own = {"annotations": {names.JOB_MIN_PARALLELISM_ANNOTATION: str(at_least)}} if at_least else {}
     return {

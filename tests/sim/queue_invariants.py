@@ -256,7 +256,7 @@ def nobody_waits_for_those_who_left(world: World) -> Breaches:
 def nobody_starves(world: World) -> Breaches:
     """Nobody waits who has a right to run, once nothing moves any more."""
     if _is_settled(world):
-        yield from (told for _, told in entitled(world))
+        yield from (told for _, told in entitled(Scene(world)))
 
 
 def _is_settled(world: World) -> bool:

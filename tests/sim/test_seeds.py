@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import pytest
 
@@ -12,7 +11,6 @@ from kqueue.sandbox.api import JOBS
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
-from tests.sim.entitled import Patience
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.plan import End, Plan, draw
 from tests.sim.rivalry import draw_rivalry
@@ -35,17 +33,10 @@ def _seeds() -> list[object]:
     return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]
 
 
-def watch(world: World) -> None:
-    """Let the invariants see every admission as it is written, and, without faults, every moment once it is over."""
-    world.history.witnesses += [partial(invariant, world) for invariant in invariants.ON_ADMISSION]
-    if world.faults == NONE:
-        world.on_settled.append(Patience(world))
-
-
 async def lived(seed: int, plan: Plan, faults: Faults, tenancy: Tenancy = PEACEFUL) -> tuple[World, dict[str, End]]:
     """A world that a plan was carried out on, and what became of its Jobs."""
     async with simulated(seed, faults=faults, tenancy=tenancy) as world:
-        watch(world)
+        invariants.watch(world)
         actor = Actor(world, plan)
         await actor.run()
         return world, actor.ends()
@@ -222,7 +213,7 @@ async def test_a_controller_killed_at_any_write_is_gone_on_from(
     """Killed just before or just after its nth write, for every n: the next controller brings the Job to the same end."""
     for number in range(1, writes + 1):
         async with simulated(f"write {number}") as world:
-            watch(world)
+            invariants.watch(world)
             world.arm_kill(number, after=after)
             await act(world)
             await world.pass_time(20)

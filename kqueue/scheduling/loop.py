@@ -26,11 +26,12 @@ from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Reta
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, remembered
-from kqueue.core.workload import Admission, Admitted, Claim, Head, Replaced, Snapshot
+from kqueue.core.workload import Admission, Admitted, Claim, Head, PodSet, Replaced, Snapshot
 from kqueue.errors import InvalidObjectError, KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
 from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
+from kqueue.scheduling.waits import WaitObserver, Waits, Why
 from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api, status
 from kqueue.state.cache import Assumed, Cache, Holding
@@ -71,7 +72,7 @@ _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
 
 
-class Observer(RepairObserver, EvictionObserver, Protocol):
+class Observer(RepairObserver, EvictionObserver, WaitObserver, Protocol):
     """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
 
     def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
@@ -87,10 +88,6 @@ class Observer(RepairObserver, EvictionObserver, Protocol):
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
         """Quota was reserved, and the write is done; `workload` is as written."""
-        ...
-
-    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """A try ended without admission, and what the workload says about it has changed."""
         ...
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
@@ -109,6 +106,8 @@ class LoopSettings:
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64
     """Admission writes at once."""
+    told_at_once: int = 32
+    """Writes of reasons for waiting at once: they leave half of the way to the API server to admissions."""
     elastic: bool = False
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True
@@ -156,6 +155,13 @@ class SchedulingLoop:
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
         self._writes = Writes(writer, in_flight=self._settings.in_flight)
+        self._waits = Waits(
+            writes=self._writes,
+            is_held=lambda key: cache.holding(key) is not None,
+            observer=observer,
+            clock=clock,
+            at_once=self._settings.told_at_once,
+        )
         self._repairs = Repairs(
             cache=cache,
             second_pass=second_pass or SecondPass(),
@@ -504,7 +510,7 @@ class SchedulingLoop:
             RequeueReason.PENDING_PREEMPTION,
             names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS,
             decision.message,
-            requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
+            pod_sets=head.pod_sets,
         )
         return False
 
@@ -535,7 +541,7 @@ class SchedulingLoop:
             decision.reason,
             decision.message,
             has_more=decision.has_more_flavors,
-            requests={p.name: _totals(p.quota_requests, p.request.count) for p in head.pod_sets},
+            pod_sets=head.pod_sets,
             briefly=decision.outcome in _PASSING,
             gated=decision.outcome is Outcome.GATED,
         )
@@ -548,29 +554,14 @@ class SchedulingLoop:
         message: str,
         *,
         has_more: bool = False,
-        requests: Mapping[str, Mapping[str, int]] | None = None,
+        pod_sets: tuple[PodSet, ...] | None = None,
         briefly: bool = False,
         gated: bool = False,
     ) -> None:
-        """`briefly`: the reason counts, and whoever says it already is not told this message."""
+        """`briefly` is as in `Waits.tell`, `gated` as in `Why`."""
         key = from_api.workload_key(obj)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
-        if not (briefly and _waits_for(obj, reason)):
-            self._writes.spawn(self._write_wait(key, reason, message, requests, gated=gated))
-
-    async def _write_wait(
-        self, key: str, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None, *, gated: bool
-    ) -> None:
-        def change(obj: wire.Workload) -> status.Patch | None:
-            if self._cache.holding(key) is not None:
-                return None  # admitted since: an old reason must not go over it
-            stamp = status.Stamp(self._clock.now())
-            return status.wait(obj, reason=reason, message=message, stamp=stamp, requests=requests, gated=gated)
-
-        written = await self._writes.tell(key, change, what="the reason for waiting")
-        if written is not None:
-            _log.info("workload waits", workload=key, reason=reason, message=message)
-            self._observer.waits(written, reason=reason, message=message)
+        self._waits.tell(key, obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 
     def _admit(self, decision: Admit) -> bool:
         head, admission = decision.head, decision.admission
@@ -671,13 +662,3 @@ class SchedulingLoop:
             self._paused[queue] = max(until, self._paused.get(queue, until))
             self._look_again(until)
         self._queues.push(item)
-
-
-def _waits_for(obj: wire.Workload, reason: str) -> bool:
-    """Whether the workload says already that it waits, and for this reason."""
-    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    return told is not None and (told.status, told.reason) == ("False", reason)
-
-
-def _totals(per_pod: Mapping[str, int], count: int) -> dict[str, int]:
-    return {resource: amount * count for resource, amount in per_pod.items()}

@@ -1,6 +1,7 @@
 """Feature gates: which exist, which are on, which need others.
 
-Names, stages and defaults are Kueue's (0.20 development), so that a file written for it means the same here.
+Names, stages and defaults are Kueue's (0.20 development), so that a file written for it means the same here.  One is
+ours: TASValidateSliceDivisibility.  It needs no other, so that no file that switches others off has to name it.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ GATES: Mapping[str, Gate] = {
     "VectorizedResourceRequests": _beta(),
     "TASCacheTopologyTree": _beta(),
     "TASValidateWorkloadSliceSize": _beta(),
+    "TASValidateSliceDivisibility": _beta(),
     "ElasticJobsViaWorkloadSlices": _beta(),
     "ElasticJobsViaWorkloadSlicesWithTAS": _alpha("ElasticJobsViaWorkloadSlices", _TAS),
     "ManagedJobsNamespaceSelectorAlwaysRespected": Gate(Stage.GA, True, locked=True),

@@ -65,6 +65,7 @@ _GATES = frozenset(
         "TASReplaceNodeOnNodeTaints",
         "TASReplaceNodeOnPodTermination",
         "TASRespectNodeAffinityPreferred",
+        "TASValidateSliceDivisibility",
         "TASValidateWorkloadSliceSize",
         "TopologyAwareScheduling",
         "WorkloadIdentifierAnnotations",

@@ -52,6 +52,7 @@ GATES: Mapping[str, str] = MappingProxyType(
     {
         "topology": "TopologyAwareScheduling",
         "multi_layer": "TASMultiLayerTopology",
+        "slice_divisibility": "TASValidateSliceDivisibility",
         "slice_size": "TASValidateWorkloadSliceSize",
         "partial_admission": "PartialAdmission",
         "admission_gated_by": "AdmissionGatedBy",
@@ -66,7 +67,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "concurrent_admission": "ConcurrentAdmission",
     }
 )
-"""Switch to feature gate.  Elastic jobs are missing until they are built; slice divisibility has no gate."""
+"""Switch to feature gate.  Elastic jobs are missing until they are built."""
 
 
 def switches_from(enabled: Callable[[str], bool]) -> Switches:

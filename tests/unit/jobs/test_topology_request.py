@@ -281,3 +281,23 @@ def test_layers_need_their_switch() -> None:
     )
 
     assert "TASMultiLayerTopology" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("pods", "size", "switch", "refused"),
+    [
+        pytest.param(8, "4", True, False, id="whole slices"),
+        pytest.param(8, "3", True, True, id="two pods left over"),
+        pytest.param(8, "3", False, False, id="two pods left over, and nobody minds"),
+        pytest.param(8, "9", False, True, id="a slice larger than the pod set is one too many, switch or not"),
+    ],
+)
+def test_pods_left_over_by_slices_are_refused_unless_switched_off(
+    pods: int, size: str, switch: bool, refused: bool
+) -> None:
+    """They would never start."""
+    template = make_template(annotations=prefixed(podset_slice_required_topology="rack", podset_slice_size=size))
+    switches = Switches(slice_divisibility=switch)
+    found = topology_request.problems(template, make_job(), path="spec.template", count=pods, switches=switches)
+
+    assert any(found) is refused

@@ -1,12 +1,16 @@
 """Where workloads stand in the lines of their ClusterQueues, for people.
 
 A place is worked out for the front of a line only, for all of it together, and kept for some seconds: asking is cheap
-however long the line is.
+however long the line is.  There are two for each ClusterQueue: that of those who are to be tried, and, for those who
+were tried and set aside, that of all who wait.  The second is worked out in steps, between which others run.
 """
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 from dataclasses import dataclass
+from itertools import chain
 
 from kqueue.clock import Clock
 from kqueue.state.queues import Queues
@@ -15,6 +19,8 @@ FRONT = 1000
 """So many places are told; of who stands behind them only that."""
 _KEPT = 5.0
 """Seconds.  Places are read by people."""
+_STEP = 2000
+"""Workloads that are looked at before others get a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +36,62 @@ class Lines:
     def __init__(self, queues: Queues, clock: Clock) -> None:
         self._queues, self._clock = queues, clock
         self._lines: dict[str, _Line] = {}
+        self._all: dict[str, _Line] = {}
+        self._looks = asyncio.Lock()
+
+    async def look(self, key: str) -> None:
+        """Find out where a workload that was set aside stands; until then it is in no line."""
+        name = self._queues.home(key)
+        if name is None or self._queues.is_active(key):
+            return
+        async with self._looks:
+            if self._of_all(name) is None:
+                line = await self._look_at_all(name)
+                self._all = {n: known for n, known in self._all.items() if self._of_all(n) is not None}
+                self._all[name] = line
+
+    async def _look_at_all(self, name: str) -> _Line:
+        waiting, first = self._queues.waiting(name), list[tuple[object, str]]()
+        for start in range(0, len(waiting), _STEP):
+            if start:
+                await self._clock.sleep(0)
+                if name not in self._queues.names():
+                    break
+            ranked = ((self._queues.rank(name, item), item.key) for item in waiting[start : start + _STEP])
+            first = heapq.nsmallest(FRONT, chain(first, ranked))
+        places = {key: place for place, (_, key) in enumerate(first, start=1)}
+        return _Line(places, len(waiting), self._clock.monotonic())
+
+    def _of_all(self, name: str) -> _Line | None:
+        line = self._all.get(name)
+        return line if line is not None and self._clock.monotonic() - line.seen <= _KEPT else None
 
     def describe(self, key: str) -> str | None:
-        """Where a workload stands among those that are to be tried; None when it does not stand there."""
+        """Where a workload stands; None when it stands in no line that was looked at."""
         name = self._queues.home(key)
-        if name is None or not self._queues.is_active(key):
+        if name is None:
             return None
-        line = self._line(name)
         order = "by use, priority and age" if self._queues.goes_by_usage(name) else "by priority and age"
-        place = line.places.get(key)
-        if place is not None:
-            return f"it was number {place} of {line.length} in the line of ClusterQueue {name} ({order})"
-        if line.length <= FRONT:
+        if self._queues.is_active(key):
+            line: _Line | None = self._line(name)
+            where = f"in the line of ClusterQueue {name} ({order})"
+        else:
+            line = self._of_all(name)
+            where = f"among all that wait in ClusterQueue {name} ({order})"
+        place = line.places.get(key) if line is not None else None
+        if line is not None and place is not None:
+            return f"it was number {place} of {line.length} {where}"
+        if line is None or line.length <= FRONT:
             return None  # it came since
-        return f"more than {FRONT} were before it in the line of ClusterQueue {name} ({order})"
+        return f"more than {FRONT} were before it {where}"
 
     def is_at_front(self, key: str) -> bool:
         """Whether a workload has a place that is told."""
         name = self._queues.home(key)
-        return name is not None and self._queues.is_active(key) and key in self._line(name).places
+        if name is None:
+            return False
+        line = self._line(name) if self._queues.is_active(key) else self._of_all(name)
+        return line is not None and key in line.places
 
     def _line(self, name: str) -> _Line:
         now = self._clock.monotonic()

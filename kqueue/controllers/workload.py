@@ -28,8 +28,15 @@ _BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEA
 """Reasons that this reconciler writes, and takes back when the cause is gone."""
 _UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
 """Reasons that say nothing of a try; what a try has said of an equal workload says more."""
-_AT = "; at "
-"""What stands between why a workload waits for its try and where it stood when that was written."""
+_TRIED = (
+    names.REASON_NO_MATCHING_FLAVOR,
+    names.REASON_EXCEEDS_MAX_QUOTA,
+    names.REASON_WAITING_FOR_QUOTA,
+    names.REASON_TOPOLOGY_PLACEMENT_FAILED,
+    names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS,
+    names.REASON_WAITING_FOR_PODS_READY,
+)
+"""What tries say of those that go on waiting in line."""
 _TOLD_AGAIN = 300.0
 """Seconds until where it stands is written again; the next pause is twice as long, and so on."""
 _CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
@@ -98,7 +105,10 @@ class WorkloadReconciler:
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             return Result()
         again = self._until_told_again(key, workload)
-        explain = partial(self._explain, again=again is not None and again <= 0)
+        is_due = again is not None and again <= 0
+        if is_due:
+            await self._lines.look(key)
+        explain = partial(self._explain, again=is_due)
         for change in (self._match_gates, self._deactivate, self._come_back, explain, self._complete, self._leave):
             written = await self._writer.write(key, change)
             if written is not None:
@@ -166,30 +176,37 @@ class WorkloadReconciler:
             return status.wait(workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp())
         verdict = self._queues.bulk_verdict(key)
         if verdict is not None and verdict.reason and (written is None or written.reason in _UNTRIED):
-            return status.wait(workload, reason=verdict.reason, message=verdict.message, stamp=self._stamp())
+            reason, message = verdict
+            return status.wait(workload, reason=reason, message=message, stamp=self._stamp(), queued=True)
+        reason = names.REASON_PENDING_EVALUATION
         if written is None and self._until_told(workload) <= 0 and self._queues.is_known(key):
             opening = "The workload has not been tried since it was created"
         elif written is not None and written.reason in _BLOCKED and not _is_kept_from_preempting(workload):
             opening = "The workload is queued and has not been looked at since its last change"
         elif written is not None and again and self._lines.is_at_front(key):
-            opening = written.message.partition(_AT)[0]
+            reason, opening = written.reason, status.without_place(written.message)
         else:
             return None
         stamp, place = self._stamp(), self._lines.describe(key)
-        message = f"{opening}{_AT}{stamp.text} {place}" if place is not None else opening
-        return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp)
+        message = status.with_place(opening, place, stamp) if place is not None else opening
+        return status.wait(workload, reason=reason, message=message, stamp=stamp)
 
     def _until_told_again(self, key: str, workload: wire.Workload) -> float | None:
-        """Seconds until a workload that waits for its try is told anew where it stands; None when it is not one.
+        """Seconds until a workload that waits in line is told anew where it stands; None when it does not.
 
-        The pauses double.  A time that has come is taken to be used.
+        The first time comes soon where it has not been told yet; then the pauses double.  A time that has come is taken
+        to be used.
         """
         written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
-        if written is None or written.reason != names.REASON_PENDING_EVALUATION or written.status == "True":
+        if written is None or written.status == "True" or not _is_in_line(workload, written.reason):
             self._again.pop(key, None)
             return None
         now = self._clock.monotonic()
-        due, pause = self._again.setdefault(key, (now + _TOLD_AGAIN, _TOLD_AGAIN))
+        if key not in self._again:
+            is_news = written.reason in _TRIED and status.without_place(written.message) == written.message
+            first = (now + self._tell_after, _TOLD_AGAIN / 2) if is_news else (now + _TOLD_AGAIN, _TOLD_AGAIN)
+            self._again[key] = first
+        due, pause = self._again[key]
         if due <= now:
             self._again[key] = (now + 2 * pause, 2 * pause)
         return due - now
@@ -345,6 +362,11 @@ class WorkloadReconciler:
             self._recorder.record(workload_reference(after), reason=reason, message=new.message, warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return
+
+
+def _is_in_line(workload: wire.Workload, reason: str) -> bool:
+    """Whether a workload that waits for this reason waits for its turn."""
+    return reason == names.REASON_PENDING_EVALUATION or reason in _TRIED or _is_kept_from_preempting(workload)
 
 
 def _is_kept_from_preempting(workload: wire.Workload) -> bool:

@@ -115,6 +115,7 @@ class Waits:
                 stamp=stamp,
                 requests=why.requests(),
                 gated=why.gated,
+                queued=True,
             )
 
         written = await self._writes.tell(key, change, what="the reason for waiting")
@@ -130,7 +131,7 @@ def _says(obj: wire.Workload, why: Why, *, briefly: bool) -> bool:
         return False
     if why.gated and not from_api.condition_true(obj, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
         return False
-    return briefly or (told.message == status.cut(why.message) and _knows_of_no_admission(obj))
+    return briefly or (status.without_place(told.message) == status.cut(why.message) and _knows_of_no_admission(obj))
 
 
 def _knows_of_no_admission(obj: wire.Workload) -> bool:

@@ -505,6 +505,16 @@ class Queues:
         queue = self._queues.get(name)
         return (list(islice(queue.in_order(), most)), len(queue.active)) if queue is not None else ([], 0)
 
+    def waiting(self, name: str) -> list[Pending]:
+        """All that wait in a ClusterQueue, those set aside and the one that is being tried among them; in no order."""
+        queue = self._queues.get(name)
+        return list(queue.items()) if queue is not None else []
+
+    def rank(self, name: str, item: Pending) -> tuple[float, _Rank]:
+        """What goes before what in a ClusterQueue that exists: the smaller one."""
+        queue = self._queues[name]
+        return queue.used_by(item), queue.rank(item)
+
     def home(self, key: str) -> str | None:
         """The ClusterQueue in which a workload waits; None when in none."""
         return self._home.get(key)

@@ -6,6 +6,7 @@ resource version, and a patch made from an older object is refused and made agai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from kqueue.state import failures, from_api
 Patch = dict[str, Any]
 
 MESSAGE_BYTES = 32_768
+_PLACE = re.compile(r"; at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (it was number|more than) .*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +195,21 @@ def wait(
     stamp: Stamp,
     requests: Mapping[str, Mapping[str, int]] | None = None,
     gated: bool = False,
+    queued: bool = False,
 ) -> Patch | None:
     """Say why a pending workload waits; None when that stands there already or it no longer waits.
 
-    `gated`: it could preempt others, if its preemption gates were open.
+    `gated`: it could preempt others, if its preemption gates were open.  `queued`: it stays in line, so where it was
+    told to stand there, and when, is kept.
     """
     if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) or from_api.condition_true(
         obj, names.CONDITION_FINISHED
     ):
         return None
     conditions = _conditions(obj, stamp)
-    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
+    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED) if queued else None
+    place = told.message.removeprefix(without_place(told.message)) if told is not None else ""
+    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message + place)
     if gated:
         kind, cause = names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, names.REASON_PREEMPTION_GATED
         conditions.set(kind, status=True, reason=cause, message=message)
@@ -217,6 +223,16 @@ def wait(
             for name, totals in requests.items()
         ]
     return _status(conditions, **fields)
+
+
+def with_place(message: str, place: str, stamp: Stamp) -> str:
+    """Why a workload waits, and where it stands now (`it was number ...`, `more than ...`)."""
+    return f"{message}; at {stamp.text} {place}"
+
+
+def without_place(message: str) -> str:
+    """Why a workload waits, without where it stood when that was written."""
+    return _PLACE.sub("", message)
 
 
 def match_gates(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:

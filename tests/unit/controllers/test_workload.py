@@ -170,6 +170,55 @@ async def test_far_behind_the_place_is_not_counted(
     assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
 
 
+TRIED = [condition("QuotaReserved", "False", "WaitingForQuota", "8 asked, 4 free"), condition("Admitted", "False")]
+
+
+async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[..., Workloads]) -> None:
+    """Soon after its try, and then ever less often; what the try said stays, and nothing is an event."""
+    world = make(make_workload(minute=5, status={"conditions": TRIED}))
+    world.add(make_workload("b"))
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 10
+    await world.clock.advance(10)
+    assert [item.key for _, item in world.queues.pop_heads(lambda _: True)] == ["ns/b"]
+    world.queues.requeue("ns/b", RequeueReason.NO_FIT)  # and all that ask for the same
+
+    assert await world.step() == 1
+    assert status_of(world.found, "QuotaReserved") == ("False", "WaitingForQuota")
+    assert message_of(world.found, "QuotaReserved") == (
+        "8 asked, 4 free; at 2026-01-01T00:00:10Z it was number 2 of 2 among all that wait in ClusterQueue team "
+        "(by priority and age)"
+    )
+    world.sync()
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 300
+    world.client.drop(WORKLOADS, "ns/b")
+    assert await world.step() == 0
+    await world.clock.advance(300)
+    assert await world.step() == 1
+    assert "8 asked, 4 free; at 2026-01-01T00:05:10Z it was number 1 of 1" in message_of(world.found, "QuotaReserved")
+    world.sync()
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
+    assert world.recorder.events == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "again"),
+    [
+        pytest.param("WaitingForPreemptedWorkloads", 10, id="others leave for it"),
+        pytest.param("ExceedsMaxQuota", 10, id="it is more than there ever is"),
+        pytest.param("PendingEvaluation", 300, id="it has not been tried, and was told so just now"),
+        pytest.param("OnHold", None, id="its job does not want it to run"),
+    ],
+)
+async def test_when_one_that_waits_is_told_where_it_stands(
+    make: Callable[..., Workloads], reason: str, again: float | None
+) -> None:
+    """Whoever waits for a turn of its own is."""
+    world = make(make_workload(status={"conditions": [condition("QuotaReserved", "False", reason)]}))
+    world.sync()
+
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == again
+
+
 async def test_one_that_is_tried_just_now_has_no_place(make: Callable[..., Workloads]) -> None:
     """It stands in no line; what is said is true all the same."""
     world = lined(make)

@@ -131,6 +131,20 @@ def test_where_shapes_do_not_count_each_is_tried_for_itself() -> None:
     assert queues.counts("team") == (2, 1)
 
 
+def test_all_that_wait_are_ranked_wherever_they_wait() -> None:
+    """Those set aside, the one in flight and those to be tried, by priority and age."""
+    queues = make_queues()
+    for name, priority in (("low", -1), ("a", 0), ("b", 0), ("high", 1)):
+        queues.push(make_pending(name, priority=priority))
+    assert pop(queues) == "high"
+    queues.requeue("ns/high", RequeueReason.NO_FIT)
+    assert pop(queues) == "a"
+
+    ranked = sorted(queues.waiting("team"), key=lambda item: queues.rank("team", item))
+    assert [item.key for item in ranked] == ["ns/high", "ns/a", "ns/b", "ns/low"]
+    assert queues.waiting("no") == []
+
+
 def test_back_off_holds_until_its_time() -> None:
     """A workload with a future time is not offered, not even after a flush."""
     queues = make_queues()

@@ -291,6 +291,29 @@ def test_the_same_reason_to_wait_is_written_once() -> None:
     assert status.wait(once, reason="R", message="another", stamp=STAMP) is not None
 
 
+@pytest.mark.parametrize(
+    ("place", "has_one"),
+    [
+        pytest.param("it was number 3 of 7 in the line of ClusterQueue team (by priority and age)", True, id="a place"),
+        pytest.param("more than 1000 were before it in the line of ClusterQueue team (by age)", True, id="far behind"),
+        pytest.param("noon", False, id="something else"),
+    ],
+)
+def test_where_one_stands_in_line_is_kept_when_it_is_tried(place: str, has_one: bool) -> None:
+    """What the try says comes before it; and a try that says the same is not written."""
+    message = status.with_place("8 asked", place, STAMP)
+    assert status.without_place(message) == ("8 asked" if has_one else message)
+    workload = after(make_workload(), status.wait(make_workload(), reason="R", message=message, stamp=STAMP))
+
+    same = status.wait(workload, reason="R", message="8 asked", stamp=STAMP, queued=True)
+    other = after(workload, status.wait(workload, reason="R", message="9 asked", stamp=STAMP, queued=True))
+    gone = after(workload, status.wait(workload, reason="Suspended", message="stopped", stamp=STAMP))
+
+    assert (same is None) is has_one
+    assert condition(other, "QuotaReserved")["message"] == (f"9 asked; at {NOW} {place}" if has_one else "9 asked")
+    assert condition(gone, "QuotaReserved")["message"] == "stopped"
+
+
 def test_one_that_may_not_preempt_says_so_in_the_same_patch() -> None:
     """It is told apart from one that a user holds back."""
     workload = make_workload()

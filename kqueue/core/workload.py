@@ -147,15 +147,19 @@ class Admission:
 
     queue: str
     pod_sets: tuple[PodSetAssignment, ...]
+    _usage: Usage | None = field(default=None, init=False, repr=False, compare=False)
 
     def usage(self) -> Usage:
-        """Quota per column, over all pod sets."""
-        out: Usage = {}
-        for pod_set in self.pod_sets:
-            for resource, amount in pod_set.usage.items():
-                column = FlavorResource(pod_set.flavors[resource], resource)
-                out[column] = out.get(column, 0) + amount
-        return out
+        """Quota per column, over all pod sets; not to be changed."""
+        known = self._usage
+        if known is None:
+            known = {}
+            for pod_set in self.pod_sets:
+                for resource, amount in pod_set.usage.items():
+                    column = FlavorResource(pod_set.flavors[resource], resource)
+                    known[column] = known.get(column, 0) + amount
+            object.__setattr__(self, "_usage", known)  # it is asked for whenever anybody comes or goes
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,7 @@ class ClusterQueueMetrics(_QueueMetrics):
     ) -> None:
         super().__init__(families, name)
         self._f, self._r, self._p = families, resources, preemptor
+        self._skips: int | None = None
 
     def status(self, current: str) -> None:
         """`pending`, `active` or `terminating`."""
@@ -190,7 +191,9 @@ class ClusterQueueMetrics(_QueueMetrics):
 
     def preemption_skips(self, preemptors: int) -> None:
         """So many Workloads of this queue found whom to preempt in the last cycle, and others took that."""
-        self._set(self._f.preemption_skips, preemptors)
+        if preemptors != self._skips:  # said after every cycle
+            self._skips = preemptors
+            self._set(self._f.preemption_skips, preemptors)
 
     def retargeted(self, *, result: str) -> None:
         """Others had taken some of a preemptor's targets: `new_targets`, `deferred_fit` or `skipped`."""

@@ -191,6 +191,8 @@ class SchedulingLoop:
         """Preemptors of this cycle that got nothing, by ClusterQueue."""
         self._read: dict[str, _Read] = {}
         """Of each head, what this cycle decides on."""
+        self._gave_way = False
+        """Since the snapshot of this cycle was taken there may have been events."""
         self._alarm: asyncio.Task[None] | None = None
         self._alarm_at = clock.now()
         self._safe_until: datetime | None = None
@@ -275,7 +277,7 @@ class SchedulingLoop:
         self.cycles += 1
         started = self._clock.monotonic()
         success = await self._plan(heads, damaged)
-        robbed = {head.queue: self._robbed[head.queue] for head in heads}
+        robbed = {head.queue: self._robbed.get(head.queue, 0) for head in heads}
         took = self._clock.monotonic() - started
         self.busy += took
         self._observer.cycle_ended(seconds=took, success=success, robbed=robbed)
@@ -316,23 +318,27 @@ class SchedulingLoop:
 
     async def _plan(self, heads: list[Head], damaged: list[Patient]) -> bool:
         snapshot = self._cache.snapshot({head.queue for head in heads}, self._preemptions.claims(self._still_waits))
-        self._safe_until = None
+        self._safe_until, self._gave_way = None, False
         since, success = self._clock.monotonic(), False
         while damaged:
             success |= self._repairs.mend(snapshot, damaged.pop(0))
             if self._clock.monotonic() - since > self._settings.yield_after:
-                await self._clock.sleep(0)
-                since = self._clock.monotonic()
+                since = await self._give_way()
         for decision in self._decisions(snapshot, heads):
             try:
                 success |= self._apply(decision)
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
                 self._park_after_bug(decision.head.key)
             if self._clock.monotonic() - since > self._settings.yield_after:
-                await self._clock.sleep(0)
-                since = self._clock.monotonic()
+                since = await self._give_way()
         self._set_alarm()
         return success
+
+    async def _give_way(self) -> float:
+        """Let events come in; the time afterwards."""
+        self._gave_way = True
+        await self._clock.sleep(0)
+        return self._clock.monotonic()
 
     def _set_alarm(self) -> None:
         if self._safe_until is not None:
@@ -567,7 +573,7 @@ class SchedulingLoop:
         head, admission = decision.head, decision.admission
         obj = self._as_decided(head)
         older = head.replaces.key if head.replaces is not None else None
-        if obj is None or not self._cache.fits(admission, instead_of=older):
+        if obj is None or (self._gave_way and not self._cache.fits(admission, instead_of=older)):
             return False
         holding = Holding(
             key=head.key,

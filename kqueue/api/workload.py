@@ -272,6 +272,15 @@ class ReclaimablePod(ApiModel):
     """Number of such pods."""
 
 
+class FinishedPods(ApiModel):
+    """Places in which no pod of the present admission will run any more."""
+
+    name: PodSetName
+    """Pod set."""
+    topology_assignment: TopologyAssignment
+    """The part of its assignment that is given back."""
+
+
 class PodSetUpdate(ApiModel):
     """What a check adds to the pods of one pod set."""
 
@@ -384,6 +393,8 @@ class WorkloadStatus(ApiModel):
     """How often the workload was put back, and until when it waits."""
     reclaimable_pods: Annotated[tuple[ReclaimablePod, ...], Field(max_length=18), keyed("name")] = ()
     """Pods whose quota was given back early because they have ended."""
+    finished_pods: Annotated[tuple[FinishedPods, ...], Field(max_length=18), keyed("name")] = ()
+    """Places that were given back early because the pods that stood there have ended."""
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], Field(max_length=8), keyed("name")] = ()
     """Answers of the admission checks."""
     resource_requests: Annotated[tuple[PodSetRequests, ...], Field(max_length=18), keyed("name")] = ()

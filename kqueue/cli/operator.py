@@ -342,13 +342,12 @@ class Operator:
     def _make_controllers(self) -> None:
         if "core" in self.parts:
             self._make_core()
+        ungater = self._make_ungater() if "topology" in self.parts else None
         if "jobs" in self.parts:
             for kind in self._kinds:
-                self._make_job_kind(kind)
-        if "topology" in self.parts:
-            self._make_ungater()
-            if self.config.enabled("TASFailedNodeReplacement"):
-                self._make_node_health()
+                self._make_job_kind(kind, ungater)
+        if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
+            self._make_node_health()
         if "scheduler" in self.parts:
             self._make_second_pass()
 
@@ -478,7 +477,8 @@ class Operator:
         watches.flavors.subscribe(_enqueues(flavors))
         watches.topologies.subscribe(_enqueues(topologies))
 
-    def _make_job_kind(self, kind: JobKind) -> None:
+    def _make_job_kind(self, kind: JobKind, ungater: TopologyUngater | None) -> None:
+        """`ungater`: the one of this process, None where that is in another one."""
         watches = self.watches
         reconciler = JobReconciler(
             kind=kind,
@@ -496,6 +496,7 @@ class Operator:
             label_keys_to_copy=self.config.integrations.label_keys_to_copy,
             echo_timeout=self.timings.expectation_timeout,
             on_created=lambda seconds: self.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
+            finished=ungater.finished if ungater is not None else lambda _workload, _ended: {},
         )
         jobs = self._controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
 
@@ -520,12 +521,13 @@ class Operator:
         watches.priority_classes.subscribe(on_class)
         watches.flavors.subscribe(_if_changed(on_class))
 
-    def _make_ungater(self) -> None:
+    def _make_ungater(self) -> TopologyUngater:
         watches = self.watches
 
         ungater = TopologyUngater(
             client=self.client,
             newest=self._workload_writer.newest,
+            write=self._workload_writer.write,
             pods=watches.pods.store,
             host_of=self._host_of,
             recorder=self._events,
@@ -567,6 +569,7 @@ class Operator:
 
         watches.pods.subscribe(on_pod)
         watches.workloads.subscribe(on_workload)
+        return ungater
 
     def _make_node_health(self) -> None:
         watches, config = self.watches, self.config

@@ -15,7 +15,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.topology import NodeFacts
-from kqueue.core.workload import Claim
+from kqueue.core.workload import Admission, Claim
 from kqueue.state import from_api
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.fair_usage import FairUsage
@@ -288,4 +288,10 @@ def _shrank(before: Holding | None, after: Holding | None) -> bool:
     if before is None or after is None or before.admission == after.admission:
         return False
     left = after.admission.usage()
-    return any(left.get(column, 0) < amount for column, amount in before.admission.usage().items())
+    return any(left.get(column, 0) < amount for column, amount in before.admission.usage().items()) or (
+        _places(after.admission) < _places(before.admission)
+    )
+
+
+def _places(admission: Admission) -> int:
+    return sum(held.topology.count for held in admission.pod_sets if held.topology is not None)

@@ -81,12 +81,14 @@ class JobReconciler:
         clock: Clock,
         label_keys_to_copy: Sequence[str] = (),
         on_created: Callable[[float], None] = lambda _seconds: None,
+        finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {},
         echo_timeout: float = 60.0,
     ) -> None:
         """`manages` says whether jobs of a namespace are managed at all.
 
-        `on_created` is told how many seconds after a new job its Workload was created.  `echo_timeout`: seconds after
-        which a write of ours that the watch has not brought is not waited for any longer.
+        `on_created` is told how many seconds after a new job its Workload was created.  `finished(workload, ended)`
+        makes the status fields that go with so many pods per pod set having ended for good.  `echo_timeout`: seconds
+        after which a write of ours that the watch has not brought is not waited for any longer.
         """
         self.kind = kind
         self.resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
@@ -94,7 +96,7 @@ class JobReconciler:
         self._flavors, self._manages, self._recorder = flavors, manages, recorder
         self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
-        self._on_created, self._echo_timeout = on_created, echo_timeout
+        self._on_created, self._finished, self._echo_timeout = on_created, finished, echo_timeout
         self._written: TTLCache[str, int] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """Job key to the resource version of our newest write, until the watch has brought it."""
         self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
@@ -351,7 +353,9 @@ class JobReconciler:
         reclaimable = dict(self.kind.reclaimable(job))
         if reclaimable != {r.name: r.count for r in workload.status.reclaimable_pods}:
             wanted = [{"name": name, "count": count} for name, count in sorted(reclaimable.items())]
-            await self._writer.write(key, lambda _: {"status": {"reclaimablePods": wanted or None}})
+            await self._writer.write(
+                key, lambda w: {"status": {"reclaimablePods": wanted or None, **self._finished(w, reclaimable)}}
+            )
             return True
         if not self._tells_readiness(job, workload):
             return False

@@ -123,7 +123,7 @@ class NodeHealth:
 
     def observe_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         """Keep in mind who stands on which hosts."""
-        if old is not None and new is not None and old.status.admission == new.status.admission:
+        if old is not None and new is not None and _holds_the_same(old.status, new.status):
             return
         seen = new if new is not None else old
         assert seen is not None
@@ -388,6 +388,10 @@ class NodeHealth:
             return
         reference = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid)
         self._recorder.record(reference, reason=names.EVENT_POD_TERMINATED_BY_KUEUE, message=message)
+
+
+def _holds_the_same(old: wire.WorkloadStatus, new: wire.WorkloadStatus) -> bool:
+    return (old.admission, old.finished_pods) == (new.admission, new.finished_pods)
 
 
 def _fell(pod: GangPod) -> bool:

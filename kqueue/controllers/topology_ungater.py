@@ -2,13 +2,16 @@
 
 Pod events are collected for a moment, the first after quiet is handled at once.  A pod is patched once: until its
 change is seen by the watch (or the wait for it runs out), its workload is left alone.
+
+When pods have ended for good, and those that are left are in place, it gives back the places that nobody will take any
+more.  From the moment in which that is decided nobody is released to them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -20,8 +23,8 @@ from kqueue.clock import Clock
 from kqueue.controllers.first_look import FirstLook
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import PODS
-from kqueue.core.ranks import Member, OrderLost, RankRules, Release, releases
-from kqueue.core.topology import HOSTNAME
+from kqueue.core.ranks import Member, OrderLost, RankRules, Release, left_over, releases
+from kqueue.core.topology import HOSTNAME, TopologyAssignment
 from kqueue.errors import (
     ApiError,
     ConflictError,
@@ -36,7 +39,7 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
+from kqueue.state import from_api, status
 from kqueue.state.from_api import GangPod, PodView
 
 _log = structlog.get_logger(__name__)
@@ -127,6 +130,18 @@ class _Plan:
     lost: list[tuple[str, OrderLost]] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class _GivenBack:
+    """Places that were given up, by pod set: perhaps not written yet, and of this admission only."""
+
+    uid: str
+    admission: wire.Admission | None
+    places: Mapping[str, TopologyAssignment]
+
+    def is_of(self, workload: wire.Workload) -> bool:
+        return (self.uid, self.admission) == (workload.metadata.uid, workload.status.admission)
+
+
 class TopologyUngater:
     """Reconciles workloads admitted with a topology assignment."""
 
@@ -135,6 +150,7 @@ class TopologyUngater:
         *,
         client: Client,
         newest: Callable[[str], wire.Workload | None],
+        write: Callable[[str, status.Change], Awaitable[wire.Workload | None]],
         pods: Store[PodView],
         host_of: Callable[[str], str | None],
         recorder: Recorder,
@@ -143,22 +159,27 @@ class TopologyUngater:
         on_released: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
         on_fallback: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """`newest(key)` is a Workload with our own last write, `host_of(node)` the host name label of a node.
+        """`newest(key)` is a Workload with our own last write, `write(key, change)` changes its status,
+        `host_of(node)` is the host name label of a node.
 
         `on_released(workload, pods)` is told of pods at the moment of their release, `on_fallback(reason)` once per
         workload and reason that its pods were not placed by rank.
         """
-        self._client, self._newest, self._pods, self._host_of = client, newest, pods, host_of
+        self._client, self._newest, self._write, self._pods, self._host_of = client, newest, write, pods, host_of
         self._recorder = recorder
         self._expectations = Expectations(clock, expectation_timeout)
         self._first_look = FirstLook(client, pods, lambda pod: self._expectations.expect(pod.siblings, pod.uid))
         self._on_released, self._on_fallback = on_released, on_fallback
         self._told: dict[str, tuple[str, set[str]]] = {}
+        self._given_back: dict[str, _GivenBack] = {}
+        self._is_kept = True
+        """Whether the API server keeps what is given back; one with a schema of others drops it."""
         pods.add_index(GANG_INDEX, gang_of)
 
     def begin(self) -> None:
         """This process begins to lead: what was on its way is another's past, and is read from the API server."""
         self._expectations.clear()
+        self._given_back.clear()
         self._first_look.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
@@ -175,6 +196,7 @@ class TopologyUngater:
     def forget(self, key: str) -> None:
         """The workload is gone."""
         self._told.pop(key, None)
+        self._given_back.pop(key, None)
 
     async def reconcile(self, key: str) -> Result:
         """Release what may be released."""
@@ -184,11 +206,14 @@ class TopologyUngater:
         if not self._expectations.satisfied(from_api.siblings_key(workload)):
             return Result(requeue_after=1.0)
         plan = self._plan(workload)
-        if not plan.choices:
+        if not plan.choices and not workload.status.reclaimable_pods:
             return Result()
         if self._first_look.due(workload.metadata.namespace):
             await self._first_look.take(workload.metadata.namespace)
             return await self.reconcile(key)
+        if not plan.choices:
+            await self._give_back(key)
+            return Result()
         for pod_set, lost in plan.lost:
             self._tell_order_lost(workload, pod_set, lost)
         failed = await self._carry_out(key, plan)
@@ -204,6 +229,7 @@ class TopologyUngater:
         specs = {p.name: p for p in workload.spec.pod_sets}
         unhealthy = self._unhealthy_hosts(workload)
         before = _ranks_before(workload)
+        given_back = self._places_given_back(workload)
         for assigned in _assignments(workload):
             spec, pods = specs.get(assigned.name), gang.get(assigned.name, {})
             if spec is None or assigned.topology_assignment is None or not any(p.gated for p in pods.values()):
@@ -215,6 +241,7 @@ class TopologyUngater:
                 [_member(pod) for pod in pods.values()],
                 self._rank_rules(workload, spec, pods.values(), count=count, before=before.get(assigned.name, 0)),
                 count=count,
+                given_back=given_back.get(assigned.name),
             )
             for release in found.pods:
                 if assignment.levels[-1] != HOSTNAME or release.values[-1] not in unhealthy:
@@ -257,6 +284,62 @@ class TopologyUngater:
             limit=offset + count,
         )
 
+    # --- giving back
+
+    def finished(self, workload: wire.Workload, ended: Mapping[str, int]) -> status.Patch:
+        """The status fields that give back what nobody will stand on any more; empty when that is no news.
+
+        `ended`: per pod set the pods that have ended for good.  The caller must write them, with `ended`, before
+        anything else happens to the Workload; from now on no pod is released there.
+        """
+        known = from_api.finished_places(workload)
+        if not self._is_kept or not _placed(workload) or self._is_unsure(workload):
+            return {}
+        found, gang = dict(known), self._gang(workload)
+        specs = {p.name: p for p in workload.spec.pod_sets}
+        for assigned in _assignments(workload):
+            spec, gone = specs.get(assigned.name), ended.get(assigned.name, 0)
+            if spec is None or assigned.topology_assignment is None or not gone:
+                continue
+            members = [_member(pod) for pod in gang.get(assigned.name, {}).values()]
+            assignment = from_api.assignment(assigned.topology_assignment)
+            places = left_over(assignment, members, needed=max(0, spec.count - gone))
+            if places is not None and (places.domains or assigned.name in known):
+                found[assigned.name] = places
+        if found == known:
+            return {}
+        key = from_api.workload_key(workload)
+        self._given_back[key] = _GivenBack(workload.metadata.uid, workload.status.admission, found)
+        return status.finished_pods(found)
+
+    def _is_unsure(self, workload: wire.Workload) -> bool:
+        """Whether there may be releases that the watch has not brought yet."""
+        return self._first_look.due(workload.metadata.namespace) or not self._expectations.satisfied(
+            from_api.siblings_key(workload)
+        )
+
+    def _places_given_back(self, workload: wire.Workload) -> Mapping[str, TopologyAssignment]:
+        """What was decided last, written or not: pods were seen to stand elsewhere then."""
+        decided = self._given_back.get(from_api.workload_key(workload))
+        return decided.places if decided is not None and decided.is_of(workload) else from_api.finished_places(workload)
+
+    async def _give_back(self, key: str) -> None:
+        """Write what is to be given back, when whoever told that pods have ended did not know where others stand."""
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            fields = self.finished(obj, dict(from_api.ended_pods(obj)))
+            return {"status": fields} if fields else None
+
+        written = await self._write(key, change)
+        if written is None:
+            return
+        decided = self._given_back.get(key)
+        if decided is not None and any(p.domains for p in decided.places.values()) and not written.status.finished_pods:
+            self._is_kept = False
+            _log.warning("the Workload's schema has no finishedPods: places are held until all pods have ended")
+        else:
+            _log.info("places given back", workload=key)
+
     # --- doing it
 
     async def _carry_out(self, key: str, plan: _Plan) -> list[KqueueError]:
@@ -293,7 +376,7 @@ class TopologyUngater:
             return True
         if now is None or now.metadata.uid != then.metadata.uid or not _placed(now):
             return False
-        if (now.status.admission, now.status.unhealthy_nodes) != (then.status.admission, then.status.unhealthy_nodes):
+        if _where_pods_may_go(now.status) != _where_pods_may_go(then.status):
             return False
         plan.workload = now  # equal in what matters: the next look is short
         return True
@@ -357,6 +440,10 @@ class TopologyUngater:
         self._told[key] = (uid, told | {what})
         self._recorder.record(workload_reference(workload), reason=reason, message=message, warning=True)
         return True
+
+
+def _where_pods_may_go(of: wire.WorkloadStatus) -> tuple[object, ...]:
+    return of.admission, of.unhealthy_nodes, of.finished_pods
 
 
 def _placed(workload: wire.Workload) -> bool:

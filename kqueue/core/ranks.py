@@ -5,11 +5,13 @@ Source: KEP-2724 (topology-aware scheduling), rank-based ordering.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import starmap
 
-from kqueue.core.topology import TopologyAssignment
+from kqueue.core.topology import Domain, TopologyAssignment
 from kqueue.core.topology.result import Path
 
 
@@ -68,6 +70,8 @@ class RankTrouble(StrEnum):
     """The assignment has fewer places than the pod set has ranks."""
     PLACED_ELSEWHERE = "placed_elsewhere"
     """A pod was released to another domain than its rank's, as after a failed node was replaced."""
+    PLACE_GIVEN_BACK = "place_given_back"
+    """A rank's place was given back, because its pods had been elsewhere when others ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +90,62 @@ class Releases:
     order_lost: OrderLost | None = None
 
 
-def releases(assignment: TopologyAssignment, members: Sequence[Member], rules: RankRules, *, count: int) -> Releases:
+def left_over(assignment: TopologyAssignment, members: Sequence[Member], *, needed: int) -> TopologyAssignment | None:
+    """The places that no pod will take any more, now that only `needed` pods will ever run at once again; None while
+    that cannot be told.
+
+    `members` are all that are alive.  It can be told when they are as many as will run, and each was released to a
+    place of the assignment and is not leaving: all other places are free then, and stay so if `releases` is told.
+    Where the pods stood that have ended does not matter.
+    """
+    if needed >= assignment.count:
+        return TopologyAssignment(assignment.levels, ())
+    if len(members) != needed or any(member.gated or member.leaving for member in members):
+        return None
+    held = Counter(_place_of(member, assignment) for member in members)
+    taken = TopologyAssignment(assignment.levels, tuple(starmap(Domain, held.items())))
+    found = assignment.without(taken)
+    return found if found.count == assignment.count - needed else None
+
+
+def releases(
+    assignment: TopologyAssignment,
+    members: Sequence[Member],
+    rules: RankRules,
+    *,
+    count: int,
+    given_back: TopologyAssignment | None = None,
+) -> Releases:
     """Choose a domain for every gated pod that has a place.
 
-    `members` in listing order; `count` the pod set's number of pods.  No domain gets more pods than it was assigned,
-    pods that are released already included; surplus pods stay gated.
+    `members` in listing order; `count` the pod set's number of pods.  No domain gets more pods than it was assigned
+    and has not given back, pods that are released already included; surplus pods stay gated.
 
     A pod that is leaving is never released.  One that was released holds its place until it is gone: by rank its
     successor waits for that place, so a replacement costs no order.
     """
     alive = [m for m in members if not (m.gated and m.leaving)]
+    left = assignment if given_back is None else assignment.without(given_back)
     if rules.index_label is None:
-        return Releases(tuple(_greedy(assignment, alive)))
+        return Releases(tuple(_greedy(left, alive)))
     ranked = _by_rank(assignment, alive, rules, count=count)
+    if left is not assignment and not isinstance(ranked, OrderLost):
+        ranked = _within(left, alive, ranked)
     if isinstance(ranked, OrderLost):
-        return Releases(tuple(_greedy(assignment, alive)), ranked)
+        return Releases(tuple(_greedy(left, alive)), ranked)
     return Releases(tuple(ranked))
+
+
+def _within(left: TopologyAssignment, members: Iterable[Member], ranked: list[Release]) -> list[Release] | OrderLost:
+    """The releases, unless they need a place that was given back."""
+    room = Counter({domain.values: domain.count for domain in left.domains})
+    room.subtract(_place_of(member, left) for member in members if not member.gated)
+    for release in ranked:
+        room[release.values] -= 1
+        if room[release.values] < 0:
+            text = f"the place of pod {release.key} by its rank was given back when other pods had ended"
+            return OrderLost(RankTrouble.PLACE_GIVEN_BACK, text)
+    return ranked
 
 
 def _by_rank(

@@ -49,6 +49,7 @@ class Patient:
             and now.metadata.uid == then.metadata.uid
             and from_api.is_placed(now)
             and now.status.admission == then.status.admission
+            and now.status.finished_pods == then.status.finished_pods
             and now.status.unhealthy_nodes == then.status.unhealthy_nodes
         )
 

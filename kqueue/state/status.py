@@ -184,6 +184,8 @@ def reserve(obj: wire.Workload, admission: Admission, *, checks: bool, stamp: St
     fields: Patch = {"admission": admission_json(admission)}
     if obj.status.resource_requests:
         fields["resourceRequests"] = None
+    if obj.status.finished_pods:
+        fields["finishedPods"] = None
     return _status(conditions, **fields)
 
 
@@ -258,6 +260,8 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     if requeued is not None and evicted is not None:
         conditions.set(names.CONDITION_REQUEUED, status=requeued, reason=evicted.reason, message=evicted.message)
     fields: Patch = {"admission": None}
+    if obj.status.finished_pods:
+        fields["finishedPods"] = None
     admitted = from_api.condition(obj.status.conditions, names.CONDITION_ADMITTED)
     if admitted is not None and admitted.status == "True" and admitted.last_transition_time is not None:
         ran = int((stamp.now - admitted.last_transition_time).total_seconds())
@@ -356,6 +360,14 @@ def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None
     return _status(conditions)
 
 
+def finished_pods(places: Mapping[str, TopologyAssignment]) -> Patch:
+    """The field that gives these places back, by pod set."""
+    written = [
+        {"name": name, "topologyAssignment": encode(given)} for name, given in sorted(places.items()) if given.domains
+    ]
+    return {"finishedPods": written or None}
+
+
 def requeue(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
     """The cause that kept an evicted workload out of the queue is gone: Requeued=True."""
     conditions = _conditions(obj, stamp)
@@ -419,7 +431,10 @@ def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | 
 
 
 def mended(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
-    """The workload with these assignments in place of its own, and no failed hosts any more."""
+    """The workload with these assignments in place of its own, and no failed hosts any more.
+
+    They are of what the pod sets still held, so nothing of them is given back yet.
+    """
     stored = obj.status.admission
     assert stored is not None
     pod_sets = tuple(
@@ -431,14 +446,19 @@ def mended(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) ->
         for held in stored.pod_set_assignments
     )
     admission = msgspec.structs.replace(stored, pod_set_assignments=pod_sets)
+    finished = tuple(entry for entry in obj.status.finished_pods if entry.name not in assignments)
     return msgspec.structs.replace(
-        obj, status=msgspec.structs.replace(obj.status, admission=admission, unhealthy_nodes=())
+        obj,
+        status=msgspec.structs.replace(obj.status, admission=admission, unhealthy_nodes=(), finished_pods=finished),
     )
 
 
 def mend(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> Patch:
     """Rewrite assignments and clear the list of failed hosts, in one patch."""
-    admission = mended(obj, assignments).status.admission
-    assert admission is not None
-    pod_sets = [{**msgspec.to_builtins(held), "name": held.name} for held in admission.pod_set_assignments]
-    return {"status": {"admission": {"podSetAssignments": pod_sets}, "unhealthyNodes": None}}
+    now = mended(obj, assignments).status
+    assert now.admission is not None
+    pod_sets = [{**msgspec.to_builtins(held), "name": held.name} for held in now.admission.pod_set_assignments]
+    fields: Patch = {"admission": {"podSetAssignments": pod_sets}, "unhealthyNodes": None}
+    if now.finished_pods != obj.status.finished_pods:
+        fields["finishedPods"] = [*msgspec.to_builtins(now.finished_pods)] or None
+    return {"status": fields}

@@ -12,6 +12,7 @@ import pytest
 from kqueue.api import names
 from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, load
+from kqueue.core.topology import decode
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
@@ -80,6 +81,34 @@ async def labels_by_rank(road: Road, placed: Mapping[int, Object], label: str) -
 def hosts_by_rank(placed: Mapping[int, Object]) -> list[str]:
     """The node of each pod, in the order of their completion indexes."""
     return [placed[index]["spec"]["nodeName"] for index in sorted(placed)]
+
+
+async def test_the_place_of_a_rank_that_has_finished_is_for_others_while_the_rest_runs(either_plane: Plane) -> None:
+    """Two hosts are full with one gang; rank 0 ends, and another Job runs on its host beside rank 1.  A controller that
+    is started afterwards knows that from the Workload.
+    """
+    road = await make_road(either_plane.cluster, shape=(1, 1, 2))
+    async with running(configuration(), flags(either_plane)):
+        await submit(road, "gang", {REQUIRED: RACK_LABEL}, pods=2, run_seconds=600)
+        gang = await until_bound(road, "gang", 2)
+        await submit(road, "next", {REQUIRED: RACK_LABEL}, pods=1, run_seconds=600)
+        await road.until_workload("next", "QuotaReserved", status="False")
+        ended = f"{road.pods}/{gang[0]['metadata']['name']}/status"
+        merge = "application/merge-patch+json"
+        await road.cluster.request("PATCH", ended, {"status": {"phase": "Succeeded"}}, content_type=merge)
+        after = await until_bound(road, "next", 1)
+    async with running(configuration(), flags(either_plane)):
+        await submit(road, "last", {REQUIRED: RACK_LABEL}, pods=1, run_seconds=600)
+        await road.until_workload("last", "QuotaReserved", status="False")
+        workload = await road.workload_of("gang")
+        pods = {p["metadata"]["name"]: p for p in (await road.cluster.get(road.pods))["items"]}
+
+    assert hosts_by_rank(after) == [gang[0]["spec"]["nodeName"]]
+    assert pods[gang[1]["metadata"]["name"]]["status"]["phase"] == "Running"
+    assert workload["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+    (given_back,) = workload["status"]["finishedPods"]
+    found = decode(given_back["topologyAssignment"])
+    assert [(domain.values[-1], domain.count) for domain in found.domains] == [(gang[0]["spec"]["nodeName"], 1)]
 
 
 async def test_a_preferred_rack_is_kept_where_one_has_room_and_else_as_few_as_possible(either_plane: Plane) -> None:

@@ -140,6 +140,13 @@ class ReclaimablePod(Struct, frozen=True, kw_only=True):
     count: int
 
 
+class FinishedPods(Struct, frozen=True, kw_only=True):
+    """Places of one pod set in which no pod will run any more."""
+
+    name: str
+    topology_assignment: TopologyAssignment
+
+
 class PodSetUpdate(Struct, frozen=True, kw_only=True):
     """What a check adds to the pods of one pod set."""
 
@@ -212,6 +219,7 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True):
     admission: Admission | None = None
     requeue_state: RequeueState | None = None
     reclaimable_pods: tuple[ReclaimablePod, ...] = ()
+    finished_pods: tuple[FinishedPods, ...] = ()
     admission_checks: tuple[AdmissionCheckState, ...] = ()
     resource_requests: tuple[PodSetRequest, ...] = ()
     accumulated_past_execution_time_seconds: int | None = None

@@ -46,6 +46,14 @@ class TopologyAssignment:
         """Pods assigned."""
         return sum(domain.count for domain in self.domains)
 
+    def without(self, places: TopologyAssignment) -> TopologyAssignment:
+        """What is left when these places are given up, in the same order.  Of places that it lacks nothing is taken."""
+        if not places.domains or places.levels != self.levels:
+            return self
+        gone = Counter({domain.values: domain.count for domain in places.domains})
+        left = ((domain, max(0, domain.count - gone[domain.values])) for domain in self.domains)
+        return TopologyAssignment(self.levels, tuple(Domain(domain.values, count) for domain, count in left if count))
+
     def named(self, values: tuple[str, ...]) -> tuple[str, ...]:
         """How usage names a domain with these values: by the host alone where there is one."""
         return values[-1:] if self.levels[-1] == HOSTNAME else values

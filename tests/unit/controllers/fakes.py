@@ -67,6 +67,8 @@ class FakeClient(Client):
         self.open = asyncio.Event()
         """Writes wait for it: clear it to hold them up."""
         self.open.set()
+        self.pruned: set[str] = set()
+        """Status fields that the server's schemas lack."""
         self._objects: dict[tuple[ResourceType, str], Json] = {}
         self._failures: list[_Failure] = []
         self._watches: list[Callable[[], None]] = []
@@ -264,7 +266,8 @@ class FakeClient(Client):
             raise ConflictError(f"{call}: the object has been modified", status=409)
         new = apply_merge_patch(old, call.body)
         if call.subresource == "status":
-            new = {**old, "status": new.get("status", {})}
+            known = {field: value for field, value in new.get("status", {}).items() if field not in self.pruned}
+            new = {**old, "status": known}
         else:
             new = {**new, "status": old.get("status", {})}
         return self._store(call.resource, call.key, old, new)

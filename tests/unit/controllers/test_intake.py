@@ -155,6 +155,24 @@ HELD = reserved(queue="left")
 
 Event = Callable[[Yard], object]
 
+GIVEN_BACK = {
+    "levels": [HOST],
+    "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "h1"}], "podCounts": {"universal": 1}}],
+}
+
+
+async def test_places_that_are_given_back_help_all_who_may_use_the_nodes(yard: Yard) -> None:
+    """Also when the quota of the pods that stood there was given back before."""
+    await yard.prepare(placed=True)
+    yard.change("holder", {"status": {"reclaimablePods": [{"name": "main", "count": 1}]}})
+    await yard.clock.advance(1)
+    yard.park()
+
+    yard.change("holder", {"status": {"finishedPods": [{"name": "main", "topologyAssignment": GIVEN_BACK}]}})
+    await yard.clock.advance(1)
+
+    assert yard.tried_again() == {"left", "right", "other"}
+
 
 @pytest.mark.parametrize(
     ("event", "helped"),

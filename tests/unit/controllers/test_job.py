@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -466,6 +466,25 @@ async def test_pods_that_are_no_longer_needed_are_reported(make: Callable[..., J
     assert await world.step() == [f"patch workloads team/{NAME}/status"]
 
     assert world.found["status"]["reclaimablePods"] == [{"name": "main", "count": 2}]
+    assert await world.step() == []
+
+
+async def test_places_that_are_not_needed_any_more_are_reported_by_the_same_write(make: Callable[..., Jobs]) -> None:
+    """Whoever knows them is asked with the newest Workload and what has ended by then."""
+    asked: list[tuple[str, dict[str, int]]] = []
+    places = {"levels": ["rack"], "slices": []}
+
+    def finished(workload: wire.Workload, ended: Mapping[str, int]) -> dict[str, Any]:
+        asked.append((workload.metadata.name, dict(ended)))
+        return {"finishedPods": [{"name": "main", "topologyAssignment": places}]}
+
+    world = make(make_job(completions=5), finished=finished)
+    await world.running(succeeded=3)
+
+    assert await world.step() == [f"patch workloads team/{NAME}/status"]
+
+    assert asked == [(NAME, {"main": 2})]
+    assert world.found["status"]["finishedPods"] == [{"name": "main", "topologyAssignment": places}]
     assert await world.step() == []
 
 

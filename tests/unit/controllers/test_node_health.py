@@ -163,6 +163,22 @@ async def test_workloads_on_their_way_out_are_left_alone(make: Callable[..., War
     assert ward.client.writes() == []
 
 
+async def test_a_node_on_which_all_pods_have_ended_may_fail(make: Callable[..., Ward]) -> None:
+    """Its place was given back: nobody needs another one."""
+    ward = make()
+    gone = on_hosts("a", "h1")["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]
+    ward.add(on_hosts("a"))
+    ward.client.change(WORKLOADS, "ns/a", {"status": {"finishedPods": [{"name": "main", "topologyAssignment": gone}]}})
+    ward.client.drop(NODES, "node-h1")
+    ward.client.drop(NODES, "node-h2")
+
+    await ward.look("h1")
+    await ward.look("h2")
+
+    assert ward.listed() == ["h2"]
+    assert list(ward.health.troubled_hosts()) == ["h2", "h2"]
+
+
 async def test_too_many_failed_nodes_evict(make: Callable[..., Ward]) -> None:
     """The ninth: an event tells it, and its stuck pods are left to the eviction."""
     ward = make()

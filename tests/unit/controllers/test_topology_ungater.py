@@ -28,6 +28,7 @@ from kqueue.errors import (
 )
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView
@@ -123,12 +124,21 @@ class Gate:
         self.clock, self.client = FakeClock(), FakeClient()
         self.workloads: Store[wire.Workload] = Store("workloads")
         self.pods: Store[PodView] = Store("pods")
+        self.writer: StatusWriter[wire.Workload] = StatusWriter(
+            self.client,
+            WORKLOADS,
+            store=self.workloads,
+            decode=wire.Workload,
+            key_of=from_api.workload_key,
+            version_of=lambda workload: workload.metadata.resource_version,
+        )
         self.released = 0
         self.recorder, self.fallbacks = FakeRecorder(), Counter[str]()
         self.hosts: dict[str, str] = {}
         self.ungater = TopologyUngater(
             client=self.client,
-            newest=self.workloads.get,
+            newest=self.writer.newest,
+            write=self.writer.write,
             pods=self.pods,
             host_of=self.hosts.get,
             recorder=self.recorder,
@@ -961,3 +971,151 @@ async def test_slices_of_an_elastic_job_share_their_pods() -> None:
     await gate.step()
 
     assert (gate.places(), gate.keys[:2]) == ({"p0": "h1"}, ["ns/earlier", "ns/first"])
+
+
+# --- giving back ------------------------------------------------------------------------------------------------------
+
+
+def ended(count: int, pod_set: str = "main") -> JSON:
+    """So many of its pods have ended for good."""
+    return {"reclaimablePods": [{"name": pod_set, "count": count}]}
+
+
+def given_back(gate: Gate) -> dict[str, dict[str, int]]:
+    """Pod set -> host -> places, as the server has it."""
+    obj = gate.client.object(WORKLOADS, "ns/a")
+    assert obj is not None
+    found = from_api.finished_places(msgspec.convert(obj, wire.Workload))
+    return {name: {d.values[0]: d.count for d in places.domains} for name, places in found.items()}
+
+
+def runs(name: str, host: str, **more: Any) -> JSON:
+    return make_pod(name, host=host, gates=(), phase="Running", **more)
+
+
+@pytest.mark.parametrize(
+    ("count", "pods", "want"),
+    [
+        pytest.param(1, [runs("p1", "h2"), make_pod("p0", host="h1", gates=(), phase="Succeeded")], {"h1": 1}, id="the place of the pod that has ended"),
+        pytest.param(1, [runs("p1", "h2")], {"h1": 1}, id="whether or not that pod is still there"),
+        pytest.param(1, [runs("p1", "h1"), make_pod("p0", host="h2", gates=(), phase="Succeeded")], {"h2": 1}, id="wherever it stood"),
+        pytest.param(2, [], {"h1": 1, "h2": 1}, id="all, when all have ended"),
+        pytest.param(1, [runs("p0", "h1"), runs("p1", "h2")], None, id="nothing while more pods run than are left"),
+        pytest.param(1, [], None, id="nothing while the one that is left is to come"),
+        pytest.param(1, [runs("p1", "h2", deleted=True)], None, id="nothing while the one that is left is being replaced"),
+        pytest.param(1, [make_pod("p1", host="h2", gates=(), phase="Failed")], None, id="nor when it has failed"),
+        pytest.param(0, [runs("p1", "h2")], None, id="nothing while none has ended for good"),
+    ],
+)  # fmt: skip
+async def test_places_are_given_back_once_all_pods_that_are_left_stand(
+    count: int, pods: list[JSON], want: dict[str, int] | None
+) -> None:
+    """Two pods on two hosts, of which some have ended; a second look writes nothing."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, **ended(count)), *pods)
+
+    await gate.step()
+
+    assert given_back(gate) == ({} if want is None else {"main": want})
+    assert len(gate.patches) == (want is not None)
+    await gate.step()
+    assert len(gate.patches) == (want is not None)
+
+
+async def test_each_pod_set_gives_back_its_own() -> None:
+    """A leader that has ended, and one of its workers: each entry is of its pod set, and earlier ones stay."""
+    sets: dict[str, Any] = {"leader": (1, None, {"h1": 1}), "workers": (2, None, {"h1": 1, "h2": 1})}
+    gang = gang_of_sets(sets, **ended(1, "leader"))
+    gate = Gate(gang, runs("w0", "h1", pod_set="workers"), runs("w1", "h2", pod_set="workers"))
+    await gate.step()
+    assert given_back(gate) == {"leader": {"h1": 1}}
+
+    gate.client.drop(PODS, "ns/w0")
+    both = [{"name": name, "count": 1} for name in ("leader", "workers")]
+    gate.client.change(WORKLOADS, "ns/a", {"status": {"reclaimablePods": both}})
+    await gate.step()
+
+    assert given_back(gate) == {"leader": {"h1": 1}, "workers": {"h1": 1}}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"conditions": [condition("QuotaReserved"), condition("Admitted"), condition("Evicted")]}, id="it is on its way out"),
+        pytest.param({"conditions": [condition("QuotaReserved"), condition("Admitted"), condition("Finished")]}, id="it is over"),
+    ],
+)  # fmt: skip
+async def test_who_is_not_admitted_any_more_gives_back_all_at_once(status: JSON) -> None:
+    """When its reservation ends, and nothing before."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, **ended(1)), runs("p1", "h2"))
+    gate.client.change(WORKLOADS, "ns/a", {"status": status})
+
+    await gate.step()
+
+    assert gate.patches == []
+
+
+async def test_nobody_is_released_to_a_place_from_the_moment_it_is_given_up() -> None:
+    """Also while the Workload does not say so yet: the successor of the pod on h2 goes to h2, though h1 comes first."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}), runs("p1", "h2"))
+    await gate.look_first()
+    workload = gate.workloads.get("ns/a")
+    assert workload is not None
+
+    fields = gate.ungater.finished(workload, {"main": 1})
+    gate.client.drop(PODS, "ns/p1")
+    gate.client.put(PODS, make_pod("p2"))
+    await gate.step()
+
+    assert [entry["name"] for entry in fields["finishedPods"]] == ["main"]
+    assert given_back(gate) == {}
+    assert gate.places() == {"p2": "h2"}
+
+
+async def test_a_place_stays_given_back_after_a_restart() -> None:
+    """The Workload alone says so."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, **ended(1)), runs("p1", "h2"))
+    await gate.step()
+    gate.ungater.begin()
+
+    gate.client.drop(PODS, "ns/p1")
+    gate.client.put(PODS, make_pod("p2"))
+    await gate.step()
+
+    assert gate.places() == {"p2": "h2"}
+
+
+async def test_what_was_given_up_of_another_admission_does_not_count() -> None:
+    """The next one has other places, and all of them."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, **ended(1)), runs("p1", "h2"))
+    await gate.step()
+    gate.client.drop(PODS, "ns/p1")
+    again = make_gang({"h1": 1})["status"]["admission"]
+    gate.client.change(WORKLOADS, "ns/a", {"status": {"admission": again, "finishedPods": None}})
+    gate.client.put(PODS, make_pod("p2"))
+
+    await gate.step()
+
+    assert gate.places() == {"p2": "h1"}
+
+
+async def test_nothing_is_given_back_while_a_release_is_on_its_way() -> None:
+    """By the watch two of three pods stand, which is all that are left; the third was released by a leader before us."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1, "h3": 1}, **ended(1)), runs("p1", "h2"), runs("p2", "h3"))
+    gate.client.sync()
+    gate.client.put(PODS, runs("p0", "h1"))
+
+    assert (await gate.step(late=True)).requeue_after is not None
+
+    assert gate.patches == []
+
+
+async def test_a_schema_without_the_field_is_written_to_once() -> None:
+    """The API server drops what it does not know: places are held until all pods have ended, and nothing is repeated."""
+    gate = Gate(make_gang({"h1": 1, "h2": 1}, **ended(1)), runs("p1", "h2"))
+    gate.client.pruned.add("finishedPods")
+
+    await gate.step()
+    await gate.step()
+
+    assert len(gate.patches) == 1
+    assert given_back(gate) == {}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.core.ranks import Member, RankRules, RankTrouble, releases
+from kqueue.core.ranks import Member, RankRules, RankTrouble, left_over, releases
 from kqueue.core.topology import HOSTNAME, Domain, TopologyAssignment
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -267,3 +267,104 @@ def test_of_a_gang_of_which_pods_have_ended_every_pod_that_is_left_gets_a_place(
 
     held = Counter(pod.selector[HOSTNAME] for pod in pods.values())
     assert held == {domain.values[0]: domain.count for domain in assignment.domains}
+
+
+# --- places that are given back ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "needed", "want"),
+    [
+        pytest.param([member("a", on="h1"), member("b", on="h1")], 2, {"h2": 1}, id="the place of the one that has ended"),
+        pytest.param([member("a", on="h2")], 1, {"h1": 2}, id="a whole host"),
+        pytest.param([member("a", on="h1"), member("b", on="h2")], 2, {"h1": 1}, id="one of two on a host"),
+        pytest.param([], 0, {"h1": 2, "h2": 1}, id="all, when all have ended"),
+        pytest.param([member("a", on="h1"), member("b", on="h1"), member("c", on="h2")], 3, {}, id="none has ended"),
+        pytest.param([member("a", on="h1")], 2, None, id="one is to come, and may take any place that is free"),
+        pytest.param([member("a", on="h1"), member("b")], 2, None, id="one is not released yet"),
+        pytest.param(
+            [member("a", on="h1"), member("b", on="h2", leaving=True)], 2, None, id="one is leaving, and its successor comes"
+        ),
+        pytest.param(
+            [member("a", on="h1"), member("b", on="h1"), member("c", on="h2")], 2, None, id="one runs that is said to have ended"
+        ),
+        pytest.param([member("a", on="h9"), member("b", on="h1")], 2, None, id="one stands outside of the assignment"),
+        pytest.param([member("a", on="h2"), member("b", on="h2")], 2, None, id="more stand on a host than it was given"),
+    ],
+)  # fmt: skip
+def test_places_are_left_over_once_all_pods_that_still_run_are_in_place(
+    members: list[Member], needed: int, want: dict[str, int] | None
+) -> None:
+    """Host h1 was given two pods, h2 one."""
+    found = left_over(TWO_HOSTS, members, needed=needed)
+
+    assert (None if found is None else {d.values[0]: d.count for d in found.domains}) == want
+
+
+GIVEN_BACK = TopologyAssignment((HOSTNAME,), (Domain(("h1",), 1),))
+
+
+@pytest.mark.parametrize(
+    ("members", "rules", "want", "trouble"),
+    [
+        pytest.param([member("a", "1")], RANKED, {"a": "h1"}, None, id="by rank, while the host keeps a place"),
+        pytest.param(
+            [member("a", "0", on="h1"), member("b", "1")], RANKED, {"b": "h2"}, RankTrouble.PLACE_GIVEN_BACK,
+            id="elsewhere, when the place of the rank was given back",
+        ),
+        pytest.param([member("a"), member("b")], UNRANKED, {"a": "h1", "b": "h2"}, None, id="without ranks, what is left"),
+        pytest.param([member("a", on="h1"), member("b"), member("c")], UNRANKED, {"b": "h2"}, None, id="and no more"),
+    ],
+)  # fmt: skip
+def test_nobody_is_released_to_a_place_that_was_given_back(
+    members: list[Member], rules: RankRules, want: dict[str, str], trouble: RankTrouble | None
+) -> None:
+    """Host h1 has given back one of its two places."""
+    found = releases(TWO_HOSTS, members, rules, count=3, given_back=GIVEN_BACK)
+
+    assert {r.key: r.values[0] for r in found.pods} == want
+    assert (found.order_lost.trouble if found.order_lost else None) == trouble
+
+
+@given(
+    counts=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    ranked=st.booleans(),
+    shuffled=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_what_was_given_back_is_never_needed_again(counts: list[int], ranked: bool, shuffled: bool, seed: int) -> None:
+    """Ranks end for good, pods fail and are made anew, in any order: as many places are given back as pods have ended,
+    and no host ever has more pods than places left.
+    """
+    chance = random.Random(seed)
+    assignment, size = placed(*counts), sum(counts)
+    limit = size if not shuffled else size - 1  # with one index too high nobody is placed by rank while it is there
+    rules = RankRules(index_label=INDEX if ranked else None, limit=limit)
+    left = set(range(size))
+    pods: dict[str, Member] = {}
+    back = TopologyAssignment((HOSTNAME,), ())
+    for turn in range(60):
+        for name, pod in list(pods.items()):
+            if pod.leaving or pod.gated or chance.random() > 0.3:
+                continue
+            if chance.random() < 0.5:  # completed
+                left.discard(int(pod.labels[INDEX]))
+                del pods[name]
+            else:
+                pods[name] = Member(key=name, gated=False, labels=pod.labels, selector=pod.selector, leaving=True)
+        for name, pod in list(pods.items()):
+            if pod.leaving and chance.random() < 0.7:
+                del pods[name]
+        here = {int(m.labels[INDEX]) for m in pods.values() if not m.leaving}
+        for rank in sorted(left - here):
+            if chance.random() < 0.7:
+                pods[f"p{turn}-{rank}"] = member(f"p{turn}-{rank}", str(rank))
+        for release in releases(assignment, list(pods.values()), rules, count=size, given_back=back).pods:
+            pods[release.key] = member(release.key, pods[release.key].labels[INDEX], on=release.values[0])
+        found = left_over(assignment, list(pods.values()), needed=len(left))
+        if found is not None:
+            assert back.count <= found.count == size - len(left)
+            back = found
+        held = Counter(m.selector[HOSTNAME] for m in pods.values() if not m.gated)
+        places = {d.values[0]: d.count for d in assignment.without(back).domains}
+        assert all(held[host] <= places.get(host, 0) for host in held)

@@ -291,3 +291,20 @@ def test_a_broken_assignment_is_refused_with_the_place_of_the_mistake(document: 
     with pytest.raises(InvalidObjectError) as raised:
         decode(document)
     assert path in [error.path for error in raised.value.errors]
+
+
+@pytest.mark.parametrize(
+    ("gone", "want"),
+    [
+        pytest.param(on_hosts(), {"a": 2, "b": 1, "c": 3}, id="nothing"),
+        pytest.param(on_hosts(a=1, c=3), {"a": 1, "b": 1}, id="a part of one host and all of another"),
+        pytest.param(on_hosts(b=4, x=1), {"a": 2, "c": 3}, id="no more than there is, and nothing of a host that is not in it"),
+        pytest.param(on_hosts(a=2, b=1, c=3), {}, id="everything"),
+        pytest.param(RACKS, {"a": 2, "b": 1, "c": 3}, id="nothing of other levels"),
+    ],
+)  # fmt: skip
+def test_places_are_taken_off_an_assignment(gone: TopologyAssignment, want: dict[str, int]) -> None:
+    """What is left keeps its order."""
+    left = on_hosts(a=2, b=1, c=3).without(gone)
+
+    assert [(d.values[0], d.count) for d in left.domains] == list(want.items())

@@ -944,6 +944,35 @@ async def test_failed_hosts_are_replaced_by_one_patch(make: Callable[..., Schedu
     assert world.pauses == []
 
 
+def columns(**hosts: int) -> list[Any]:
+    """The slices of an assignment."""
+    return [
+        {"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": pods}}
+        for host, pods in hosts.items()
+    ]
+
+
+async def test_only_pods_that_have_not_ended_are_replaced(make: Callable[..., Scheduled]) -> None:
+    """One of two pods on the failed host has ended, and one on the other, which therefore has room.  The new domains are
+    of what is left, so nothing is given back of them yet.
+    """
+    gang = placed(h1=2, h2=2)
+    gone = {"levels": [HOST], "slices": columns(h1=1, h2=1)}
+    gang["status"] |= {
+        "reclaimablePods": [{"name": "main", "count": 2}],
+        "finishedPods": [{"name": "main", "topologyAssignment": gone}],
+    }
+    world = hospital(make, gang, h2=2)
+
+    assert await world.cycle()
+
+    assert hosts_of(world) == {"h2": 2}
+    assert "finishedPods" not in world.workload()["status"]
+    world.sync()
+    assert world.cache.audit() == []
+    assert world.cache.ledger.free_by_node()["node-h2"]["cpu"] == 0
+
+
 async def test_a_new_host_is_charged_before_the_write_ends_and_given_back_if_it_fails(
     make: Callable[..., Scheduled],
 ) -> None:

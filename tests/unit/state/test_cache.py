@@ -27,13 +27,13 @@ def read(kind: type[Any], **obj: Any) -> Any:
 
 
 def make_workload(
-    name: str, *, host: str | None = None, cpus: int = 4, finished: bool = False, minute: int = 0
+    name: str, *, host: str | None = None, cpus: int = 4, finished: bool = False, minute: int = 0, ended: int = 0
 ) -> wire.Workload:
-    """Pending without a `host`, else admitted there, in this minute."""
+    """Pending without a `host`, else admitted there, in this minute; `ended` of its pods have given back their places."""
     template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
     status: dict[str, Any] = {"conditions": []}
     if host is not None:
-        assigned = {
+        assigned: dict[str, Any] = {
             "levels": [HOST],
             "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": host}], "podCounts": {"universal": cpus}}],
         }
@@ -45,6 +45,10 @@ def make_workload(
             "topologyAssignment": assigned,
         }
         status["admission"] = {"clusterQueue": "team", "podSetAssignments": [entry]}
+        if ended:
+            gone = {"levels": [HOST], "slices": [{**assigned["slices"][0], "podCounts": {"universal": ended}}]}
+            status["reclaimablePods"] = [{"name": "main", "count": ended}]
+            status["finishedPods"] = [{"name": "main", "topologyAssignment": gone}]
         status["conditions"] = [
             {"type": kind, "status": "True", "lastTransitionTime": f"2026-01-01T00:{minute:02}:00Z"}
             for kind in ("QuotaReserved", "Admitted")
@@ -483,6 +487,22 @@ def test_a_missing_flavor_and_topology_are_named() -> None:
     assert (missing_topology.reason, missing_flavor.reason) == ("TopologyNotFound", "FlavorNotFound")
 
 
+def test_pods_that_have_ended_give_back_their_places() -> None:
+    """In the ledger, in what preemption sees, and for who rebuilds it from the Workload alone; step by step."""
+    cache = make_cache()
+    seen = []
+    for ended in (0, 1, 3, 4):
+        workload = make_workload("w", host="h1", ended=ended)
+        cache.on_workload("ns/w", workload)
+        anew = make_cache()
+        anew.on_workload("ns/w", workload)
+        view = cache.snapshot(["team"]).admitted["team"]["ns/w"]
+        seen.append((free(cache), sum(usage.count for usage in view.domains.get("gpu", ()))))
+        assert (cache.audit(), free(anew)) == ([], free(cache))
+
+    assert seen == [((6000, 4000), 4), ((7000, 5000), 3), ((9000, 7000), 1), ((10000, 8000), 0)]
+
+
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_any_history_ends_where_a_rebuild_would(seed: int, steps: int) -> None:
     """Admissions, ends, deletions and configuration changes in any order leave no drift."""
@@ -492,7 +512,8 @@ def test_any_history_ends_where_a_rebuild_would(seed: int, steps: int) -> None:
         name = f"w{chance.randrange(4)}"
         match chance.randrange(7):
             case 0 | 1:
-                cache.on_workload(f"ns/{name}", make_workload(name, host=chance.choice(["h1", "h2"])))
+                told = make_workload(name, host=chance.choice(["h1", "h2"]), ended=chance.choice([0, 0, 1, 4]))
+                cache.on_workload(f"ns/{name}", told)
             case 2:
                 cache.on_workload(f"ns/{name}", make_workload(name))
             case 3:

@@ -833,6 +833,28 @@ def test_pods_that_have_ended_give_their_quota_back(admitted: int | None, reclai
     assert admission.pod_sets[0].count == (admitted or 10)
 
 
+def test_places_that_were_given_back_are_not_held() -> None:
+    """Of its own pod set only; an entry of a pod set that it does not have does no harm."""
+
+    def on_racks(**pods: int) -> JSON:
+        slices = [
+            {"domainCount": 1, "valuesPerLevel": [{"universal": rack}], "podCounts": {"universal": count}}
+            for rack, count in pods.items()
+        ]
+        return {"levels": ["rack"], "slices": slices}
+
+    workload = reserved(
+        [{"name": name, "count": 3, "topologyAssignment": on_racks(r1=2, r2=1)} for name in ("main", "other")],
+        pod_sets=[{"name": name, "count": 3, "template": {}} for name in ("main", "other")],
+        status={"finishedPods": [{"name": name, "topologyAssignment": on_racks(r1=1)} for name in ("main", "gone")]},
+    )
+    admission = from_api.admission(workload)
+
+    assert admission is not None
+    held = [p.topology and {d.values[0]: d.count for d in p.topology.domains} for p in admission.pod_sets]
+    assert held == [{"r1": 1, "r2": 1}, {"r1": 2, "r2": 1}]
+
+
 def test_usage_without_a_flavor_is_not_charged() -> None:
     """There is no column that it could be charged to."""
     admission = from_api.admission(

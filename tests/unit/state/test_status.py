@@ -679,3 +679,50 @@ def test_mending_changes_domains_and_nothing_else() -> None:
 
 def _one_domain(rack: str, count: int) -> JSON:
     return {"domainCount": 1, "valuesPerLevel": [{"universal": rack}], "podCounts": {"universal": count}}
+
+
+GIVEN_BACK = [
+    {"name": name, "topologyAssignment": {"levels": ["rack"], "slices": [_one_domain("r1", 1)]}}
+    for name in ("main", "other")
+]
+
+
+def test_what_was_given_back_is_of_one_admission() -> None:
+    """It ends with the reservation, and a new one begins without it; an eviction alone does not end it."""
+    evicted = make_admitted(make_condition("Evicted", reason="Preempted"), finishedPods=GIVEN_BACK)
+    freed = after(evicted, status.unreserve(evicted, reason="R", message="m", stamp=STAMP, requeued=True))
+    stale = make_workload(finishedPods=GIVEN_BACK)
+    admitted = make_admitted(finishedPods=GIVEN_BACK)
+    leaves = after(admitted, status.evict(admitted, reason="Preempted", message="m", stamp=STAMP))
+
+    assert freed.status.finished_pods == ()
+    assert after(stale, status.reserve(stale, ADMISSION, checks=False, stamp=STAMP)).status.finished_pods == ()
+    assert len(leaves.status.finished_pods) == 2
+
+
+def test_mending_is_of_what_was_not_given_back() -> None:
+    """The new domains of a pod set are all its own; what another one has given back stays given back."""
+    entries = [{"name": name, "topologyAssignment": GIVEN_BACK[0]["topologyAssignment"]} for name in ("main", "other")]
+    admission = {"clusterQueue": "team", "podSetAssignments": entries}
+    workload = make_workload(admission=admission, finishedPods=GIVEN_BACK)
+
+    written = after(workload, status.mend(workload, {"main": WHERE}))
+
+    assert [entry.name for entry in written.status.finished_pods] == ["other"]
+    assert written.status.finished_pods == status.mended(workload, {"main": WHERE}).status.finished_pods
+
+
+WHERE = TopologyAssignment(("rack",), (Domain(("r2",), 3),))
+
+
+def test_places_are_given_back_by_pod_set() -> None:
+    """In one list; a pod set that gives back nothing is not in it, and no list is left when that is true for all."""
+    nothing = TopologyAssignment(("rack",), ())
+
+    assert status.finished_pods({"other": WHERE, "main": WHERE, "none": nothing}) == {
+        "finishedPods": [
+            {"name": name, "topologyAssignment": {"levels": ["rack"], "slices": [_one_domain("r2", 3)]}}
+            for name in ("main", "other")
+        ]
+    }
+    assert status.finished_pods({"main": nothing}) == {"finishedPods": None}

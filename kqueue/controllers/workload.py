@@ -112,7 +112,8 @@ class WorkloadReconciler:
         for change in (self._match_gates, self._deactivate, self._come_back, explain, self._complete, self._leave):
             written = await self._writer.write(key, change)
             if written is not None:
-                self._tell(workload, written)
+                if change != self._match_gates:  # that is nobody's news
+                    self._tell(workload, written)
                 return Result()
         again = self._until_told_again(key, workload)
         left = again if again is not None else self._until_told(workload)
@@ -203,7 +204,8 @@ class WorkloadReconciler:
             return None
         now = self._clock.monotonic()
         if key not in self._again:
-            is_news = written.reason in _TRIED and status.without_place(written.message) == written.message
+            is_tried = written.reason != names.REASON_PENDING_EVALUATION
+            is_news = is_tried and status.without_place(written.message) == written.message
             first = (now + self._tell_after, _TOLD_AGAIN / 2) if is_news else (now + _TOLD_AGAIN, _TOLD_AGAIN)
             self._again[key] = first
         due, pause = self._again[key]

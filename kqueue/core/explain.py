@@ -229,6 +229,8 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.REQUESTS: lambda b: b.detail,
     BlockerKind.YIELDS: lambda b: f"it was preempted for {b.detail}, which is admitted first",
     BlockerKind.LEAVING: lambda b: f"fits as soon as those have left who are preempted for {b.detail}",
-    BlockerKind.PREEMPTION_GATED: lambda b: f"others could be preempted for it, once it may: closed is {b.detail}",
+    BlockerKind.PREEMPTION_GATED: lambda b: (
+        f"others could be preempted for it once these gates of it are open: {b.detail}"
+    ),
     BlockerKind.PODS_NOT_READY: lambda b: f"the pods of {b.detail} must be ready before another workload is admitted",
 }

@@ -98,6 +98,7 @@ async def post(plane: Plane, collection: str, name: str, spec: Any, *, namespace
         "clusterqueues": "ClusterQueue",
         "localqueues": "LocalQueue",
         "workloadpriorityclasses": "WorkloadPriorityClass",
+        "workloads": "Workload",
     }
     where = f"{KUEUE}/namespaces/{namespace}" if namespace else KUEUE
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
@@ -217,6 +218,45 @@ async def test_a_gang_that_needs_a_rack_makes_exactly_one_rack_leave(either_plan
     assert [evicted[name].get("Preempted") for name in ("small-1", "small-2")] == [("True", "InClusterQueue")] * 2
     assert "Evicted" not in evicted["large"]
     assert len(racks[0] | racks[1]) == 2
+
+
+GATED = "featureGates: {MultiKueueOrchestratedPreemption: true}\n"
+
+
+async def test_nobody_is_preempted_through_a_closed_gate(either_plane: Plane) -> None:
+    """It is told what it waits for, and soon where it stands; somebody opens the gate, and then others leave for it."""
+    road = await make_teams(either_plane, {"a": 4}, preemption={"withinClusterQueue": "LowerPriority"})
+    pod = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"nvidia.com/gpu": "2"}}}]}
+    spec = {
+        "queueName": "a",
+        "priority": 9,
+        "preemptionGates": [{"name": "budget"}],
+        "podSets": [{"name": "main", "count": 2, "template": {"spec": {**pod, "restartPolicy": "Never"}}}],
+    }
+    high = f"{road.workloads}/high"
+    timings = Timings(queue_flush_window=0.1, untried_told_after=0.5)
+    async with running(configuration(GATED), flags(either_plane), timings=timings):
+        await road.submit("low", queue="a", pods=2, gpus=2)
+        await road.until_running(low=2)
+        await post(either_plane, "workloads", "high", spec, namespace=road.namespace)
+        blocked = await road.cluster.until(
+            high, lambda w: has(w, "BlockedOnPreemptionGates") and "number" in str(w["status"]), what="a place in line"
+        )
+        before = await road.conditions_of("low")
+        now = blocked["status"]["preemptionGates"][0]
+        await patch(either_plane, f"{high}/status", {"status": {"preemptionGates": [now | {"position": "Open"}]}})
+        after = await road.cluster.until(high, lambda w: has(w, "QuotaReserved"), what="quota")
+        left = await road.conditions_of("low")
+
+    waits = condition(blocked, "QuotaReserved")
+    assert (now["name"], now["position"]) == ("budget", "Closed")
+    assert (waits["status"], waits["reason"]) == ("False", "AdmissionGated")
+    assert "once these gates of it are open: budget" in waits["message"]
+    assert "it was number 1 of 1 among all that wait in ClusterQueue a" in waits["message"]
+    assert "Evicted" not in before
+    assert left["Preempted"] == ("True", "InClusterQueue")
+    unblocked = condition(after, "BlockedOnPreemptionGates")
+    assert (unblocked["status"], unblocked["reason"]) == ("False", "QuotaReserved")
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------

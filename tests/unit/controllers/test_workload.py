@@ -205,6 +205,7 @@ async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[...
     [
         pytest.param("WaitingForPreemptedWorkloads", 10, id="others leave for it"),
         pytest.param("ExceedsMaxQuota", 10, id="it is more than there ever is"),
+        pytest.param("AdmissionGated", 10, id="its gates keep it from preempting"),
         pytest.param("PendingEvaluation", 300, id="it has not been tried, and was told so just now"),
         pytest.param("OnHold", None, id="its job does not want it to run"),
     ],
@@ -213,7 +214,10 @@ async def test_when_one_that_waits_is_told_where_it_stands(
     make: Callable[..., Workloads], reason: str, again: float | None
 ) -> None:
     """Whoever waits for a turn of its own is."""
-    world = make(make_workload(status={"conditions": [condition("QuotaReserved", "False", reason)]}))
+    conditions = [condition("QuotaReserved", "False", reason)]
+    if reason == "AdmissionGated":
+        conditions.append(condition("BlockedOnPreemptionGates"))
+    world = make(make_workload(status={"conditions": conditions}, preemptionGates=[{"name": "g"}]))
     world.sync()
 
     assert (await world.reconciler.reconcile("ns/a")).requeue_after == again

@@ -26,12 +26,15 @@ class Removal:
     for_good: bool = False
 
 
+_AS_IT_IS = nullcontext(Removal())
+
+
 def without_older(head: Head, snapshot: Snapshot) -> AbstractContextManager[Removal]:
     """Inside the block the snapshot lacks the slice that the workload replaces; afterwards, too, if the caller says so.
 
     Nothing happens for a workload that replaces none.
     """
-    return nullcontext(Removal()) if head.replaces is None else _without(head.replaces, snapshot)
+    return _AS_IT_IS if head.replaces is None else _without(head.replaces, snapshot)
 
 
 @contextmanager

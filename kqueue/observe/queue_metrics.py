@@ -42,12 +42,14 @@ class _Bound:
     def __init__(self, *labels: str) -> None:
         self._labels = labels
         self._children: dict[tuple[MetricWrapperBase, tuple[str, ...]], Any] = {}
+        self._waits: dict[tuple[Counter, str], tuple[Counter, Histogram]] = {}
         self._closed = False
 
     def close(self) -> None:
         """From now on count for nobody: the object is gone, and late reports must not bring its series back."""
         self._closed = True
         self._children.clear()
+        self._waits.clear()
 
     def _of(self, family: _M, *rest: str) -> _M:
         key = (family, rest)
@@ -69,6 +71,17 @@ class _Bound:
         """Negative times come from clocks that disagree and count as 0."""
         if not self._closed:
             (self._children.get((family, rest)) or self._of(family, *rest)).observe(max(0.0, seconds))
+
+    def _waited(self, times: Counter, waits: Histogram, priority_class: str, seconds: float) -> None:
+        """Count one that has waited so long; done several times at every admission, so with one look."""
+        if self._closed:
+            return
+        found = self._waits.get((times, priority_class))
+        if found is None:
+            found = self._of(times, priority_class), self._of(waits, priority_class)
+            self._waits[times, priority_class] = found
+        found[0].inc()
+        found[1].observe(max(0.0, seconds))
 
     def _replace(self, family: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
         """Set the series of `values` and remove this object's others."""
@@ -105,13 +118,11 @@ class _QueueMetrics(_Bound):
 
     def quota_reserved(self, *, priority_class: str, waited: float) -> None:
         """A reservation was made, `waited` seconds after queueing."""
-        self._count(self._q.reserved, priority_class)
-        self._observe(self._q.reserved_wait, waited, priority_class)
+        self._waited(self._q.reserved, self._q.reserved_wait, priority_class, waited)
 
     def admitted(self, *, priority_class: str, waited: float) -> None:
         """A Workload was admitted, `waited` seconds after queueing."""
-        self._count(self._q.admitted, priority_class)
-        self._observe(self._q.admission_wait, waited, priority_class)
+        self._waited(self._q.admitted, self._q.admission_wait, priority_class, waited)
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
         """A Workload's pods are ready, `waited` seconds after queueing."""

@@ -531,17 +531,18 @@ class Cache:
             change(node, column, amount)
 
     def _charge_domains(self, holding: Holding) -> None:
-        if any(p.topology is not None and len(set(p.flavors.values())) > 1 for p in holding.admission.pod_sets):
-            self._of_many_flavors.add(holding.key)
-        self.ledger.add_usage(
-            holding.key,
-            [
-                AssignedUsage(flavor=f, assignment=p.topology, requests=holding.requests.get(p.name, {}))
-                for p in holding.admission.pod_sets
-                if p.topology is not None
-                for f in self._standing_in(p)
-            ],
-        )
+        usages: list[AssignedUsage] = []
+        for pod_set in holding.admission.pod_sets:
+            if pod_set.topology is None:
+                continue
+            if len(set(pod_set.flavors.values())) > 1:
+                self._of_many_flavors.add(holding.key)
+            requests = holding.requests.get(pod_set.name, {})
+            usages += [
+                AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests)
+                for flavor in self._standing_in(pod_set)
+            ]
+        self.ledger.add_usage(holding.key, usages)
 
     def _standing_in(self, pod_set: PodSetAssignment) -> list[str]:
         """The flavor that the pods are counted in; all that may become it, while none of them is known."""

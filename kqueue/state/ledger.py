@@ -352,7 +352,7 @@ class NodeLedger:
     def _refresh_domain(self, room: Room, key: Path) -> None:
         for other in self._rooms.values():
             if other.usage is room.usage:
-                other.refresh_domain(key)
+                other.refresh_domain(key, usage_only=True)
 
     def _meets(self, flavor: str, room: Room) -> bool:
         """Whether usage in `flavor` counts in `room`."""

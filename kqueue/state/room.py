@@ -169,8 +169,11 @@ class Room:
         if node is not None:
             self.refresh_domain(leaf_key(node, self.levels))
 
-    def refresh_domain(self, key: Path) -> None:
-        """What is free in the leaf of this written name has changed."""
+    def refresh_domain(self, key: Path, *, usage_only: bool = False) -> None:
+        """What is free in the leaf of this written name has changed.
+
+        `usage_only`: by workloads placed by topology, so nothing has changed where these are left out.
+        """
         if self._late is not None:
             self._late.add(key)
         if self._capacity is None:
@@ -179,7 +182,8 @@ class Room:
         if leaf is None:
             return
         free, idle = self._columns(key, self._capacity.tree.leaves[leaf])
-        self._capacity.empty().replace(leaf, idle)
+        if not usage_only:
+            self._capacity.empty().replace(leaf, idle)
         self._capacity.replace(leaf, free)
 
     # -- questions -----------------------------------------------------------------------------------------------------

@@ -96,6 +96,10 @@ def _text_length(document: Mapping[str, Any]) -> int:
 
 
 def _encode_slice(domains: Sequence[Domain]) -> dict[str, Any]:
+    if len(domains) == 1:
+        (only,) = domains
+        where = [{"universal": value} for value in only.values]
+        return {"domainCount": 1, "valuesPerLevel": where, "podCounts": {"universal": only.count}}
     counts = [domain.count for domain in domains]
     return {
         "domainCount": len(domains),

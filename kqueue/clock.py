@@ -1,4 +1,6 @@
-"""Time, handed in.  Nothing in kqueue reads the clock by itself, so that tests and simulations can own it.
+"""Time, handed in, and how it is written.
+
+Nothing in kqueue reads the clock by itself, so that tests and simulations can own it.
 
 Like `errors` this module imports nothing of ours, and every room but the core may import it
 (the core is told `now` as a value).
@@ -12,6 +14,21 @@ import itertools
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+import msgspec
+
+
+def utc_text(moment: datetime, *, digits: int = 0) -> str:
+    """RFC 3339 in UTC, with so many digits of a second (at most 6), cut and not rounded; of an aware time.
+
+    Every admission is stamped in half a dozen places, and `isoformat` takes ten times as long.
+    """
+    text: str = msgspec.to_builtins(moment.astimezone(UTC))
+    if not digits:
+        return text[:19] + "Z"
+    if not moment.microsecond:
+        text = text[:19] + ".000000"
+    return text[: 20 + digits] + "Z"
 
 
 class Clock(Protocol):

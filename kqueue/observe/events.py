@@ -12,13 +12,13 @@ import itertools
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import structlog
 
-from kqueue.clock import Clock
+from kqueue.clock import Clock, utc_text
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
 
 _log = structlog.get_logger(__name__)
@@ -302,7 +302,7 @@ class EventRecorder:
 
 def _micro(moment: datetime) -> str:
     """Kubernetes' MicroTime."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    return utc_text(moment, digits=6)
 
 
 def _cut(note: str) -> str:

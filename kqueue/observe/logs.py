@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, NoReturn, get_args
 import msgspec
 import structlog
 
-from kqueue.clock import Clock, SystemClock
+from kqueue.clock import Clock, SystemClock, utc_text
 from kqueue.config.names import nearest
 from kqueue.errors import ConfigError
 
@@ -47,7 +47,7 @@ class _Sink:
 
     def now(self) -> str:
         """As it stands at the beginning of a line."""
-        return self.clock.now().isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+        return utc_text(self.clock.now(), digits=3)
 
     def write(self, fields: dict[str, Any]) -> None:
         """Write one line.  A full disk or a closed pipe must not stop the controller: such lines are counted."""

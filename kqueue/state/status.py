@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
+from kqueue.clock import utc_text
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
@@ -38,12 +38,7 @@ class Stamp:
     @property
     def text(self) -> str:
         """As it stands in an object: whole seconds, UTC."""
-        return _text(self.now)
-
-
-@lru_cache(maxsize=8)
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"
+        return utc_text(self.now)
 
 
 def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
@@ -112,7 +107,7 @@ def _conditions(obj: wire.Workload, stamp: Stamp) -> Conditions:
 
 
 def _status(conditions: Conditions, **fields: Any) -> Patch | None:
-    if not conditions.changed and not fields:
+    if not fields and not conditions.changed:
         return None
     return {"status": {**fields, "conditions": conditions.list()}}
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -225,13 +225,16 @@ def admission_of(workload: Object | None) -> Mapping[str, Any] | None:
 
 
 def is_repair(old: Object, new: Object) -> bool:
-    """Whether an admission differs only in where the pods of failed hosts went: all others stay where they were."""
+    """Whether an admission differs only in where the pods of failed hosts went: all others stay where they were.
+
+    Places that were given back are no pod's.
+    """
     failed = {node["name"] for node in old["status"].get("unhealthyNodes") or ()}
     before, after = admission_of(old) or {}, admission_of(new) or {}
     if not failed or _but_places(before) != _but_places(after):
         return False
     for was, now in zip(before["podSetAssignments"], after["podSetAssignments"], strict=True):
-        left, got = _pods_per_host(was), _pods_per_host(now)
+        left, got = _pods_per_host(was, old), _pods_per_host(now, new)
         kept = {host: pods for host, pods in left.items() if host not in failed}
         if sum(left.values()) != sum(got.values()) or any(got.get(host, 0) < pods for host, pods in kept.items()):
             return False
@@ -246,10 +249,14 @@ def _but_places(admission: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**admission, "podSetAssignments": assignments}
 
 
-def _pods_per_host(pod_set: Mapping[str, Any]) -> dict[str, int]:
-    if "topologyAssignment" not in pod_set:
-        return {}
-    return {domain.values[-1]: domain.count for domain in decode(pod_set["topologyAssignment"]).domains}
+def _pods_per_host(pod_set: Mapping[str, Any], workload: Object) -> Counter[str]:
+    back = [f for f in workload["status"].get("finishedPods") or () if f["name"] == pod_set["name"]]
+    return _places(pod_set) - sum(map(_places, back), Counter())
+
+
+def _places(entry: Mapping[str, Any]) -> Counter[str]:
+    found = entry.get("topologyAssignment")
+    return Counter({d.values[-1]: d.count for d in decode(found).domains} if found is not None else {})
 
 
 def _born(workload: Object) -> Life:

@@ -24,7 +24,8 @@ def find_targets(
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits; () when no choice that the policies allow is enough.
 
-    None of them could stay without another one going.  The snapshot is as before afterwards.
+    None of them could stay without another one going, or the preemptor borrowing where it takes from others.
+    The snapshot is as before afterwards.
 
     Args:
         snapshot: its queues must have the preemptor's.

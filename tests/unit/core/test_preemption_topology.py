@@ -325,10 +325,12 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
     protected = frozenset(w.uid for w in running if data.draw(st.integers(0, 9)) == 0)
     rules = replace(rules, protected=lambda workload, _: workload.uid in protected)
 
-    def fits(left: Sequence[Admitted]) -> bool:
+    def fits(left: Sequence[Admitted], *, borrowing: bool = True) -> bool:
         snapshot = cluster(left, make_view(shape), queues=2)
-        enough = quota.available(snapshot.nodes["q0"], GPUS) >= pods * gpus
-        return enough and room(snapshot, request)()
+        node = snapshot.nodes["q0"]
+        is_within = node.usage.get(GPUS, 0) + pods * gpus <= node.quota(GPUS).nominal
+        enough = quota.available(node, GPUS) >= pods * gpus
+        return enough and (borrowing or is_within) and room(snapshot, request)()
 
     snapshot = cluster(running, make_view(shape), queues=2)
     before = state(snapshot)
@@ -348,7 +350,10 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
     if going:
         assert fits([w for w in running if w not in going])
         if not fits(running):
-            assert not any(fits([w for w in running if w is one or w not in going]) for one in going)
+            # by priority, who takes from others stays within what is its own
+            borrowing = rules.fair is not None or all(w.queue == preemptor.queue for w in going)
+            others = ([w for w in running if w is one or w not in going] for one in going)
+            assert not any(fits(left, borrowing=borrowing) for left in others)
 
 
 def may_go(workload: Admitted, preemptor: Preemptor) -> bool:
@@ -489,6 +494,19 @@ def test_who_leaves_gives_back_quota_and_hosts(
         assert (used(snapshot), free(snapshot, "gpu"), free(snapshot, "spot")) == ([0, 0], 8, spot)
         assert free(snapshot, "racks") == 8
     assert state(snapshot) == before
+
+
+def test_pods_are_given_back_where_they_are_counted() -> None:
+    """Flavors whose leaves are racks do not share them: pods that were assigned two are counted in one."""
+    snapshot, one = two_flavors()
+    racks = snapshot.topologies["racks"]
+    rack = (DomainUsage(("b0", "b0-r0"), {GPU: 8}, 1),)
+    racks.capacity.charge(rack)
+    twin = replace(racks, capacity=Capacity.of(racks.tree, usage=rack))  # taken by another workload
+    snapshot = replace(snapshot, topologies={**snapshot.topologies, "aisles": twin})
+    with simulate(snapshot) as simulation:
+        simulation.remove(replace(one, domains={"racks": rack}, further={"racks": {"aisles": rack}}))
+        assert (free(snapshot, "racks"), free(snapshot, "aisles")) == (8, 0)
 
 
 def test_what_changes_in_one_flavor_first_and_then_in_all_is_taken_back() -> None:

@@ -91,6 +91,8 @@ class FlavorTry:
 
     def take(self, mode: Mode, level: int, spec: QueueSpec) -> None:
         """Take in one more resource."""
+        if mode is Mode.FIT and level == 0:
+            return  # nothing is better, so others decide
         self.worst, self.borrows = min(self.worst, mode), max(self.borrows, level)
         if _is_preferred(self.mode, self.level, mode, level, spec):
             self.mode, self.level = mode, level

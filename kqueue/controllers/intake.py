@@ -118,7 +118,7 @@ class Intake:
             self._help_others(seen, held)
             return
         holding = self._cache.holding(key)
-        if gave_back or _shrank(held, holding):
+        if gave_back or _shrank(held, holding) or _weighs_another(held, holding):
             self._help_others(seen, held)
         if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
             self._wake()
@@ -291,6 +291,11 @@ def _shrank(before: Holding | None, after: Holding | None) -> bool:
     return any(left.get(column, 0) < amount for column, amount in before.admission.usage().items()) or (
         _places(after.admission) < _places(before.admission)
     )
+
+
+def _weighs_another(before: Holding | None, after: Holding | None) -> bool:
+    """Whether a workload goes on with another priority: somebody may preempt it now who could not before."""
+    return before is not None and after is not None and before.priority != after.priority
 
 
 def _places(admission: Admission) -> int:

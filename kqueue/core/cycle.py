@@ -176,7 +176,7 @@ def plan(
         one_at_a_time: whoever is admitted holds up all others.
         looks: who is nominated once more.
     """
-    cycle = _Cycle(snapshot, Claims(snapshot, snapshot.claims), rules, held_by, one_at_a_time, looks)
+    cycle = _Cycle(snapshot, Claims(snapshot, snapshot.claims), rules, held_by, one_at_a_time, looks, order)
     entries: list[Entry] = []
     for head in heads:
         try:
@@ -233,6 +233,7 @@ class _Cycle:
     held_by: str
     one_at_a_time: bool
     looks: SecondLooks
+    order: ordering.OrderRules
     nominator: Nominator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -322,8 +323,9 @@ class _Cycle:
                 )
                 return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
             case Stand.WAITS:
+                comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
                 self.claims.give_up(uid)
-                self._reserve(entry)
+                self._reserve(entry, anyway=comes_first)
                 entry.assignment.blockers.append(self._nobody(entry))
                 return _wait(entry, Outcome.NO_CANDIDATES)
             case Stand.NEVER:
@@ -419,13 +421,13 @@ class _Cycle:
             holders = sum(w.priority < head.priority and not lacking.isdisjoint(w.usage) for w in admitted.values())
         return Blocker(kind=BlockerKind.NO_CANDIDATES, queue=head.queue, holders=holders, detail=" and ".join(policies))
 
-    def _reserve(self, entry: Entry) -> None:
+    def _reserve(self, entry: Entry, *, anyway: bool = False) -> None:
         """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.
 
-        A queue that may reclaim from anybody gets it back anyway.
+        A queue that may reclaim from anybody gets it back without; `anyway`: for that one, too.
         """
         spec, node = self.snapshot.queues[entry.head.queue], self.snapshot.nodes[entry.head.queue]
-        if spec.reclaims is Preempts.ANY:
+        if spec.reclaims is Preempts.ANY and not anyway:
             return
         for column, amount in added_quota(entry.head, entry.usage).items():
             own = node.quota(column)

@@ -218,6 +218,8 @@ def _assign_group(group: list[PodSet], search: _Search) -> WaitReason | None:
         best, index, tried = _best_flavor(group, resource_group, asked, search)
         if best is None:
             out.blockers += [b for attempt in tried for b in attempt.blockers]
+            if not tried and search.pinned is None:
+                out.blockers.append(_no_flavors(group[0].name, asked, search))
             return mildest(t.reason for t in tried if t.reason is not None)
         if best.worst is not Mode.FIT:
             blockers += [b for attempt in tried for b in attempt.blockers]
@@ -230,6 +232,13 @@ def _assign_group(group: list[PodSet], search: _Search) -> WaitReason | None:
     out.blockers += blockers
     _record(group, wanted, search, chosen, memory)
     return None
+
+
+def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Blocker:
+    """Why no flavor was even tried."""
+    what = ", ".join(asked)
+    detail = f"ClusterQueue {search.spec.name} lists no flavor for {what}; add one to the resource group"
+    return Blocker(kind=BlockerKind.QUEUE, pod_set=pod_set, queue=search.spec.name, detail=detail)
 
 
 def _summed(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:

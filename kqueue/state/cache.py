@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import structlog
+
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
@@ -47,6 +49,8 @@ class AssumedTwiceError(KqueueError):
     def __init__(self, workload: str, held_by: str) -> None:
         super().__init__(f"{workload} is already held by ClusterQueue {held_by}")
 
+
+_log = structlog.get_logger(__name__)
 
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
@@ -292,12 +296,18 @@ class Cache:
         self._rebuild(lambda: () if same else self.tree_of(name))
 
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
-        """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own."""
+        """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own.
+
+        What of it cannot be read counts for nothing.
+        """
         self._reconfigured()
         if obj is None:
             self._cohorts.pop(name, None)
         else:
             self._cohorts[name] = obj
+            problem = from_api.cohort_problem(obj)
+            if problem:
+                _log.warning("a part of a Cohort cannot be read and counts for nothing", name=name, error=problem)
         self._rebuild(lambda: self.queues_in_cohort(name))
 
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> None:
@@ -503,6 +513,7 @@ class Cache:
             self._recounts.follow(holding.key, old, holding)
             self._sums.add(_share(old), sign=-1)
             self._sums.add(_share(holding), sign=1)
+        self.generation += old is not None and old.priority != holding.priority
         self._holdings[holding.key] = holding
         self._by_queue.setdefault(holding.queue, {})[holding.key] = holding
         self._captured.pop(holding.queue, None)

@@ -394,6 +394,11 @@ def queue_spec(
     )
 
 
+def cohort_problem(obj: wire.Cohort) -> str:
+    """What of a Cohort cannot be read; empty: all can."""
+    return "; ".join(filter(None, (quotas(obj.spec.resource_groups)[1], weight(obj.spec.fair_sharing)[1])))
+
+
 def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
     """Whether planning sees no difference: only status or other metadata changed."""
     return one.spec == other.spec and _own_words(one.metadata) == _own_words(other.metadata)

@@ -194,6 +194,7 @@ async def test_places_that_are_given_back_help_all_who_may_use_the_nodes(yard: Y
         pytest.param(lambda y: y.drop(CLUSTER_QUEUES, "left"), {"right"}, id="a queue of a cohort is gone"),
         pytest.param(lambda y: y.cohort(None, {}), {"left", "right"}, id="a cohort gets an object"),
         pytest.param(lambda y: y.cohort({}, {}), set(), id="a cohort has another share"),
+        pytest.param(lambda y: y.change("holder", {"spec": {"priority": 5}}), {"left", "right"}, id="a workload that holds quota has another priority"),
         pytest.param(lambda y: (y.cohort(None, {"parentName": "root"}), y.cohort({"parentName": "root"}, None)), {"left", "right"}, id="a cohort loses its object"),
         pytest.param(lambda y: y.put(RESOURCE_FLAVORS, make_flavor("plain", nodeLabels={"a": "b"})), {"right", "lone"}, id="a flavor has changed"),
         pytest.param(lambda y: y.put(RESOURCE_FLAVORS, {**make_flavor("plain"), "metadata": {"name": "plain", "finalizers": ["f"]}}), set(), id="a flavor has got a finalizer"),

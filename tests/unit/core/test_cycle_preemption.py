@@ -11,9 +11,20 @@ import pytest
 from kqueue.core import flavors
 from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
+from kqueue.core.ordering import OrderRules
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology.result import DomainUsage
-from kqueue.core.workload import Admission, Admitted, Flavor, Head, PodSetAssignment, QueueSpec, Replaced, Snapshot
+from kqueue.core.workload import (
+    Admission,
+    Admitted,
+    Claim,
+    Flavor,
+    Head,
+    PodSetAssignment,
+    QueueSpec,
+    Replaced,
+    Snapshot,
+)
 from tests.builders import GPU, make_head, make_queue, make_view, plan
 from tests.unit.core.preemption_cases import ANY, GPUS, LOWER, NEVER, cohort, leaf, runs, world
 
@@ -106,6 +117,27 @@ def test_a_queue_that_may_reclaim_from_anybody_keeps_nothing_free() -> None:
         "waits": "NoCandidates",
         "small": "admitted",
     }
+
+
+@pytest.mark.parametrize(
+    ("claims", "order", "outcome"),
+    [
+        pytest.param(True, OrderRules(preemptors_first=True), "Skipped", id="others left for it, and it comes first"),
+        pytest.param(False, OrderRules(preemptors_first=True), "admitted", id="nobody left for it"),
+        pytest.param(True, OrderRules(), "admitted", id="preemptors do not come first"),
+    ],
+)
+def test_a_preemptor_that_comes_first_keeps_room_free_though_it_may_reclaim(
+    claims: bool, order: OrderRules, outcome: str
+) -> None:
+    """It has lost whom it could have preempted, and waits for the rest."""
+    roots = [cohort("team", leaf("a", nominal=6), leaf("b", nominal=6))]
+    running = [runs("in-a", "a", 3, priority=9), runs("in-b", "b", 6)]
+    claim = Claim(key="default/p", uid="p", queue="a", usage={GPUS: 1}, victims={})
+    snapshot = replace(quotas_of(roots, running, [make_queue("a", reclaims=ANY)]), claims=(claim,) if claims else ())
+    decided = decide(snapshot, wants("p", "a", 5, age=1), wants("other", "b", 2), order=order)
+
+    assert decided == {"p": "NoCandidates", "other": outcome}
 
 
 # --- the same victims ----------------------------------------------------------------------------------------------

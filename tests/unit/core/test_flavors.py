@@ -570,6 +570,16 @@ def test_without_fungibility_the_best_mode_is_taken(
     assert result.has_more_flavors
 
 
+def test_who_finds_no_flavor_to_try_is_told_which_resources_have_none() -> None:
+    """Nobody waits without a word."""
+    result = assign(make_head(make_pod_set(cpu=1)), make_world({}, groups=[ResourceGroup((CPU,), ())]))
+
+    assert (result.mode, result.reason) == (Mode.NO_FIT, WaitReason.NO_MATCHING_FLAVOR)
+    assert message(result.blockers) == (
+        "pod set main: ClusterQueue team lists no flavor for cpu; add one to the resource group"
+    )
+
+
 # --- several resources, several groups, several pod sets -------------------------------------------------------------
 
 MEMORY = "memory"

@@ -184,6 +184,52 @@ def _in_queue(workload: wire.Workload, queue: str) -> wire.Workload:
     return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, admission=moved))
 
 
+def test_what_a_stopped_queue_does_not_use_is_lent_all_the_same() -> None:
+    """And what its workloads use is still theirs; only it admits nobody."""
+    cache = make_cache()
+    on_queue(cache, "team", cohortName="all", stopPolicy="Hold")
+    on_queue(cache, "rival", cohortName="all")
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    snapshot = cache.snapshot({"team", "rival"})
+
+    assert available(snapshot.nodes["rival"], CPU) == 16_000
+    assert list(snapshot.queues) == ["rival"]
+    assert list(snapshot.inactive) == ["team"]
+
+
+def test_a_part_of_a_cohort_that_cannot_be_read_is_logged_and_counts_for_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The rest of it counts, and nobody of its tree is kept from admitting."""
+    cache = make_cache()
+    on_queue(cache, "team", cohortName="all")
+    quotas = [{"name": "cpu", "nominalQuota": "many"}, {"name": "memory", "nominalQuota": "7"}]
+    groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "gpu", "resources": quotas}]}]
+    on_cohort(cache, "all", resourceGroups=groups, fairSharing={"weight": "-1"})
+    node = cache.cohort_node("all")
+
+    assert node is not None
+    assert (node.quota(CPU).nominal, node.quota(FlavorResource("gpu", "memory")).nominal) == (0, 7)
+    assert cache.inactive("team") is None
+    logged = capsys.readouterr().out
+    assert all(fact in logged for fact in ("'many' is not a quantity", "spec.fairSharing.weight"))
+
+
+def test_a_change_of_priority_may_change_the_outcome_of_a_try() -> None:
+    """Who holds quota may be preempted then who could not be before."""
+    cache = make_cache()
+    workload = make_workload("a", host="h1")
+    cache.on_workload("ns/a", workload)
+    before = cache.generation
+    cache.on_workload("ns/a", workload)
+    assert cache.generation == before
+    cache.on_workload(
+        "ns/a", msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, priority=5))
+    )
+
+    assert cache.generation > before
+
+
 def test_weights_reach_the_quota_tree() -> None:
     """Those of ClusterQueues, of Cohorts, and 1 for cohorts without an object."""
     cache = make_cache()

@@ -6,6 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,6 +83,29 @@ def test_a_strict_head_blocks_its_queue() -> None:
     assert pop(queues) == "large"
     queues.requeue("ns/large", RequeueReason.NO_FIT)
     assert pop(queues) == "large"
+
+
+@pytest.mark.parametrize(
+    ("reason", "strict", "best_effort"),
+    [
+        pytest.param(RequeueReason.GENERIC, True, False, id="it could not be tried"),
+        pytest.param(RequeueReason.FAILED_AFTER_NOMINATION, True, True, id="it fitted, and lost its room"),
+        pytest.param(RequeueReason.NAMESPACE_MISMATCH, False, False, id="its namespace may not use the queue"),
+        pytest.param(RequeueReason.NO_FIT, True, False, id="no flavor serves it"),
+        pytest.param(RequeueReason.PREEMPTION_NO_CANDIDATES, True, False, id="nobody may be preempted for it"),
+        pytest.param(RequeueReason.PREEMPTION_GATED, True, False, id="it may preempt nobody yet"),
+        pytest.param(RequeueReason.PENDING_PREEMPTION, True, True, id="others leave for it"),
+        pytest.param(RequeueReason.PREEMPTION_FAILED, True, True, id="nobody could be told to leave"),
+    ],
+)
+def test_who_is_tried_again_at_once(reason: RequeueReason, strict: bool, best_effort: bool) -> None:
+    """The head of a StrictFIFO queue is, unless it can never be served; else only who may have what it needs soon."""
+    for strategy, again in ((Strategy.STRICT_FIFO, strict), (Strategy.BEST_EFFORT_FIFO, best_effort)):
+        queues = make_queues(strategy)
+        queues.push(make_pending("a"))
+        assert pop(queues) == "a"
+        assert queues.requeue("ns/a", reason) is again
+        assert pop(queues) == ("a" if again else None)
 
 
 def test_the_flush_that_came_while_a_head_was_tried_counts() -> None:

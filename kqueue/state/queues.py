@@ -16,8 +16,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
+
+from kqueue.state.ranked import Ranked
 
 
 class Strategy(StrEnum):
@@ -102,17 +105,30 @@ NO_VERDICT = Verdict("", "")
 _Rank = tuple[bool, int, datetime, str]
 
 
+_Line = Ranked[str, _Rank]
+"""Workloads of one shape and one LocalQueue, which are parked and come back as one."""
+_Lines = dict[str, dict[str, _Line]]
+"""By shape and LocalQueue, without empty ones."""
+_Place = tuple[str, str]
+"""Shape, LocalQueue."""
+
+
 @dataclass(slots=True)
 class _Queue:
-    """The buckets of one ClusterQueue."""
+    """The buckets of one ClusterQueue.
+
+    Parking all workloads of a shape, or waking them, moves lines, not workloads.
+    """
 
     strategy: Strategy
     usage: Callable[[str], float] | None = None  # of LocalQueues: who used least goes first; None: it does not count
-    heaps: dict[str, list[tuple[_Rank, str]]] = field(default_factory=dict)  # one; where usage counts, by LocalQueue
-    entries: int = 0  # in all heaps, those included that were left behind
-    active: dict[str, Pending] = field(default_factory=dict)
-    shapes: dict[str, dict[str, None]] = field(default_factory=dict)  # shape -> keys of the active ones
-    inadmissible: dict[str, Pending] = field(default_factory=dict)
+    waiting: dict[str, Pending] = field(default_factory=dict)  # active or parked
+    active: _Lines = field(default_factory=dict)
+    parked: _Lines = field(default_factory=dict)
+    parked_count: int = 0
+    fronts: dict[str, Ranked[_Place, _Rank]] = field(default_factory=dict)
+    """Of active lines, who is first; all together, or by LocalQueue where usage counts."""
+    resting: set[str] = field(default_factory=set)  # of those who wait: with a back-off, or on hold, when seen last
     in_flight: Pending | None = None
     preemptor: str | None = None  # for whom others leave; goes first where others may be skipped
     moved_shapes: dict[str, Verdict] = field(default_factory=dict)  # shape -> what the try said that parked it
@@ -126,130 +142,227 @@ class _Queue:
     def used_by(self, item: Pending) -> float:
         return self.usage(item.local_queue) if self.usage is not None else 0.0
 
-    def _place(self, item: Pending) -> tuple[str, _Rank]:
-        """In which heap it belongs, and where in it."""
-        return item.local_queue if self.usage is not None else "", self.rank(item)
+    # --- who waits where
+
+    @property
+    def active_count(self) -> int:
+        return len(self.waiting) - self.parked_count
+
+    def parked_item(self, key: str) -> Pending | None:
+        item = self.waiting.get(key)
+        return item if item is not None and _holds(self.parked, item) else None
+
+    def is_active(self, key: str) -> bool:
+        item = self.waiting.get(key)
+        return item is not None and _holds(self.active, item)
+
+    def items(self) -> Iterator[Pending]:
+        yield from self.waiting.values()
+        if self.in_flight is not None:
+            yield self.in_flight
+
+    # --- moving one
 
     def activate(self, item: Pending) -> None:
-        self.inadmissible.pop(item.key, None)
-        old = self.active.get(item.key)
-        if old is not None and old.shape != item.shape:
-            self._forget_shape(old)
-        self.active[item.key] = item
-        self.shapes.setdefault(item.shape, {})[item.key] = None
-        if old is None or self._place(old) != self._place(item):
-            self._push(item)
-
-    def _push(self, item: Pending) -> None:
-        which, rank = self._place(item)
-        heapq.heappush(self.heaps.setdefault(which, []), (rank, item.key))
-        self.entries += 1
-        if self.entries > 2 * len(self.active) + 64:  # entries left behind by parking: compact
-            self.rebuild()
-
-    def rebuild(self) -> None:
-        """Put those who are active in order afresh."""
-        self.heaps, self.entries = {}, len(self.active)
-        for item in self.active.values():
-            which, rank = self._place(item)
-            self.heaps.setdefault(which, []).append((rank, item.key))
-        for heap in self.heaps.values():
-            heapq.heapify(heap)
-
-    def _forget_shape(self, item: Pending) -> None:
-        keys = self.shapes[item.shape]
-        del keys[item.key]
-        if not keys:
-            del self.shapes[item.shape]
-
-    def deactivate(self, key: str) -> Pending | None:
-        item = self.active.pop(key, None)
-        if item is not None:
-            self._forget_shape(item)
-        return item
+        self._join(self.active, item)
+        self._see_first(item.shape, item.local_queue)
 
     def park(self, item: Pending) -> None:
-        self.deactivate(item.key)
-        self.inadmissible[item.key] = item
+        self._join(self.parked, item)
 
-    def park_shape(self, shape: str) -> Iterable[str]:
-        """Park all active ones of a shape; who they are."""
-        keys = self.shapes.pop(shape, {})
-        for key in keys:
-            self.inadmissible[key] = self.active.pop(key)
-        return keys
+    def _join(self, lines: _Lines, item: Pending) -> None:
+        """Let it stand in the line where it belongs, and nowhere else."""
+        known = self.waiting.get(item.key)
+        if known is not None and not (_is_alike(known, item) and _holds(lines, known)):
+            self.drop(item.key)
+            known = None
+        if known is None and lines is self.parked:
+            self.parked_count += 1
+        self.waiting[item.key] = item
+        if item.on_hold or item.not_before is not None:
+            self.resting.add(item.key)
+        else:
+            self.resting.discard(item.key)
+        of_shape = lines.get(item.shape)
+        if of_shape is None:
+            of_shape = lines[item.shape] = {}
+        line = of_shape.get(item.local_queue)
+        if line is None:
+            line = of_shape[item.local_queue] = Ranked()
+        line.put(item.key, self.rank(item))
 
     def drop(self, key: str) -> None:
-        self.deactivate(key)
-        self.inadmissible.pop(key, None)
-        if self.preemptor == key:
-            self.preemptor = None
+        """Take one out of whichever line it stands in."""
+        item = self.waiting.get(key)
+        if item is not None:
+            self._leave(self.parked if _holds(self.parked, item) else self.active, item)
+
+    def _leave(self, lines: _Lines, item: Pending) -> None:
+        del self.waiting[item.key]
+        self.resting.discard(item.key)
+        line = lines[item.shape][item.local_queue]
+        line.remove(item.key)
+        if lines is self.parked:
+            self.parked_count -= 1
+        else:
+            self._see_first(item.shape, item.local_queue)
+        if not line:
+            _take_out(lines, item.shape, item.local_queue)
 
     def prefer(self, key: str) -> None:
         """Others leave for this one; it goes first from here on, in place of whoever did."""
         before, self.preemptor = self.preemptor, key
         for changed in {before, key}:
-            item = self.active.get(changed) if changed is not None else None
+            item = self.waiting.get(changed) if changed is not None else None
             if item is not None:
-                self._push(item)
+                lines = self.parked if _holds(self.parked, item) else self.active
+                self._join(lines, item)
+                if lines is self.active:
+                    self._see_first(item.shape, item.local_queue)
 
-    def _least_used(self) -> list[str]:
-        """The heaps to look at first; those in which nobody is left disappear as they are looked at."""
-        if self.usage is None:
-            return list(self.heaps)
-        used = {which: self.usage(which) for which in self.heaps}
+    def forget(self, key: str) -> None:
+        """It leaves the queue for good, so nobody makes room for it any more."""
+        self.drop(key)
+        if self.preemptor == key:
+            self.preemptor = None
+
+    # --- moving lines
+
+    def park_shape(self, shape: str) -> list[str]:
+        """Park all active ones of a shape; who they are."""
+        lines = self.active.pop(shape, {})
+        keys = [key for line in lines.values() for key in line]
+        for local_queue, line in lines.items():
+            self._leave_front((shape, local_queue))
+            _add(self.parked, shape, local_queue, line)
+        self.parked_count += len(keys)
+        return keys
+
+    def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> int:
+        """Bring back who is parked and may enter, once its back-off is over; how many.  A line is asked about once."""
+        resting = [item for key in self.resting if not (item := self.waiting[key]).may_run(now)]
+        still = [item for item in resting if _holds(self.parked, item)]
+        for item in still:
+            self.drop(item.key)
+        places = [(shape, local_queue) for shape, lines in self.parked.items() for local_queue in lines]
+        woken = 0
+        for shape, local_queue in places:
+            line = self.parked[shape][local_queue]
+            if may_enter(self.waiting[next(iter(line))]):
+                woken += len(line)
+                _take_out(self.parked, shape, local_queue)
+                _add(self.active, shape, local_queue, line)
+                self._see_first(shape, local_queue)
+        self.parked_count -= woken
+        for item in still:
+            self.park(item)
+        return woken
+
+    def rebuild(self) -> None:
+        """Put all in order afresh: what the order goes by has changed."""
+        for lines in (self.active, self.parked):
+            for of_shape in lines.values():
+                for line in of_shape.values():
+                    for key in line:
+                        line.put(key, self.rank(self.waiting[key]))
+        self.fronts = {}
+        for shape, of_shape in self.active.items():
+            for local_queue in of_shape:
+                self._see_first(shape, local_queue)
+
+    # --- who is first
+
+    def _see_first(self, shape: str, local_queue: str) -> None:
+        """Note who is the first of an active line now; of an empty one nobody is."""
+        first = self.active[shape][local_queue].first()
+        if first is None:
+            self._leave_front((shape, local_queue))
+            return
+        which = local_queue if self.usage is not None else ""
+        front = self.fronts.get(which)
+        if front is None:
+            front = self.fronts[which] = Ranked()
+        front.put((shape, local_queue), first[0])
+
+    def _leave_front(self, place: _Place) -> None:
+        which = place[1] if self.usage is not None else ""
+        front = self.fronts[which]
+        front.remove(place)
+        if not front:
+            del self.fronts[which]
+
+    def _least_used(self) -> list[Ranked[_Place, _Rank]]:
+        """The fronts to look at first."""
+        if self.usage is None or len(self.fronts) < 2:
+            return list(self.fronts.values())
+        used = {which: self.usage(which) for which in self.fronts}
         least = min(used.values())
-        return [which for which, usage in used.items() if not usage > least]
-
-    def _top(self, which: str) -> tuple[_Rank, Pending] | None:
-        """The best entry of one heap; those that moved or left are thrown away on the way."""
-        heap = self.heaps[which]
-        while heap:
-            rank, key = heap[0]
-            item = self.active.get(key)
-            if item is not None and self._place(item) == (which, rank):
-                return rank, item
-            heapq.heappop(heap)
-            self.entries -= 1
-        del self.heaps[which]
-        return None
+        return [self.fronts[which] for which, usage in used.items() if not usage > least]
 
     def pop(self) -> Pending | None:
         """Take the best active entry in flight; None when there is none."""
-        tops: list[tuple[_Rank, str, Pending]] = []
-        while self.heaps and not tops:
-            tops = [(top[0], which, top[1]) for which in self._least_used() if (top := self._top(which)) is not None]
-        if not tops:
+        firsts = [first for front in self._least_used() if (first := front.first()) is not None]
+        if not firsts:
             return None
-        _, which, item = min(tops)
+        _, (shape, local_queue) = min(firsts)
+        best = self.active[shape][local_queue].first()
+        assert best is not None
         self.pops += 1
-        heapq.heappop(self.heaps[which])
-        self.entries -= 1
-        self.deactivate(item.key)
-        self.in_flight = item
+        item = self.in_flight = self.waiting[best[1]]
+        self._leave(self.active, item)
         return item
 
     def in_order(self) -> Iterator[str]:
         """Keys of the active ones, first to go first, without changing anything; cheap for those at the front."""
+        walks = (self._walk(which, front) for which, front in self.fronts.items())
+        return (key for *_, key in heapq.merge(*walks))
 
-        def walk(which: str, heap: list[tuple[_Rank, str]]) -> Iterator[tuple[float, _Rank, str]]:
-            while heap:
-                rank, key = heapq.heappop(heap)
-                item = self.active.get(key)
-                if item is not None and self._place(item) == (which, rank):
-                    yield self.used_by(item), rank, key
+    def _walk(self, which: str, front: Ranked[_Place, _Rank]) -> Iterator[tuple[float, _Rank, str]]:
+        """Those of some lines, each looked into when its first one has its turn."""
+        used = self.usage(which) if self.usage is not None else 0.0
+        open_lines: list[tuple[_Rank, str, Iterator[tuple[_Rank, str]]]] = []
+        to_come = front.in_order()
+        next_line = next(to_come, None)
+        while open_lines or next_line is not None:
+            if next_line is not None and not (open_lines and open_lines[0][0] < next_line[0]):
+                shape, local_queue = next_line[1]
+                rest = self.active[shape][local_queue].in_order()
+                heapq.heappush(open_lines, (*next(rest), rest))
+                next_line = next(to_come, None)
+                continue
+            rank, key, rest = heapq.heappop(open_lines)
+            yield used, rank, key
+            following = next(rest, None)
+            if following is not None:
+                heapq.heappush(open_lines, (*following, rest))
 
-        last = None
-        for _, _, key in heapq.merge(*(walk(which, heap.copy()) for which, heap in self.heaps.items())):
-            if key != last:  # one that was parked and came back may have left an entry behind
-                yield key
-            last = key
 
-    def items(self) -> Iterator[Pending]:
-        yield from self.active.values()
-        yield from self.inadmissible.values()
-        if self.in_flight is not None:
-            yield self.in_flight
+def _is_alike(one: Pending, other: Pending) -> bool:
+    return one.shape == other.shape and one.local_queue == other.local_queue
+
+
+def _holds(lines: _Lines, item: Pending) -> bool:
+    of_shape = lines.get(item.shape)
+    line = of_shape.get(item.local_queue) if of_shape is not None else None
+    return line is not None and item.key in line
+
+
+def _take_out(lines: _Lines, shape: str, local_queue: str) -> None:
+    del lines[shape][local_queue]
+    if not lines[shape]:
+        del lines[shape]
+
+
+def _add(lines: _Lines, shape: str, local_queue: str, line: _Line) -> None:
+    """Put a whole line where there may be one already: the shorter one joins the longer one."""
+    of_shape = lines.setdefault(shape, {})
+    there = of_shape.get(local_queue)
+    if there is None:
+        of_shape[local_queue] = line
+        return
+    longer, shorter = (there, line) if len(there) >= len(line) else (line, there)
+    longer.take_in(shorter)
+    of_shape[local_queue] = longer
 
 
 class Queues:
@@ -315,7 +428,7 @@ class Queues:
     def _withdraw(self, key: str) -> None:
         queue = self._queues.get(self._home.pop(key, ""))
         if queue is not None:
-            queue.drop(key)
+            queue.forget(key)
             if queue.in_flight is not None and queue.in_flight.key == key:
                 queue.in_flight = None
 
@@ -338,10 +451,10 @@ class Queues:
         queue = self._queues.get(home or "")
         if queue is not None and queue.in_flight is not None and queue.in_flight.key == item.key:
             return
-        parked = queue.inadmissible.get(item.key) if queue is not None else None
+        parked = queue.parked_item(item.key) if queue is not None else None
         if queue is not None and parked is not None and old is not None and parked.version == item.version:
-            queue.inadmissible[item.key] = item
-            if parked.may_run(self._now()) or not item.may_run(self._now()):
+            queue.park(item)
+            if self._may_run(parked) or not self._may_run(item):
                 return
         self._place(item, fresh=False)
         self._on_wake()
@@ -354,8 +467,8 @@ class Queues:
         self._home[item.key] = home
         if queue.in_flight is not None and queue.in_flight.key == item.key:
             return
-        waits = item.key not in queue.active and (
-            not item.may_run(self._now())
+        waits = not queue.is_active(item.key) and (
+            not self._may_run(item)
             or (queue.strategy is Strategy.BEST_EFFORT_FIFO and item.shape in queue.moved_shapes and not fresh)
         )
         if waits:
@@ -413,13 +526,17 @@ class Queues:
             return False
         if reason is RequeueReason.PENDING_PREEMPTION:
             queue.prefer(key)
-        if item.may_run(self._now()) and self._is_immediate(queue, reason, has_more=has_more):
+        if self._may_run(item) and self._is_immediate(queue, reason, has_more=has_more):
             queue.activate(item)
             return True
-        queue.park(item)
         if self._by_shape and reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
             self._park_shape(queue, item.shape, verdict)
+        queue.park(item)
         return False
+
+    def _may_run(self, item: Pending) -> bool:
+        """Whether its back-off is over; the time is asked for only where there is one."""
+        return not item.on_hold if item.not_before is None else item.may_run(self._now())
 
     @staticmethod
     def _is_immediate(queue: _Queue, reason: RequeueReason, *, has_more: bool) -> bool:
@@ -437,7 +554,8 @@ class Queues:
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:
         """Move parked workloads of these ClusterQueues back into their heaps; returns how many moved.
 
-        `may_enter(cluster_queue, workload)` says whether the namespace matches; back-off is respected too.
+        `may_enter(cluster_queue, workload)` says whether the namespace matches, and is asked about one of many that are
+        alike and of the same LocalQueue; back-off is respected too.
         """
         moved = 0
         now = self._now()
@@ -447,10 +565,7 @@ class Queues:
                 continue
             queue.flushed_at_pop = queue.pops
             queue.moved_shapes.clear()
-            for item in list(queue.inadmissible.values()):
-                if item.may_run(now) and may_enter(name, item):
-                    queue.activate(item)
-                    moved += 1
+            moved += queue.wake(now, partial(may_enter, name))
         if moved:
             self._on_wake()
         return moved
@@ -462,7 +577,7 @@ class Queues:
         queue = self._queues.get(name)
         if queue is None:
             return (0, 0)
-        return (len(queue.active) + (queue.in_flight is not None), len(queue.inadmissible))
+        return (queue.active_count + (queue.in_flight is not None), queue.parked_count)
 
     def local_count(self, local_queue: str) -> int:
         """Pending workloads of a LocalQueue, wherever they wait."""
@@ -476,7 +591,7 @@ class Queues:
         counts: dict[str, tuple[int, int]] = {}
         for key, item in self._known.items():
             queue = self._queues.get(self._home.get(key, ""))
-            waits = queue is None or key in queue.inadmissible
+            waits = queue is None or queue.parked_item(key) is not None
             active, inadmissible = counts.get(item.local_queue, (0, 0))
             counts[item.local_queue] = (active + (not waits), inadmissible + waits)
         return counts
@@ -484,9 +599,8 @@ class Queues:
     def bulk_verdict(self, key: str) -> Verdict | None:
         """What the try has said that parked this workload's shape; None when it was not parked so."""
         queue = self._queues.get(self._home.get(key, ""))
-        if queue is None or key not in queue.inadmissible:
-            return None
-        return queue.moved_shapes.get(queue.inadmissible[key].shape)
+        item = queue.parked_item(key) if queue is not None else None
+        return queue.moved_shapes.get(item.shape) if queue is not None and item is not None else None
 
     def position(self, key: str) -> tuple[int, int] | None:
         """(place from 1, length) in its ClusterQueue in heap order, parked ones included; None when not queued."""
@@ -503,7 +617,7 @@ class Queues:
         Without those set aside and the one that is being tried.  Costs by how many are asked for, not by how many wait.
         """
         queue = self._queues.get(name)
-        return (list(islice(queue.in_order(), most)), len(queue.active)) if queue is not None else ([], 0)
+        return (list(islice(queue.in_order(), most)), queue.active_count) if queue is not None else ([], 0)
 
     def waiting(self, name: str) -> list[Pending]:
         """All that wait in a ClusterQueue, those set aside and the one that is being tried among them; in no order."""
@@ -522,7 +636,7 @@ class Queues:
     def is_active(self, key: str) -> bool:
         """Whether a workload stands in the line of those who will be tried."""
         queue = self._queues.get(self._home.get(key, ""))
-        return queue is not None and key in queue.active
+        return queue is not None and queue.is_active(key)
 
     def goes_by_usage(self, name: str) -> bool:
         """Whether what LocalQueues used counts in a ClusterQueue."""

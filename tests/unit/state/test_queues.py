@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kqueue.state.queues import Pending, Queues, RequeueReason, SecondPass, Strategy, Verdict
+from kqueue.state.queues import (
+    IMMEDIATE_BEST_EFFORT,
+    SHAPE_WIDE,
+    Pending,
+    Queues,
+    RequeueReason,
+    SecondPass,
+    Strategy,
+    Verdict,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -364,6 +374,141 @@ def test_the_head_is_always_the_first_by_usage_and_rank(seed: int, steps: int) -
                 del waiting[want.key]
             else:
                 queues.requeue(want.key, RequeueReason.FAILED_AFTER_NOMINATION)
+
+
+# --- against plain buckets -------------------------------------------------------------------------------------------
+
+
+class Plain:
+    """The queues of one ClusterQueue that passes who does not fit, workload by workload: what `Queues` promises."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.active: dict[str, Pending] = {}
+        self.parked: dict[str, Pending] = {}
+        self.flying: Pending | None = None
+        self.newest: dict[str, Pending] = {}
+        self.preemptor = ""
+        self.marked: set[str] = set()
+        self.flushed = False
+
+    def push(self, item: Pending) -> None:
+        old = self.newest.get(item.key)
+        self.newest[item.key] = item
+        if self.flying is not None and self.flying.key == item.key:
+            return
+        parked = self.parked.get(item.key)
+        if parked is not None and old is not None and parked.version == item.version:
+            self.parked[item.key] = item
+            if parked.may_run(self.now) or not item.may_run(self.now):
+                return
+        waits = item.key not in self.active and (not item.may_run(self.now) or item.shape in self.marked)
+        self._move(item, self.parked if waits else self.active)
+
+    def _move(self, item: Pending, to: dict[str, Pending]) -> None:
+        for bucket in (self.active, self.parked):
+            bucket.pop(item.key, None)
+        to[item.key] = item
+
+    def order(self) -> list[str]:
+        ranked = sorted(self.active.values(), key=lambda p: (p.key != self.preemptor, -p.priority, p.timestamp, p.uid))
+        return [item.key for item in ranked]
+
+    def pop(self) -> str | None:
+        order = self.order()
+        if self.flying is not None or not order:
+            return None
+        self.flying, self.flushed = self.active.pop(order[0]), False
+        return self.flying.uid
+
+    def requeue(self, reason: RequeueReason) -> list[str]:
+        assert self.flying is not None
+        item = self.newest[self.flying.key]
+        self.flying = None
+        if reason is RequeueReason.PENDING_PREEMPTION:
+            self.preemptor = item.key
+        if item.may_run(self.now) and (reason in IMMEDIATE_BEST_EFFORT or self.flushed):
+            self._move(item, self.active)
+            return []
+        self._move(item, self.parked)
+        if reason not in SHAPE_WIDE:
+            return []
+        self.marked.add(item.shape)
+        equals = [other for other in self.active.values() if other.shape == item.shape]
+        for other in equals:
+            self._move(other, self.parked)
+        return [other.key for other in equals]
+
+    def flush(self, open_to: str) -> int:
+        self.flushed = True
+        self.marked.clear()
+        back = [p for p in self.parked.values() if p.may_run(self.now) and open_to in p.local_queue]
+        for item in back:
+            self._move(item, self.active)
+        return len(back)
+
+    def delete(self, key: str) -> None:
+        self.newest.pop(key, None)
+        self.active.pop(key, None)
+        self.parked.pop(key, None)
+        if self.preemptor == key:
+            self.preemptor = ""
+        if self.flying is not None and self.flying.key == key:
+            self.flying = None
+
+
+def entering(open_to: str) -> Callable[[str, Pending], bool]:
+    """Only workloads of LocalQueues with this in their name may enter."""
+    return lambda _queue, item: open_to in item.local_queue
+
+
+@given(st.integers(0, 2**32), st.integers(1, 120))
+def test_lines_of_equals_move_as_if_each_workload_moved(seed: int, steps: int) -> None:
+    """Heads, counts, the order, who is parked for whom and who comes back, against plain buckets of workloads."""
+    chance, plain, told = random.Random(seed), Plain(), list[str]()
+    queues = Queues(lambda: plain.now)
+    queues.on_parked = told.append
+    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    for name in ("ns/red", "ns/blue"):
+        queues.set_local_queue(name, "team")
+    for _ in range(steps):
+        name = f"w{chance.randrange(9)}"
+        match chance.randrange(8):
+            case 0 | 1 | 2:
+                back_off = chance.choice([None, None, None, plain.now + timedelta(seconds=chance.randrange(3))])
+                item = make_pending(
+                    name,
+                    priority=chance.randrange(2),
+                    shape=chance.choice("abc"),
+                    local_queue=chance.choice(["ns/red", "ns/blue"]),
+                    version=chance.choice("12"),
+                    not_before=back_off,
+                    on_hold=chance.random() < 0.1,
+                )
+                queues.push(item)
+                plain.push(item)
+            case 3 | 4:
+                assert pop(queues) == plain.pop()
+            case 5 if plain.flying is not None:
+                reason = chance.choice(list(RequeueReason))
+                told.clear()
+                queues.requeue(plain.flying.key, reason)
+                assert sorted(told) == sorted(plain.requeue(reason))
+            case 6:
+                plain.now += timedelta(seconds=chance.randrange(2))
+                open_to = chance.choice(["ns/", "red", "blue"])
+                assert queues.flush(["team"], entering(open_to)) == plain.flush(open_to)
+            case 7:
+                queues.delete(f"ns/{name}")
+                plain.delete(f"ns/{name}")
+            case _:
+                pass
+        order = plain.order()
+        assert queues.front("team", 99) == (order, len(order))
+        assert queues.counts("team") == (len(order) + (plain.flying is not None), len(plain.parked))
+        for key, item in plain.newest.items():
+            assert queues.is_active(key) == (key in plain.active)
+            assert (queues.bulk_verdict(key) is not None) == (key in plain.parked and item.shape in plain.marked)
 
 
 # --- second passes ---------------------------------------------------------------------------------------------------

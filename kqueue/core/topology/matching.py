@@ -202,6 +202,8 @@ def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tu
 
     An invalid selector counts only in hostname topologies, preferred terms only where they are asked for.
     """
+    if not (rules.selector or rules.required or rules.preferred):
+        return None
     terms = [*(rules.required or ())]
     if preferred:
         terms += [weighted.term for weighted in rules.preferred if weighted.weight > 0]

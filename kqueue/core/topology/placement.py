@@ -365,7 +365,7 @@ def _quality(
         room = counts.slices[level] if in_slices else counts.pods[level]
         need = resolved.need if in_slices else resolved.need * resolved.slice_size
         used = len(set(tree.domain_of(level)[used_leaves].tolist())) if len(used_leaves) > 1 else 1
-        result.append(LevelQuality(label, used, _fewest(room, need)))
+        result.append(LevelQuality(label, used, _fewest(room, need) if used > 1 else 1))
     return tuple(result)
 
 
@@ -379,6 +379,13 @@ def _fewest(room: Ints, need: int) -> int:
         ):  # so it is in most clusters, and nothing has to be sorted
             return at_least
     return int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1
+
+
+def _tightest(room: Ints, need: int) -> int | None:
+    """The smallest room that holds the need, the first of equals; None when none does."""
+    spare = room - need
+    best = int(spare.view(np.uint64).argmin())  # read without sign, those that are too small are the largest
+    return best if spare.item(best) >= 0 else None
 
 
 @dataclass(slots=True)
@@ -478,14 +485,10 @@ class _Search:
         slices, need = self._counts.slices[level], self._request.need
         if len(slices) > _MANY and slices.max() < need:
             return None  # to look costs less than to subtract
-        spare = slices - need
-        best = int(spare.view(np.uint64).argmin())  # read without sign, those that are too small are the largest
-        smallest = spare.item(best)
-        if smallest < 0:
-            return None
-        if self._counts.uniform:
+        best = _tightest(slices, need)
+        if best is None or self._counts.uniform:
             return best
-        return int(np.where(spare == smallest, self._counts.pods[level], _NEVER).argmin())
+        return int(np.where(slices == slices[best], self._counts.pods[level], _NEVER).argmin())
 
     def best_domain(self) -> int | None:
         """The domain of the last level that came closest, the one that is considered first; None when there are none.
@@ -558,7 +561,11 @@ class _Search:
                 end = starts.item(parent + 1) if parent + 1 < len(starts) else len(room)
                 if len(pool) + end - first > _FEW:
                     return None
-                pool += zip(room[first:end].tolist(), range(first, end), strict=True)
+                one = _tightest(room[first:end], need) if len(taken) == 1 and not self._request.least else None
+                if one is None:
+                    pool += zip(room[first:end].tolist(), range(first, end), strict=True)
+                else:
+                    pool.append((need, first + one))
             filled = self._take_few(pool, need, sort=True)
             if filled is None:
                 return None

@@ -160,7 +160,7 @@ class Operator:
             queues=self.queues,
             writer=self._workload_writer,
             namespace_labels=self._namespace_labels,
-            observer=CycleObserver(metrics, self._events, clock),
+            observer=CycleObserver(metrics, self._events, clock, order),
             clock=clock,
             settings=loop_settings(config, timings),
             second_pass=self.second_pass,
@@ -843,6 +843,7 @@ def _queue_order(config: Configuration) -> QueueOrder:
     return QueueOrder(
         by_timeout=ready is None or ready.requeuing_strategy.timestamp == "Eviction",
         by_reclaim=not config.enabled("PrioritySortingWithinCohort"),
+        boosts=config.enabled("PriorityBoost"),
     )
 
 

@@ -47,8 +47,11 @@ class Events:
 class CycleObserver:
     """Turns what the scheduling loop did into metrics and events."""
 
-    def __init__(self, metrics: Metrics, events: Events, clock: Clock) -> None:
-        self._metrics, self._events, self._clock = metrics, events, clock
+    def __init__(
+        self, metrics: Metrics, events: Events, clock: Clock, order: from_api.QueueOrder = from_api.DEFAULT_ORDER
+    ) -> None:
+        """`order` says what makes up a priority."""
+        self._metrics, self._events, self._clock, self._order = metrics, events, clock, order
 
     def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
         """Count the cycle, and show who got nothing in it."""
@@ -107,7 +110,8 @@ class CycleObserver:
         self._metrics.cluster_queue(queue).preempts(reason=target.reason)
         evicted = f"EvictedDueTo{names.REASON_PREEMPTED}"
         self._record(workload, reason=evicted, message=message)
-        victim, priorities = target.admitted, f"priority {target.admitted.priority}, {from_api.priority(preemptor)}"
+        victim, own = target.admitted, from_api.priority(preemptor, self._order)
+        priorities = f"priority {victim.priority}, {own}"
         self._record(
             workload, reason=names.EVENT_PREEMPTED, message=f"{message}; {priorities} of the one that it leaves for"
         )

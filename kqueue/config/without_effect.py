@@ -48,6 +48,7 @@ _GATES = frozenset(
         "FlavorFungibilityPreserveScanProgress",
         "LocalQueueMetrics",
         "PartialAdmission",
+        "PriorityBoost",
         "PrioritizePreemptorWorkloads",
         "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",

@@ -493,7 +493,7 @@ class Cache:
             requests=self.requests.per_pod(obj),
             admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
             assumed=assumed,
-            priority=from_api.priority(obj),
+            priority=from_api.priority(obj, self._order),
             timestamp=from_api.queue_time(obj, self._order),
             reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
             admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),

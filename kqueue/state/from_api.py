@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -487,9 +488,23 @@ def since(obj: wire.Workload, kind: str) -> datetime | None:
     return found.last_transition_time if found is not None and found.status == "True" else None
 
 
-def priority(obj: wire.Workload) -> int:
+def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:
     """What it weighs against others, when it waits and when somebody has to go."""
-    return obj.spec.priority or 0
+    return (obj.spec.priority or 0) + boost(obj, order)
+
+
+def boost(obj: wire.Workload, order: QueueOrder | None = None) -> int:
+    """What its annotation adds to its priority, where that counts; what cannot be read adds nothing."""
+    if order is None or not order.boosts:
+        return 0
+    text = obj.metadata.annotations.get(names.PRIORITY_BOOST_ANNOTATION, "")
+    if _BOOST.fullmatch(text) is None:
+        return 0
+    number = int(text)
+    return number if -(2**31) <= number < 2**31 else 0
+
+
+_BOOST = re.compile(r"[+-]?[0-9]{1,64}")
 
 
 def is_active(conditions: Iterable[Condition]) -> bool:
@@ -554,11 +569,13 @@ class QueueOrder:
     """Which evictions move a workload behind those of its priority; without any it keeps its place by creation.
 
     `by_timeout`: its pods were not ready in time.  `by_reclaim`: it borrowed, and one of higher priority did so in its
-    place; for clusters in which priority does not order workloads within a cohort.
+    place; for clusters in which priority does not order workloads within a cohort.  `boosts`: an annotation adds to a
+    workload's priority.
     """
 
     by_timeout: bool = True
     by_reclaim: bool = False
+    boosts: bool = False
 
 
 DEFAULT_ORDER = QueueOrder()
@@ -602,13 +619,14 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
     state = obj.status.requeue_state
     asked = asked_for(obj)
     profile = profile_name(obj.metadata)
-    shape = _digest([priority(obj), asked.pods, asked.ended, profile, replaced_key(obj), added])
+    shape = _digest([priority(obj, order), asked.pods, asked.ended, profile, replaced_key(obj), added])
     version = _digest(
         [
             obj.metadata.generation,
             [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
             obj.status.reclaimable_pods,
             bool(closed_gates(obj)),
+            boost(obj, order),
             profile,
             added,
         ]
@@ -617,7 +635,7 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
         key=workload_key(obj),
         uid=obj.metadata.uid,
         local_queue=local_queue_key(obj),
-        priority=priority(obj),
+        priority=priority(obj, order),
         timestamp=queue_time(obj, order),
         shape=shape,
         version=version,
@@ -674,7 +692,7 @@ def head(
         key=workload_key(obj),
         uid=obj.metadata.uid,
         queue=queue,
-        priority=priority(obj),
+        priority=priority(obj, order),
         timestamp=queue_time(obj, order),
         pod_sets=_pod_sets(obj, implied=topology_only) if pod_sets is None else pod_sets,
         last_tried=last_tried,

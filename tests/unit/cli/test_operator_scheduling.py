@@ -83,6 +83,7 @@ def gate(name: str, *, on: bool) -> str:
         pytest.param(
             gate("MultiKueueOrchestratedPreemption", on=True), {"preemption_gates": True}, id="gates-of-other-clusters"
         ),
+        pytest.param(gate("PriorityBoost", on=True), {"queue_order": QueueOrder(boosts=True)}, id="boosts"),
         pytest.param(BLOCKED, {"block_admission": True}, id="one-at-a-time"),
         pytest.param(
             "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}\n",

@@ -448,7 +448,8 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
             posted.append((regarding.name, reason, message))
 
     metrics = Metrics(clock=CLOCK)
-    observer = CycleObserver(metrics, Recorder(cast("EventRecorder", None)), CLOCK)
+    boosts = from_api.QueueOrder(boosts=True)
+    observer = CycleObserver(metrics, Recorder(cast("EventRecorder", None)), CLOCK, boosts)
     admitted = Admitted(
         key="ns/victim",
         uid="v",
@@ -461,7 +462,9 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
         usage={},
     )
     preemptor = workload(held=False, name="p")
-    preemptor = msgspec.structs.replace(preemptor, spec=msgspec.structs.replace(preemptor.spec, priority=7))
+    boosted = msgspec.structs.replace(preemptor.metadata, annotations={"kueue.x-k8s.io/priority-boost": "3"})
+    spec = msgspec.structs.replace(preemptor.spec, priority=4)
+    preemptor = msgspec.structs.replace(preemptor, metadata=boosted, spec=spec)
 
     observer.preempted(
         workload(name="victim"),

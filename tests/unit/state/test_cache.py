@@ -215,6 +215,20 @@ def test_a_part_of_a_cohort_that_cannot_be_read_is_logged_and_counts_for_nothing
     assert all(fact in logged for fact in ("'many' is not a quantity", "spec.fairSharing.weight"))
 
 
+@pytest.mark.parametrize(("boosts", "priority"), [pytest.param(True, 4, id="counts"), pytest.param(False, 0, id="not")])
+def test_a_boost_counts_for_who_holds_quota(boosts: bool, priority: int) -> None:
+    """It is preempted by its effective priority."""
+    cache = Cache(order=from_api.QueueOrder(boosts=boosts))
+    workload = make_workload("a", host="h1")
+    annotations = {"kueue.x-k8s.io/priority-boost": "4"}
+    boosted = msgspec.structs.replace(workload.metadata, annotations=annotations)
+    cache.on_workload("ns/a", msgspec.structs.replace(workload, metadata=boosted))
+    held = cache.holding("ns/a")
+
+    assert held is not None
+    assert held.priority == priority
+
+
 def test_a_change_of_priority_may_change_the_outcome_of_a_try() -> None:
     """Who holds quota may be preempted then who could not be before."""
     cache = make_cache()

@@ -682,6 +682,37 @@ def test_the_configuration_says_which_evictions_move_a_workload_back(
     assert from_api.head(workload, queue="q", topology_only=False, last_tried={}, order=order).timestamp == want
 
 
+BOOSTED = "kueue.x-k8s.io/priority-boost"
+
+
+@pytest.mark.parametrize(
+    ("boost", "counts", "want"),
+    [
+        pytest.param("5", True, 12, id="more"),
+        pytest.param("+5", True, 12, id="more with a sign"),
+        pytest.param("-9", True, -2, id="less"),
+        pytest.param("5", False, 7, id="where nobody asks about it"),
+        pytest.param("a lot", True, 7, id="no number"),
+        pytest.param("", True, 7, id="nothing"),
+        pytest.param("1.5", True, 7, id="a fraction"),
+        pytest.param("2147483647", True, 2147483654, id="as much as there is"),
+        pytest.param("2147483648", True, 7, id="more than 32 bits"),
+        pytest.param("9" * 5000, True, 7, id="very much more"),
+        pytest.param("\u0665", True, 7, id="digits of another script"),
+    ],
+)
+def test_a_boost_is_a_part_of_the_priority(boost: str, counts: bool, want: int) -> None:
+    """For whoever waits and whoever runs; a change of it alone is news, and another shape."""
+    order, metadata = QueueOrder(boosts=counts), {"annotations": {BOOSTED: boost}}
+    workload, plain = make_workload(priority=7, metadata=metadata), make_workload(priority=7)
+    item = from_api.pending(workload, order)
+
+    assert item.priority == want
+    assert from_api.head(workload, queue="q", topology_only=False, last_tried={}, order=order).priority == want
+    same = from_api.pending(plain, order)
+    assert (item.shape == same.shape, item.version == same.version) == (want == 7, want == 7)
+
+
 def test_a_pending_workload_knows_its_place() -> None:
     """Key, queue, priority and until when it is to wait."""
     state = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T02:00:00Z"}}

@@ -364,6 +364,7 @@ class Operator:
             clock=self.clock,
             tell_after=self.timings.untried_told_after,
             keeps_gates=self.config.enabled("MultiKueueOrchestratedPreemption"),
+            at_once=self.config.enabled("UnadmittedWorkloadsExplicitStatus"),
         )
         workloads = self._controller("workload", workload.reconcile, workers=8)
 

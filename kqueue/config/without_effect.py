@@ -69,6 +69,7 @@ _GATES = frozenset(
         "TASValidateSliceDivisibility",
         "TASValidateWorkloadSliceSize",
         "TopologyAwareScheduling",
+        "UnadmittedWorkloadsExplicitStatus",
         "WorkloadIdentifierAnnotations",
         "WorkloadPriorityClassDefaulting",
         "WorkloadValidateResourcesAreNonNegative",

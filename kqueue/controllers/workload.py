@@ -84,15 +84,17 @@ class WorkloadReconciler:
         clock: Clock,
         tell_after: float = 10.0,
         keeps_gates: bool = False,
+        at_once: bool = False,
     ) -> None:
         """`tell_after`: a Workload that has waited so many seconds for its first try is told so.
 
-        `keeps_gates`: preemption gates have a state in the status, whoever opens them.
+        `keeps_gates`: preemption gates have a state in the status, whoever opens them.  `at_once`: whoever waits is
+        told so at the first look.
         """
         self._workloads, self._local_queues, self._writer = workloads, local_queues, writer
         self._cache, self._queues, self._namespace_labels = cache, queues, namespace_labels
         self._recorder, self._clock, self._tell_after = recorder, clock, tell_after
-        self._started, self._keeps_gates = clock.now(), keeps_gates
+        self._started, self._keeps_gates, self._at_once = clock.now(), keeps_gates, at_once
         self._lines = Lines(queues, clock)
         self._again: LRUCache[str, tuple[float, float]] = LRUCache(maxsize=100_000)
         """When those who wait for their try are told anew where they stand, and the pause before that."""
@@ -220,7 +222,7 @@ class WorkloadReconciler:
         """
         told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED) is not None
         created = workload.metadata.creation_timestamp
-        if told or created is None or not from_api.is_queueable(workload):
+        if self._at_once or told or created is None or not from_api.is_queueable(workload):
             return 0.0
         waited = self._clock.now() - max(created, self._started)  # nobody tried while we were away
         return self._tell_after - waited.total_seconds()

@@ -420,6 +420,7 @@ def test_settings_without_effect_are_named() -> None:
                     "FlavorFungibilityPreserveScanProgress": False,
                     "RecomputeAssignmentUponPreemptionTargetsOverlap": False,
                     "SchedulingEquivalenceHashing": False,
+                    "UnadmittedWorkloadsExplicitStatus": True,
                     "TASRecomputeAssignmentWithinSchedulingCycle": False,
                 }
             },

@@ -36,9 +36,7 @@ CHECKED = {"admissionChecks": [{"name": "budget"}]}
 class Workloads(World):
     """A world with a Workload `a` and its reconciler."""
 
-    def __init__(
-        self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON], keeps_gates: bool = False
-    ) -> None:
+    def __init__(self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON], **settings: Any) -> None:
         super().__init__(*objects, (WORKLOADS, workload or make_workload()))
         self.reconciler = WorkloadReconciler(
             workloads=self.workloads,
@@ -49,7 +47,7 @@ class Workloads(World):
             namespace_labels=self.namespaces.get,
             recorder=self.recorder,
             clock=self.clock,
-            keeps_gates=keeps_gates,
+            **settings,
         )
 
     async def step(self) -> int:
@@ -115,6 +113,17 @@ async def test_one_that_no_cycle_tries_is_told_so_in_time(make: Callable[..., Wo
         "The workload has not been tried since it was created; at 2026-01-01T00:00:10Z it was number 1 of 1 in the line "
         "of ClusterQueue team (by priority and age)"
     )
+    assert await world.step() == 0
+
+
+async def test_where_conditions_are_wanted_at_once_the_first_look_writes_them(make: Callable[..., Workloads]) -> None:
+    """That it waits, and that it is not admitted."""
+    world = make(make_workload(metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}), at_once=True)
+
+    assert await world.step() == 1
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
+    assert status_of(world.found, "Admitted") == ("False", "NoReservation")
     assert await world.step() == 0
 
 

@@ -105,6 +105,7 @@ def affinity(*terms: Sequence[Requirement]) -> NodeRules:
 
 
 LABELLED = Flavor(name="f", node_labels={"pool": "gpu", "gen": "3"})
+ONE_NODE = Requirement("metadata.name", "In", ("n1",))
 TAINTED = Flavor(name="f", taints=(Taint("spot", "true"),))
 
 
@@ -159,6 +160,15 @@ TAINTED = Flavor(name="f", taints=(Taint("spot", "true"),))
             dataclasses.replace(affinity([Requirement("zone", "In", ("a",))]), selector=(("pool", "cpu"),)),
             BlockerKind.FLAVOR_LABELS,
             id="the-selector-still-applies",
+        ),
+        pytest.param(
+            LABELLED, NodeRules(required=(NodeTerm(fields=(ONE_NODE,)),)), None, id="fields-of-nodes-do-not-count"
+        ),
+        pytest.param(
+            LABELLED,
+            NodeRules(required=(NodeTerm((Requirement("pool", "In", ("cpu",)),), fields=(ONE_NODE,)),)),
+            BlockerKind.FLAVOR_LABELS,
+            id="beside-them-labels-do",
         ),
         pytest.param(Flavor(name="other"), NodeRules(), BlockerKind.FLAVOR_MISSING, id="the-flavor-is-gone"),
     ],

@@ -1,4 +1,4 @@
-"""Dataclasses that are made by the dozen at every admission."""
+"""Dataclasses that are made by the dozen at every admission (`docs/decisions/0012`)."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ The victims are compared with those of a plain search on counts of free hosts.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ def on(hosts: tuple[str, ...]) -> TopologyAssignment:
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(ABC):
     """A cluster of equal hosts, each taken whole by a pod of somebody; `high` needs some of them in one domain.
 
     `domain_of` tells of a host where it stands, `needs` how many hosts of one domain the preemptor takes.
@@ -57,9 +58,9 @@ class Case:
     domains: tuple[int, ...] = field(default=())
     """Those that count; all when empty."""
 
+    @abstractmethod
     def fill(self, world: World) -> None:
         """Before the cycle."""
-        raise NotImplementedError
 
     def victims(self) -> set[str]:
         """Whom the rules name: the latest first until a domain has room, then back in, latest removed first."""

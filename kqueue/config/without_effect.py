@@ -52,6 +52,7 @@ _GATES = frozenset(
         "PrioritizePreemptorWorkloads",
         "PrioritySortingWithinCohort",
         "QuotaCheckStrategy",
+        "ReclaimablePods",
         "RecomputeAssignmentUponPreemptionTargetsOverlap",
         "RejectUpdatesToCQWithInvalidOnFlavors",
         "SchedulingEquivalenceHashing",

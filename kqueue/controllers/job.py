@@ -350,7 +350,7 @@ class JobReconciler:
     async def _report(self, job: JSON, workload: wire.Workload) -> bool:
         """Write what the job tells of its pods; True when something was written."""
         key = from_api.workload_key(workload)
-        reclaimable = dict(self.kind.reclaimable(job))
+        reclaimable = dict(self.kind.reclaimable(job)) if self._switches.reclaimable_pods else {}
         if reclaimable != {r.name: r.count for r in workload.status.reclaimable_pods}:
             wanted = [{"name": name, "count": count} for name, count in sorted(reclaimable.items())]
             await self._writer.write(

@@ -24,6 +24,8 @@ class Switches:
     """TASValidateWorkloadSliceSize: the Workload webhook checks slice sizes."""
     partial_admission: bool = True
     """PartialAdmission: `minCount` is kept."""
+    reclaimable_pods: bool = True
+    """ReclaimablePods: pods that have ended for good give their quota back before the whole job has ended."""
     elastic_jobs: bool = False
     """ElasticJobsViaWorkloadSlices: the elastic-job annotation has a meaning."""
     admission_gated_by: bool = True
@@ -55,6 +57,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "slice_divisibility": "TASValidateSliceDivisibility",
         "slice_size": "TASValidateWorkloadSliceSize",
         "partial_admission": "PartialAdmission",
+        "reclaimable_pods": "ReclaimablePods",
         "admission_gated_by": "AdmissionGatedBy",
         "priority_boost": "PriorityBoost",
         "identifier_annotations": "WorkloadIdentifierAnnotations",

@@ -469,6 +469,17 @@ async def test_pods_that_are_no_longer_needed_are_reported(make: Callable[..., J
     assert await world.step() == []
 
 
+async def test_where_pods_give_nothing_back_before_the_end_none_are_reported(make: Callable[..., Jobs]) -> None:
+    """What was reported before is taken back."""
+    world = make(make_job(completions=5), switches=Switches(reclaimable_pods=False))
+    await world.running(succeeded=3)
+    assert await world.step() == []
+    world.client.change(WORKLOADS, f"team/{NAME}", {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}})
+
+    assert await world.step() == [f"patch workloads team/{NAME}/status"]
+    assert "reclaimablePods" not in world.found["status"]
+
+
 async def test_places_that_are_not_needed_any_more_are_reported_by_the_same_write(make: Callable[..., Jobs]) -> None:
     """Whoever knows them is asked with the newest Workload and what has ended by then."""
     asked: list[tuple[str, dict[str, int]]] = []

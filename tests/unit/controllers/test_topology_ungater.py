@@ -1104,8 +1104,12 @@ async def test_nothing_is_given_back_while_a_release_is_on_its_way() -> None:
     gate.client.sync()
     gate.client.put(PODS, runs("p0", "h1"))
 
-    assert (await gate.step(late=True)).requeue_after is not None
+    workload = gate.workloads.get("ns/a")
+    assert workload is not None
 
+    assert gate.ungater.finished(workload, {"main": 1}) == {}
+    assert (await gate.step(late=True)).requeue_after is not None
+    assert gate.ungater.finished(workload, {"main": 1}) == {}
     assert gate.patches == []
 
 

@@ -165,15 +165,15 @@ def test_the_rest_of_a_gang_is_placed_whole_with_one_slice_cut_at_most(
 @pytest.mark.parametrize(
     ("leaders", "workers", "want"),
     [
-        pytest.param(1, 1, {"leader": {"a": 1}, "workers": {"a": 1}}, id="one worker is no second leader"),
-        pytest.param(0, 3, {"workers": {"a": 3}}, id="workers without their leader"),
-        pytest.param(1, 0, {"leader": {"b": 1}}, id="a leader without its workers"),
+        pytest.param(1, 1, {"leader": {"b": 1}, "workers": {"a": 1}}, id="one worker is no second leader"),
+        pytest.param(0, 3, {"workers": {"a": 2, "b": 1}}, id="workers without their leader"),
+        pytest.param(1, 0, {"leader": {"a": 1}}, id="a leader without its workers"),
     ],
 )
 def test_what_is_left_of_a_group_is_placed_as_such(leaders: int, workers: int, want: dict[str, dict[str, int]]) -> None:
     """A leader of two cores beside slices of two workers, most of which have ended."""
     found = place(
-        racks({"a": 4, "b": 3}),
+        racks({"a": 3, "b": 2}),
         [
             make_pod_set(leaders, name="leader", cores=2, ended=1 - leaders, group="ring", required=RACK),
             make_pod_set(

@@ -1026,6 +1026,28 @@ async def test_what_changed_meanwhile_is_not_overwritten(make: Callable[..., Sch
     assert hosts_of(world) == {"h3": 2}
 
 
+async def test_a_repair_is_of_the_places_that_are_held_when_it_is_written(make: Callable[..., Scheduled]) -> None:
+    """A pod on the failed host ended meanwhile, and its place was given back: one pod is to be replaced, not two."""
+    world = hospital(make, placed(h1=2, h2=1), h2=1, h3=2)
+    world.client.open.clear()
+    assert await world.loop.cycle()
+    gone = {"levels": [HOST], "slices": columns(h1=1)}
+    ended = {
+        "reclaimablePods": [{"name": "main", "count": 1}],
+        "finishedPods": [{"name": "main", "topologyAssignment": gone}],
+    }
+    world.client.change(WORKLOADS, "ns/a", {"status": ended})
+    world.client.open.set()
+    await world.loop.drain()
+    assert hosts_of(world) == {"h1": 2, "h2": 1}
+
+    world.sync()
+    world.second_pass.ready("ns/a")
+    assert await world.cycle()
+
+    assert hosts_of(world) == {"h2": 1, "h3": 1}
+
+
 async def test_a_gang_that_cannot_be_mended_is_evicted(make: Callable[..., Scheduled]) -> None:
     """The condition names the nodes and what is short; the list is cleared."""
     world = hospital(make, placed(h1=2, h2=2), h2=2, h3=1)

@@ -41,6 +41,7 @@ from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.requests import Requests
+from kqueue.state.views import HoldingsByQueue
 
 
 class AssumedTwiceError(KqueueError):
@@ -146,27 +147,6 @@ def standing_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> st
     return min((flavor for flavor in set(pod_set.flavors.values()) if flavor in with_topology), default=None)
 
 
-class _Views(Mapping[str, Mapping[str, Admitted]]):
-    """Holdings as preemption sees them, by ClusterQueue; worked out when first asked for, and then kept."""
-
-    def __init__(self, holdings: Mapping[str, Mapping[str, Holding]], with_topology: frozenset[str]) -> None:
-        self._holdings, self._with_topology = holdings, with_topology
-        self._views: dict[str, Mapping[str, Admitted]] = {}
-
-    def __getitem__(self, queue: str) -> Mapping[str, Admitted]:
-        views = self._views.get(queue)
-        if views is None:
-            holdings = self._holdings[queue]
-            views = self._views[queue] = {key: h.view(self._with_topology) for key, h in holdings.items()}
-        return views
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._holdings)
-
-    def __len__(self) -> int:
-        return len(self._holdings)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What the watches hold: the truth that an audit compares with."""
@@ -262,10 +242,8 @@ class Cache:
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
-        self._by_queue: dict[str, dict[str, Holding]] = {}
+        self._by_queue = HoldingsByQueue[Holding]()
         self._sums = HeldSums()
-        self._captured: dict[str, Mapping[str, Holding]] = {}
-        """Of queues that did not change since: what snapshots have of them."""
         self._inactive: dict[str, Inactive | None] = {}
         """What is known of ClusterQueues since the configuration changed last."""
         self._trees = _Trees()
@@ -515,8 +493,7 @@ class Cache:
             self._sums.add(_share(holding), sign=1)
         self.generation += old is not None and old.priority != holding.priority
         self._holdings[holding.key] = holding
-        self._by_queue.setdefault(holding.queue, {})[holding.key] = holding
-        self._captured.pop(holding.queue, None)
+        self._by_queue.put(holding)
 
     def _drop(self, key: str) -> bool:
         holding = self._holdings.pop(key, None)
@@ -524,8 +501,7 @@ class Cache:
             return False
         self.generation += 1
         self._room_generations[holding.queue] += 1
-        del self._by_queue[holding.queue][key]
-        self._captured.pop(holding.queue, None)
+        self._by_queue.drop(holding)
         self._recounts.follow(key, holding, None)
         self._sums.add(_share(holding), sign=-1)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
@@ -644,15 +620,9 @@ class Cache:
             flavors=dict(self._flavors),
             topologies=topologies,
             inactive=inactive,
-            admitted=_Views({name: self._capture(name) for name in nodes}, self._with_topology),
+            admitted=self._by_queue.views(nodes.keys(), self._with_topology),
             claims=claims,
         )
-
-    def _capture(self, queue: str) -> Mapping[str, Holding]:
-        captured = self._captured.get(queue)
-        if captured is None:
-            captured = self._captured[queue] = dict(self._by_queue.get(queue, {}))
-        return captured
 
     def inactive(self, name: str) -> Inactive | None:
         """Why the ClusterQueue may not admit; None when it may, or does not exist.
@@ -814,7 +784,7 @@ class Cache:
 
     def holdings(self, queue: str | None = None) -> list[Holding]:
         """All holdings, or those of one ClusterQueue."""
-        return list((self._holdings if queue is None else self._by_queue.get(queue, {})).values())
+        return list((self._holdings if queue is None else self._by_queue.of(queue)).values())
 
     # --- audit -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,122 @@
+"""Who holds what, by ClusterQueue, and how it was when a snapshot was taken.
+
+A cycle looks at the workloads of few queues, and while it goes on others change.  So nothing is copied for it: a view
+keeps what a change puts an end to, and is put together when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import ref
+
+from kqueue.core.workload import Admitted
+
+
+class Viewed(Protocol):
+    """A holding, as far as this room goes.  It is never changed, only replaced."""
+
+    @property
+    def key(self) -> str:
+        """namespace/name of the workload."""
+
+    @property
+    def queue(self) -> str:
+        """The ClusterQueue in which it holds something."""
+
+    def view(self, with_topology: frozenset[str]) -> Admitted:
+        """The workload as preemption sees it; `with_topology` are the flavors that have one."""
+
+
+H = TypeVar("H", bound=Viewed)
+
+
+class HoldingsByQueue(Generic[H]):
+    """Holdings, each under its ClusterQueue."""
+
+    def __init__(self) -> None:
+        self._now: dict[str, dict[str, H]] = {}
+        self._seen: dict[str, tuple[frozenset[str], Mapping[str, Admitted]]] = {}
+        """Of queues that did not change since: what was made of them last."""
+        self._given: list[ref[Views[H]]] = []
+
+    def of(self, queue: str) -> Mapping[str, H]:
+        """The holdings in a ClusterQueue, by workload; not to be changed."""
+        return self._now.get(queue, {})
+
+    def put(self, holding: H) -> None:
+        """Add a holding, or put it in place of the workload's former one in this queue."""
+        holdings = self._now.get(holding.queue)
+        if holdings is None:
+            holdings = self._now[holding.queue] = {}
+        self._keep(holding.queue, holding.key, holdings.get(holding.key))
+        holdings[holding.key] = holding
+
+    def drop(self, holding: H) -> None:
+        """Take a holding out."""
+        self._keep(holding.queue, holding.key, self._now[holding.queue].pop(holding.key))
+
+    def _keep(self, queue: str, key: str, before: H | None) -> None:
+        self._seen.pop(queue, None)
+        for given in self._given:
+            views = given()
+            if views is not None:
+                views.keep(queue, key, before)
+
+    def views(self, queues: Collection[str], with_topology: frozenset[str]) -> Views[H]:
+        """The holdings in some ClusterQueues as they are now, whatever comes after."""
+        views = Views(self, queues, with_topology)
+        self._given = [given for given in self._given if given() is not None]
+        self._given.append(ref(views))
+        return views
+
+    def seen(self, queue: str, with_topology: frozenset[str]) -> Mapping[str, Admitted]:
+        """The holdings in a ClusterQueue as preemption sees them; the same object while they stay the same."""
+        known = self._seen.get(queue)
+        if known is not None and known[0] == with_topology:
+            return known[1]
+        made = {key: holding.view(with_topology) for key, holding in self.of(queue).items()}
+        self._seen[queue] = with_topology, made
+        return made
+
+
+class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
+    """Holdings by ClusterQueue and workload, as preemption sees them, as they were when this was made."""
+
+    def __init__(self, holdings: HoldingsByQueue[H], queues: Collection[str], with_topology: frozenset[str]) -> None:
+        self._holdings, self._queues, self._with_topology = holdings, queues, with_topology
+        self._made: dict[str, Mapping[str, Admitted]] = {}
+        self._before: dict[str, dict[str, H | None]] = {}
+
+    def keep(self, queue: str, key: str, before: H | None) -> None:
+        """What a workload holds in a queue changes now; before it held this, or nothing."""
+        if queue not in self._made and queue in self._queues:
+            self._before.setdefault(queue, {}).setdefault(key, before)
+
+    def __getitem__(self, queue: str) -> Mapping[str, Admitted]:
+        made = self._made.get(queue)
+        if made is None:
+            made = self._made[queue] = self._make(queue)
+        return made
+
+    def _make(self, queue: str) -> Mapping[str, Admitted]:
+        if queue not in self._queues:
+            raise KeyError(queue)
+        before = self._before.pop(queue, None)
+        if before is None:
+            return self._holdings.seen(queue, self._with_topology)
+        then: dict[str, H | None] = {**self._holdings.of(queue), **before}
+        return {key: holding.view(self._with_topology) for key, holding in then.items() if holding is not None}
+
+    def get(self, queue: str, default: Any = None, /) -> Any:
+        """As of any mapping; every head asks for its queue, so it is not left to an exception."""
+        made = self._made.get(queue)
+        if made is not None:
+            return made
+        return self[queue] if queue in self._queues else default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queues)
+
+    def __len__(self) -> int:
+        return len(self._queues)

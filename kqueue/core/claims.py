@@ -152,12 +152,15 @@ class Claims:
             for kept in later:
                 self._charge_quota(kept, 1)
 
-    @contextmanager
-    def fulfilled(self, *, besides: str) -> Iterator[None]:
+    def fulfilled(self, *, besides: str) -> AbstractContextManager[None]:
         """Inside the block all claims but that of one preemptor, which must be `without`, are as they will be.
 
         Those who leave for them, or for it, are not in the snapshot, so that nobody else counts on them.
         """
+        return self._fulfilled(besides) if self._kept else _AS_IT_IS
+
+    @contextmanager
+    def _fulfilled(self, besides: str) -> Iterator[None]:
         others = [kept for uid, kept in self._kept.items() if uid != besides]
         leaving = self.leaving(besides=besides)
         if not others and not leaving:

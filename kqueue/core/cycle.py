@@ -23,7 +23,7 @@ from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.nomination import Entry, Nominator, Stand
-from kqueue.core.preemption import Rules, Target, simulate
+from kqueue.core.preemption import Rules, Target, lesser, simulate
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Algorithm, algorithm_for
 from kqueue.core.topology.result import LevelQuality, usage_of
@@ -406,6 +406,8 @@ class _Cycle:
         return all(amount <= max(0, quota.available(node, column)) for column, amount in entry.usage.items())
 
     def _topology_fits(self, entry: Entry) -> bool:
+        if not entry.placement:
+            return True
         usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
         return fit_together(usage, self.snapshot.topologies)
 
@@ -417,8 +419,8 @@ class _Cycle:
             policies.append(f"reclaimWithinCohort {spec.reclaims}")
         holders = None
         if spec.preempts_own is not Preempts.NEVER:  # else the search has not looked at them either
-            lacking, admitted = entry.assignment.lacking, self.snapshot.admitted.get(head.queue, {})
-            holders = sum(w.priority < head.priority and not lacking.isdisjoint(w.usage) for w in admitted.values())
+            lacking = entry.assignment.lacking
+            holders = sum(1 for _ in lesser(self.snapshot, head.queue, head.priority, lacking, self.rules))
         return Blocker(kind=BlockerKind.NO_CANDIDATES, queue=head.queue, holders=holders, detail=" and ".join(policies))
 
     def _reserve(self, entry: Entry, *, anyway: bool = False) -> None:

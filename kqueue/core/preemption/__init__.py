@@ -11,6 +11,7 @@ Nothing here evicts, and nothing knows why a workload is tried.
 Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 """
 
+from kqueue.core.preemption.candidates import lesser
 from kqueue.core.preemption.reach import Reach, on_hosts_for
 from kqueue.core.preemption.search import find_targets
 from kqueue.core.preemption.simulation import Simulation, simulate
@@ -25,6 +26,7 @@ __all__ = [
     "Strategy",
     "Target",
     "find_targets",
+    "lesser",
     "on_hosts_for",
     "simulate",
 ]

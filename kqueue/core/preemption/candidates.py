@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from heapq import merge
 
@@ -73,17 +73,36 @@ def _all_are_above(
     """Whether nobody in the queue yields, told without a look at each of them."""
     if policy is Preempts.ANY:
         return False
-    lowest = rules.lowest.get(queue)
-    if lowest is None or lowest.of is not admitted:
-        lowest = rules.lowest[queue] = _lowest(admitted)
+    lowest = _lowest(admitted, queue, rules)
     if lowest.priority != preemptor.priority:
         return lowest.priority > preemptor.priority
     return policy is Preempts.LOWER_PRIORITY or lowest.newest <= preemptor.timestamp
 
 
-def _lowest(admitted: Mapping[str, Admitted]) -> Lowest:
-    priority = min(workload.priority for workload in admitted.values())
-    return Lowest(admitted, priority, max(w.timestamp for w in admitted.values() if w.priority == priority))
+def lesser(
+    snapshot: Snapshot, queue: str, priority: int, columns: Collection[FlavorResource], rules: Rules
+) -> Iterator[Admitted]:
+    """Workloads of one queue that hold any of these columns and have a lower priority than this."""
+    admitted = snapshot.admitted.get(queue)
+    if admitted and _lowest(admitted, queue, rules).priority < priority:
+        yield from (w for w in admitted.values() if w.priority < priority and any(c in w.usage for c in columns))
+
+
+def _lowest(admitted: Mapping[str, Admitted], queue: str, rules: Rules) -> Lowest:
+    """The lowest priority in a queue that holds something, for all heads of a cycle that ask."""
+    known = rules.lowest.get(queue)
+    if known is not None and known.of is admitted:
+        return known
+    workloads = iter(admitted.values())
+    first = next(workloads)
+    priority, newest = first.priority, first.timestamp
+    for workload in workloads:
+        if workload.priority < priority:
+            priority, newest = workload.priority, workload.timestamp
+        elif workload.priority == priority and workload.timestamp > newest:
+            newest = workload.timestamp
+    known = rules.lowest[queue] = Lowest(admitted, priority, newest)
+    return known
 
 
 def order(preemptor: Preemptor, rules: Rules) -> Callable[[Admitted], Order]:

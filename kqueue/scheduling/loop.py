@@ -26,15 +26,16 @@ from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Reta
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, remembered
-from kqueue.core.workload import Admission, Admitted, Claim, Head, PodSet, Replaced, Snapshot
-from kqueue.errors import InvalidObjectError, KqueueError
+from kqueue.core.workload import Admitted, Claim, Head, PodSet, Replaced, Snapshot
+from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.admissions import AdmissionObserver, Admissions
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
 from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.waits import WaitObserver, Waits, Why
 from kqueue.scheduling.writes import Writes
-from kqueue.state import failures, from_api, status
-from kqueue.state.cache import Assumed, Cache, Holding
+from kqueue.state import failures, from_api
+from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.namespaces import namespace_problem
@@ -63,7 +64,6 @@ _PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED})
 """Outcomes whose words are others from cycle to cycle: who took the room, who is to leave for whom."""
 
 _SOON = timedelta(seconds=1)
-_LONGEST_PAUSE = timedelta(seconds=30)
 """Until what could not be known, or written, is looked at again."""
 
 _Read = tuple[int, Attempt]
@@ -72,7 +72,7 @@ _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
 
 
-class Observer(RepairObserver, EvictionObserver, WaitObserver, Protocol):
+class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, Protocol):
     """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
 
     def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
@@ -84,14 +84,6 @@ class Observer(RepairObserver, EvictionObserver, WaitObserver, Protocol):
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
         """Earlier entries had taken some of the targets of a preemptor of this ClusterQueue."""
-        ...
-
-    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
-        """Quota was reserved, and the write is done; `workload` is as written."""
-        ...
-
-    def replaced(self, workload: wire.Workload, *, by: str) -> None:
-        """A slice of an elastic job came to its end, because a newer one (namespace/name) took over."""
         ...
 
 
@@ -182,6 +174,18 @@ class SchedulingLoop:
             clock=clock,
             failed=lambda: self._look_again(clock.now() + _SOON),
         )
+        self._admissions = Admissions(
+            cache=cache,
+            queues=queues,
+            writer=writer,
+            writes=self._writes,
+            observer=observer,
+            clock=clock,
+            order=self._settings.queue_order,
+            preemptions=self._preemptions,
+            fair_usage=fair_usage,
+            paused=self._pause,
+        )
         self._scans: LRUCache[str, ScanMemory] = LRUCache(maxsize=100_000)
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
@@ -201,8 +205,6 @@ class SchedulingLoop:
         """ClusterQueues of those who wait for that."""
         self._paused: dict[str, datetime] = {}
         """ClusterQueues of those whose admission could not be written, and until when these are left alone."""
-        self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
-        """How often in a row an admission could not be written."""
         self.cycles = 0
         """Cycles run so far."""
         self.busy = 0.0
@@ -570,101 +572,16 @@ class SchedulingLoop:
         self._waits.tell(key, obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 
     def _admit(self, decision: Admit) -> bool:
-        head, admission = decision.head, decision.admission
+        head = decision.head
         obj = self._as_decided(head)
         older = head.replaces.key if head.replaces is not None else None
-        if obj is None or (self._gave_way and not self._cache.fits(admission, instead_of=older)):
+        if obj is None or (self._gave_way and not self._cache.fits(decision.admission, instead_of=older)):
             return False
-        holding = Holding(
-            key=head.key,
-            uid=head.uid,
-            local_queue=from_api.local_queue_key(obj),
-            admission=admission,
-            requests={p.name: p.request.requests for p in head.pod_sets},
-            admitted=False,
-            assumed=True,
-            priority=head.priority,
-            timestamp=head.timestamp,
-        )
-        held = self._cache.assumed(holding)
-        with held:
-            self._queues.settle(head.key)
-            self._preemptions.admitted(head.uid)
-            self._scans.pop(head.key, None)
-            if self._fair_usage is not None:
-                self._fair_usage.enter(holding)
-            self._writes.spawn(self._write_admission(decision, obj.metadata.generation, held))
+        self._admissions.begin(decision, obj)
+        self._scans.pop(head.key, None)
         return True
 
-    async def _write_admission(self, decision: Admit, generation: int, held: Assumed) -> None:
-        """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
-        key = decision.head.key
-        checks = self._has_checks(decision.admission.queue)
-
-        tried = 0
-
-        def change(obj: wire.Workload) -> status.Patch | None:
-            nonlocal tried
-            tried = int(obj.metadata.resource_version or 0)
-            if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
-                return None  # another workload, or another request than the one decided on
-            if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) and self._writer.newest(key) is not None:
-                self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
-            stamp = status.Stamp(self._clock.now())
-            return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
-
-        try:
-            written = await self._writes.hold(key, change, held, doing="it was being admitted")
-        except KqueueError as e:
-            _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
-            if self._fair_usage is not None:
-                self._fair_usage.withdraw(key)
-            self._push_again(key, tried)
-            return
-        self._failures.pop(key, None)
-        self._cache.on_written(key, written)
-        _log.info(
-            "quota reserved",
-            workload=key,
-            cluster_queue=decision.admission.queue,
-            domains={p.name: len(p.topology.domains) for p in decision.admission.pod_sets if p.topology is not None},
-        )
-        self._observer.reserved(written, decision.admission, decision=decision)
-        if decision.head.replaces is not None:
-            await self._end_older(decision.head.replaces.key, by=key)
-
-    async def _end_older(self, key: str, *, by: str) -> None:
-        """The slice that was taken over from is finished: its pods go on, and count for the newer one."""
-
-        def change(obj: wire.Workload) -> status.Patch | None:
-            stamp = status.Stamp(self._clock.now())
-            reason, message = names.REASON_WORKLOAD_SLICE_REPLACED, f"Replaced by {by}"
-            return status.finish(obj, reason=reason, message=message, stamp=stamp)
-
-        written = await self._writes.tell(key, change, what="the end of a slice that was replaced")
-        if written is not None:
-            _log.info("workload replaced", workload=key, by=by)
-            self._observer.replaced(written, by=by)
-
-    def _has_checks(self, queue: str) -> bool:
-        obj = self._cache.queue_object(queue)
-        strategy = obj.spec.admission_checks_strategy if obj is not None else None
-        return strategy is not None and bool(strategy.admission_checks)
-
-    def _push_again(self, key: str, tried: int) -> None:
-        """Queue it again: at once if there is news of it, else after a pause, because the same write would fail again.
-
-        `tried` is the version for which the write was made.
-        """
-        obj = self._writer.newest(key)
-        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(key) is not None:
-            return
-        item = self._cache.requests.pending(obj, self._settings.queue_order)
-        queue = self._queues.cluster_queue_of(item.local_queue)
-        if queue is not None and int(obj.metadata.resource_version or 0) <= tried:
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
-            until = self._clock.now() + min(_SOON * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
-            item = replace(item, not_before=max(until, item.not_before or until))
-            self._paused[queue] = max(until, self._paused.get(queue, until))
-            self._look_again(until)
-        self._queues.push(item)
+    def _pause(self, queue: str, until: datetime) -> None:
+        """Somebody in this ClusterQueue is parked until then."""
+        self._paused[queue] = max(until, self._paused.get(queue, until))
+        self._look_again(until)

@@ -1,0 +1,164 @@
+"""What an admission writes: charged to the cache at once, written beside the loop, and taken back if that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+from cachetools import LRUCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.core.cycle import Admit
+from kqueue.core.workload import Admission
+from kqueue.errors import KqueueError
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.writes import Writes
+from kqueue.state import from_api, status
+from kqueue.state.cache import Assumed, Cache, Holding
+from kqueue.state.fair_usage import FairUsage
+from kqueue.state.from_api import QueueOrder
+from kqueue.state.preemptions import Preemptions
+from kqueue.state.queues import Queues
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE = timedelta(seconds=1)
+_LONGEST_PAUSE = timedelta(seconds=30)
+"""Before the same write is tried again; doubles."""
+
+
+class AdmissionObserver(Protocol):
+    """Who wants to know.  Calls must return at once and must not raise."""
+
+    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
+        """Quota was reserved, and the write is done; `workload` is as written."""
+        ...
+
+    def replaced(self, workload: wire.Workload, *, by: str) -> None:
+        """A slice of an elastic job came to its end, because a newer one (namespace/name) took over."""
+        ...
+
+
+class Admissions:
+    """Admits workloads."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queues: Queues,
+        writer: StatusWriter[wire.Workload],
+        writes: Writes,
+        observer: AdmissionObserver,
+        clock: Clock,
+        order: QueueOrder,
+        preemptions: Preemptions,
+        fair_usage: FairUsage | None,
+        paused: Callable[[str, datetime], None],
+    ) -> None:
+        """`paused` is told of a ClusterQueue in which a workload stays parked until then, because it could not be
+        written; `order` places those in their queue that come back.
+        """
+        self._cache, self._queues, self._writer, self._writes = cache, queues, writer, writes
+        self._observer, self._clock, self._order = observer, clock, order
+        self._preemptions, self._fair_usage, self._paused = preemptions, fair_usage, paused
+        self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
+        """How often in a row an admission could not be written."""
+
+    def begin(self, decision: Admit, obj: wire.Workload) -> None:
+        """Hold what was decided for the workload as it is, and write it beside the loop."""
+        head = decision.head
+        holding = Holding(
+            key=head.key,
+            uid=head.uid,
+            local_queue=from_api.local_queue_key(obj),
+            admission=decision.admission,
+            requests={p.name: p.request.requests for p in head.pod_sets},
+            admitted=False,
+            assumed=True,
+            priority=head.priority,
+            timestamp=head.timestamp,
+        )
+        held = self._cache.assumed(holding)
+        with held:
+            self._queues.settle(head.key)
+            self._preemptions.admitted(head.uid)
+            if self._fair_usage is not None:
+                self._fair_usage.enter(holding)
+            self._writes.spawn(self._write(decision, obj.metadata.generation, held))
+
+    async def _write(self, decision: Admit, generation: int, held: Assumed) -> None:
+        """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
+        key = decision.head.key
+        checks = self._has_checks(decision.admission.queue)
+        tried = 0
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            nonlocal tried
+            tried = int(obj.metadata.resource_version or 0)
+            if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
+                return None  # another workload, or another request than the one decided on
+            if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) and self._writer.newest(key) is not None:
+                self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
+            stamp = status.Stamp(self._clock.now())
+            return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
+
+        try:
+            written = await self._writes.hold(key, change, held, doing="it was being admitted")
+        except KqueueError as e:
+            _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
+            if self._fair_usage is not None:
+                self._fair_usage.withdraw(key)
+            self._push_again(key, tried)
+            return
+        self._failures.pop(key, None)
+        self._cache.on_written(key, written)
+        _log.info(
+            "quota reserved",
+            workload=key,
+            cluster_queue=decision.admission.queue,
+            domains={p.name: len(p.topology.domains) for p in decision.admission.pod_sets if p.topology is not None},
+        )
+        self._observer.reserved(written, decision.admission, decision=decision)
+        if decision.head.replaces is not None:
+            await self._end_older(decision.head.replaces.key, by=key)
+
+    async def _end_older(self, key: str, *, by: str) -> None:
+        """The slice that was taken over from is finished: its pods go on, and count for the newer one."""
+
+        def change(obj: wire.Workload) -> status.Patch | None:
+            stamp = status.Stamp(self._clock.now())
+            reason, message = names.REASON_WORKLOAD_SLICE_REPLACED, f"Replaced by {by}"
+            return status.finish(obj, reason=reason, message=message, stamp=stamp)
+
+        written = await self._writes.tell(key, change, what="the end of a slice that was replaced")
+        if written is not None:
+            _log.info("workload replaced", workload=key, by=by)
+            self._observer.replaced(written, by=by)
+
+    def _has_checks(self, queue: str) -> bool:
+        obj = self._cache.queue_object(queue)
+        strategy = obj.spec.admission_checks_strategy if obj is not None else None
+        return strategy is not None and bool(strategy.admission_checks)
+
+    def _push_again(self, key: str, tried: int) -> None:
+        """Queue it again: at once if there is news of it, else after a pause, because the same write would fail again.
+
+        `tried` is the version for which the write was made.
+        """
+        obj = self._writer.newest(key)
+        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(key) is not None:
+            return
+        item = self._cache.requests.pending(obj, self._order)
+        queue = self._queues.cluster_queue_of(item.local_queue)
+        if queue is not None and int(obj.metadata.resource_version or 0) <= tried:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            until = self._clock.now() + min(_FIRST_PAUSE * 2 ** min(failures - 1, 10), _LONGEST_PAUSE)
+            item = replace(item, not_before=max(until, item.not_before or until))
+            self._paused(queue, until)
+        self._queues.push(item)

@@ -19,6 +19,9 @@ _NOT_LOOKED = frozenset({Outcome.HELD, Outcome.YIELDS, Outcome.REFUSED, Outcome.
 _BEGINS_ANEW = frozenset({Outcome.DEFERRED, Outcome.GATED})
 """Outcomes after which the flavors in front have changed by themselves."""
 
+Place = frozenset[tuple[tuple[str, str], int]]
+"""Where a scan ended: pod set and resource, with the index of the flavor."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRules:
@@ -57,10 +60,11 @@ class Attempt:
 
 @value()
 class ScanMemory:
-    """Where a scan ended, and on what it was made."""
+    """Where a scan ended, and on what it was made; `been` is where those before it ended that it goes on from."""
 
     attempt: Attempt
     last_tried: LastTried
+    been: frozenset[Place] = frozenset()
 
     def is_outdated(self, now: Attempt, rules: ScanRules = DEFAULT_SCAN) -> bool:
         """Whether a try that is made on `now` begins at the first flavor all the same."""
@@ -88,4 +92,26 @@ def remembered(
         return before
     if wait.outcome in _BEGINS_ANEW or (wait.outcome is Outcome.SKIPPED and not rules.keeps_progress):
         return None
-    return ScanMemory(attempt, wait.last_tried) if wait.last_tried else None
+    if not wait.last_tried or goes_round(wait, before):
+        return None
+    return ScanMemory(attempt, wait.last_tried, _been(before))
+
+
+def goes_round(wait: Wait, before: ScanMemory | None) -> bool:
+    """Whether a scan has ended where one of those before it did: all that they come to has been looked at.
+
+    The flavors of one pod set come to an end by themselves.  Those of several move on together, and one that has come
+    to its last flavor begins again while another one has more; a failed one begins again, too.
+    """
+    return _place(wait.last_tried) in _been(before)
+
+
+def _been(before: ScanMemory | None) -> frozenset[Place]:
+    """Where tries have ended since a scan began anew."""
+    if before is None or all(index == -1 for index in before.last_tried.values()):
+        return frozenset()
+    return before.been | {_place(before.last_tried)}
+
+
+def _place(last_tried: LastTried) -> Place:
+    return frozenset(last_tried.items())

@@ -25,7 +25,7 @@ from kqueue.clock import Clock
 from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait, plan
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
-from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, remembered
+from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, goes_round, remembered
 from kqueue.core.workload import Admitted, Claim, Head, PodSet, Replaced, Snapshot
 from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
@@ -540,7 +540,8 @@ class SchedulingLoop:
         if obj is None:
             return
         attempt = self._read[head.key][1]
-        memory = remembered(decision, attempt, self._scans.pop(head.key, None), self._settings.scan)
+        before = self._scans.pop(head.key, None)
+        memory = remembered(decision, attempt, before, self._settings.scan)
         if memory is not None:
             self._scans[head.key] = memory
         self._put_back(
@@ -548,7 +549,7 @@ class SchedulingLoop:
             _REQUEUE[decision.outcome],
             decision.reason,
             decision.message,
-            has_more=decision.has_more_flavors,
+            has_more=decision.has_more_flavors and not goes_round(decision, before),
             pod_sets=head.pod_sets,
             briefly=decision.outcome in _PASSING,
             gated=decision.outcome is Outcome.GATED,

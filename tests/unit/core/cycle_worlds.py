@@ -17,6 +17,7 @@ from kqueue.core.charging import charge_domains
 from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait, plan
 from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage, available
+from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, PodSetRequest, TopologyRequest, Tree
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import (
@@ -24,7 +25,6 @@ from kqueue.core.workload import (
     Claim,
     Flavor,
     Head,
-    LastTried,
     PodSet,
     Preempts,
     QueueSpec,
@@ -75,7 +75,7 @@ class Model:
     parked: set[str] = field(init=False, default_factory=set)
     admitted: dict[str, tuple[Admitted, Head]] = field(init=False, default_factory=dict)
     preemptions: Preemptions = field(init=False, default_factory=Preemptions)
-    memory: dict[str, LastTried] = field(init=False, default_factory=dict)
+    memory: dict[str, ScanMemory] = field(init=False, default_factory=dict)
     pairs: set[tuple[str, str]] = field(init=False, default_factory=set)
     """(preemptor, victim), as long as the preemptor was not admitted."""
     counted_on: dict[str, set[str]] = field(init=False, default_factory=dict)
@@ -150,28 +150,32 @@ class Model:
         self.clock += 1
         queue = chance.choice(self.queues)
         is_placed = self.specs[queue].groups[0].flavors[0] in PLACED
-        count = chance.randint(1, 4)
-        topology = TopologyRequest()
-        if is_placed:
-            level = "rack" if "racks" in self.specs[queue].groups[0].flavors else "row"
-            topology = chance.choice([TopologyRequest(required=level), TopologyRequest(unconstrained=True)])
-        per_pod = {CPU: chance.choice([1, 2, 4])}
-        pod_set = PodSet(
-            request=PodSetRequest(name="main", count=count, requests=per_pod, topology=topology),
-            quota_requests=per_pod,
-            asks_topology=is_placed,
-            min_count=chance.randint(1, count) if self.one_in(4) else None,
-        )
+        pod_sets = [self._pod_set("main", queue, placed=is_placed)]
+        if is_placed and self.one_in(3):
+            pod_sets.append(self._pod_set("more", queue, placed=True))
         head = Head(
             key=f"ns/{uid}",
             uid=uid,
             queue=queue,
             priority=chance.randint(0, 3),
             timestamp=START + timedelta(seconds=self.clock),
-            pod_sets=(pod_set,),
+            pod_sets=tuple(pod_sets),
         )
         self.pending[uid] = head
         return head
+
+    def _pod_set(self, name: str, queue: str, *, placed: bool) -> PodSet:
+        chance, count, topology = self.chance, self.chance.randint(1, 4), TopologyRequest()
+        if placed:
+            level = "rack" if "racks" in self.specs[queue].groups[0].flavors else "row"
+            topology = chance.choice([TopologyRequest(required=level), TopologyRequest(unconstrained=True)])
+        per_pod = {CPU: chance.choice([1, 2, 4])}
+        return PodSet(
+            request=PodSetRequest(name=name, count=count, requests=per_pod, topology=topology),
+            quota_requests=per_pod,
+            asks_topology=placed,
+            min_count=chance.randint(1, count) if self.one_in(4) else None,
+        )
 
     @property
     def claims(self) -> dict[str, Claim]:
@@ -212,7 +216,8 @@ class Model:
             self.pending.values(), key=lambda h: (h.uid not in self.claims, -h.priority, h.timestamp, h.uid)
         ):
             if head.uid not in self.parked and head.queue not in out:
-                out[head.queue] = replace(head, last_tried=self.memory.get(head.uid, {}))
+                memory = self.memory.get(head.uid)
+                out[head.queue] = head if memory is None else replace(head, last_tried=memory.last_tried)
         heads = list(out.values())
         self.chance.shuffle(heads)
         return heads
@@ -254,13 +259,13 @@ class Model:
         now, usage = self.snapshot(), admission.usage()
         for column, amount in usage.items():
             assert amount <= max(0, available(now.nodes[head.queue], column)), f"{head.uid}: {column} {amount}"
-        domains = {
-            next(iter(p.flavors.values())): tuple(
-                DomainUsage(d.values, head.pod_sets[0].request.requests, d.count) for d in p.topology.domains
-            )
-            for p in admission.pod_sets
-            if p.topology is not None
-        }
+        requests = {p.name: p.request.requests for p in head.pod_sets}
+        domains: dict[str, tuple[DomainUsage, ...]] = {}
+        for p in admission.pod_sets:
+            if p.topology is not None:
+                (flavor,) = set(p.flavors.values())
+                placed = tuple(DomainUsage(d.values, requests[p.name], d.count) for d in p.topology.domains)
+                domains[flavor] = domains.get(flavor, ()) + placed
         for flavor, taken in domains.items():
             assert now.topologies[flavor].capacity.fits(taken), f"{head.uid}: hosts"
             charge_domains(flavor, taken, now.topologies)
@@ -306,8 +311,13 @@ class Model:
         assert decision.message
         if decision.outcome in _GIVES_UP:
             self.preemptions.end(uid)
-        self.memory[uid] = decision.last_tried
-        if decision.outcome is not Outcome.SKIPPED and not decision.has_more_flavors:
+        before = self.memory.pop(uid, None)
+        attempt = Attempt(uid=uid, queue=decision.head.queue, shape="", version="", generation=0, cycle=0)
+        after = remembered(decision, attempt, before)
+        if after is not None:
+            self.memory[uid] = after
+        has_more = decision.has_more_flavors and not goes_round(decision, before)
+        if decision.outcome is not Outcome.SKIPPED and not has_more:
             self.parked.add(uid)
 
     def release(self, uid: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.core.cycle import Outcome, Wait
 from kqueue.core.explain import WaitReason
-from kqueue.core.scan import Attempt, ScanMemory, ScanRules, remembered
+from kqueue.core.scan import Attempt, ScanMemory, ScanRules, goes_round, remembered
 from kqueue.core.workload import Head, LastTried
 from tests.builders import START
 
@@ -62,7 +62,7 @@ def test_what_is_remembered_becomes_outdated(now: Attempt, rules: ScanRules, out
 
 
 BEFORE = ScanMemory(THEN, {("main", "cpu"): 3})
-ANEW = ScanMemory(at(cycle=NEXT), FIRST)
+ANEW = ScanMemory(at(cycle=NEXT), FIRST, frozenset({frozenset(BEFORE.last_tried.items())}))
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,39 @@ def test_a_scan_that_found_nothing_is_not_remembered() -> None:
     wait = Wait(head=HEAD, outcome=Outcome.NO_FIT, reason=WaitReason.EXCEEDS_MAX_QUOTA, blockers=())
 
     assert remembered(wait, THEN, BEFORE) is None
+
+
+def tried(**indices: int) -> Wait:
+    """A try of pod sets that ended at these flavors."""
+    ends = {(name, "cpu"): index for name, index in indices.items()}
+    return Wait(
+        head=HEAD, outcome=Outcome.NO_CANDIDATES, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(), last_tried=ends
+    )
+
+
+@pytest.mark.parametrize(
+    ("ends", "rounds"),
+    [
+        pytest.param([{"main": 0}, {"main": 1}, {"main": -1}], [False] * 3, id="one pod set comes to its last flavor"),
+        pytest.param(
+            [{"main": 0, "more": 0}, {"main": -1, "more": 1}, {"main": 0, "more": -1}, {"main": -1, "more": 0}],
+            [False] * 4,
+            id="one begins again while the other one has more",
+        ),
+        pytest.param(
+            [{"main": -1, "more": 0}, {"main": 0}, {"main": -1, "more": 0}],
+            [False, False, True],
+            id="one fails whenever the other one goes on",
+        ),
+        pytest.param([{"main": 0}, {"main": -1}, {"main": 0}, {"main": -1}], [False] * 4, id="a scan that was over"),
+    ],
+)
+def test_a_scan_that_comes_back_to_where_it_was_is_over(ends: list[dict[str, int]], rounds: list[bool]) -> None:
+    """It must not stay at the head of its queue for ever; what it has come by is looked at once."""
+    memory, found = None, []
+    for end in ends:
+        found.append(goes_round(tried(**end), memory))
+        memory = remembered(tried(**end), THEN, memory)
+
+    assert found == rounds
+    assert (memory is None) is rounds[-1]

@@ -82,6 +82,7 @@ class Actor:
             self.world.start_controller()
         assert self.world.controller is not None
         self.world.controller.client.faults = NONE
+        self.world.slow.clear()
         await self.world.pass_time(seconds)
 
     async def end(self) -> None:
@@ -154,8 +155,9 @@ class Actor:
     async def wait(self) -> None:
         """Nothing."""
 
-    async def submit(self, name: str, **settings: Any) -> None:
-        """A user creates a Job; the webhook may refuse it."""
+    async def submit(self, name: str, *, slow: float = 0.0, **settings: Any) -> None:
+        """A user creates a Job; the webhook may refuse it.  `slow`: the controller's writes to it take so long."""
+        self.world.slow[name] = slow
         try:
             await self.world.submit(job(name, **settings))
         except (ForbiddenError, InvalidError) as e:

@@ -207,9 +207,19 @@ class SimulatedClient(Client):
     change places in time do not change each other's luck.
     """
 
-    def __init__(self, api: ClusterApi, clock: Clock, *, seed: str, faults: Faults = NONE) -> None:
+    def __init__(
+        self,
+        api: ClusterApi,
+        clock: Clock,
+        *,
+        seed: str,
+        faults: Faults = NONE,
+        slow: Callable[[str], float] = lambda _path: 0.0,
+    ) -> None:
+        """`slow` says how many seconds a write to a path takes on its way, faults aside."""
         super().__init__("https://simulated", clock=clock, chance=random.Random(f"{seed}/retries"))
         self.faults = faults
+        self._slow = slow
         self.partitioned = False
         """Nothing gets through, and nobody says so: requests and watches run into their time limits."""
         self.killed = False
@@ -263,6 +273,8 @@ class SimulatedClient(Client):
         number = self._sent[where] = self._sent.get(where, 0) + 1
         chance = random.Random(f"{self._seed}/{where}/{number}")
         await self._delayed(chance, call.path)
+        if call.method in _WRITES and (seconds := self._slow(call.path)):
+            await self._time.sleep(seconds)
         if call.verb == "watch":
             return self._watched(call, chance)
         answer = await self._tried(call, where, chance)

@@ -100,7 +100,7 @@ class Scene:
     def moving(self) -> set[str]:
         """ClusterQueues in whose tree anybody is on the way out, or says that it waits for others to leave."""
         lives = self.world.history.lives
-        leaving = {queue_of(w) for w in self.held if lives[w["metadata"]["uid"]].stands.now() is Stand.LEAVES}
+        leaving = {queue_of(w) for w in self.held if lives[w["metadata"]["uid"]].stands.now() is not Stand.HOLDS}
         claiming = {
             queue
             for queue, line in self.lines.items()

@@ -109,12 +109,8 @@ def template(
     run_seconds: int | None,
     fail: bool = False,
     annotations: Mapping[str, str] | None = None,
-    grace: int | None = None,
 ) -> Object:
-    """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted.
-
-    `grace`: seconds that its pods have to end when they are told to; None: thirty.
-    """
+    """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted."""
     notes = dict(annotations or {})
     if run_seconds is not None:
         notes[names.RUN_SECONDS_ANNOTATION] = str(run_seconds)
@@ -123,10 +119,7 @@ def template(
     amounts = {"cpu": cpus, **({GPU: str(gpus)} if gpus else {})}
     resources = {"requests": amounts, "limits": {k: v for k, v in amounts.items() if k != "cpu"}}
     container = {"name": "main", "image": "example.com/train:1", "resources": resources}
-    spec: Object = {"restartPolicy": "Never", "containers": [container]}
-    if grace is not None:
-        spec["terminationGracePeriodSeconds"] = grace
-    return {"metadata": {"annotations": notes}, "spec": spec}
+    return {"metadata": {"annotations": notes}, "spec": {"restartPolicy": "Never", "containers": [container]}}
 
 
 def job(
@@ -143,7 +136,6 @@ def job(
     retries: int = 6,
     layers: tuple[tuple[str, int], ...] = (),
     at_least: int = 0,
-    grace: int | None = None,
 ) -> Object:
     """An indexed Job as its user writes it: not suspended.
 
@@ -160,7 +152,7 @@ def job(
     elif layers:
         told = json.dumps([{"topology": level, "size": size} for level, size in layers])
         annotations[names.SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION] = told
-    made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations, grace=grace)
+    made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations)
     spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": retries}
     own = {"annotations": {names.JOB_MIN_PARALLELISM_ANNOTATION: str(at_least)}} if at_least else {}
     return {

@@ -163,7 +163,7 @@ def who_made_room_comes_later(world: World) -> Breaches:
             continue
         first, last = max(before[-1].at, admitted.at - margin), admitted.at + margin
         waits = preemptor.stands.stayed(Stand.WAITS, first, last)
-        if waits and preemptor.says.stayed(names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS, admitted.at - margin, last):
+        if waits and preemptor.says.stayed(names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS, first, last):
             name = history.lives[admitted.uid].name
             yield f"{name} made room for {preemptor.name}, which waits, and was admitted at t={admitted.at:.1f}"
 
@@ -264,7 +264,8 @@ def _is_settled(world: World) -> bool:
     quiet = _SETTLED if world.faults == NONE else _SETTLED_AFTER_FAULTS
     if world.clock.monotonic() - world.history.stirred < quiet:
         return False
-    return all(life.stands.now() is not Stand.LEAVES for life in world.history.lives.values())
+    lives = world.history.lives
+    return all(lives[w["metadata"]["uid"]].stands.now() is Stand.HOLDS for w in holders(world))
 
 
 AT_REST = (who_was_evicted_came_back, nobody_waits_for_those_who_left, nobody_starves)

@@ -59,7 +59,7 @@ class _Rivalry(Draft):
             "run_seconds": c.choice((1, 10, 30, 60)),
             "at_least": c.randint(1, pods - 1) if pods > 1 and c.random() < 0.2 else 0,
             "retries": 100,
-            "grace": c.choice((None, None, 5, 1)),
+            "slow": c.choice((0, 0, 3, 12)),
         }
         self.submit(kind, end, **{**asked, **given, **settings})
 

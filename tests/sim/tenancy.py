@@ -52,7 +52,7 @@ class Tenancy:
     start_seconds: float = 0.0
     """How long a pod takes from its node to readiness."""
     stop_seconds: float = 0.0
-    """How long a pod takes to end that is told to, if its Job lets it."""
+    """How long a pod takes to end that is told to."""
 
     def specs(self, resource: Resource) -> dict[str, Object]:
         """The specs of one kind, by name."""
@@ -117,7 +117,7 @@ def rivals(seed: int | str) -> Tenancy:
         placed=frozenset(_PLACED),
         fair_sharing=FairSharing(preemption_strategies=chance.choice(_STRATEGIES)) if number % 2 else None,
         pods_ready=WaitForPodsReady(block_admission=True) if number % 8 == 6 else None,
-        stop_seconds=chance.choice((0.0, 4.0, 20.0)),
+        stop_seconds=chance.choice((0.0, 0.0, 4.0, 20.0)),
         start_seconds=chance.choice((1.0, 5.0)) if number % 8 == 6 else 0.0,
     )
 

@@ -124,11 +124,13 @@ class World:
         """Jobs that somebody laid hands on, so that their place in line is no longer that of their age."""
         self.moved: set[str] = set()
         """Nodes whose labels have been others at some time: gangs stay on them, wherever they are said to stand."""
+        self.slow: dict[str, float] = {}
+        """Seconds that the controller's writes to a Job take on their way, as behind somebody's slow webhook."""
         self.horizon = 1.0 if faults == NONE else 90.0
         """Seconds within which the controller knows what has changed: events are immediate unless faults are put."""
         self.clients: list[SimulatedClient] = []
         self.controller: Controller | None = None
-        self.margin = max(self.horizon, 4.0)
+        self.margin = self.horizon
         """Seconds before and after a decision within which another one may have been the first of the two."""
         self.starts: list[float] = []
         """When each controller was started: it knows nothing of what the one before remembered."""
@@ -172,7 +174,7 @@ class World:
         self.starts.append(self.clock.monotonic())
         self.history.disturb(self.clock.monotonic())
         seed = f"{self.seed}/controller-{self._started}"
-        client = SimulatedClient(self.api, self.clock, seed=seed, faults=self.faults)
+        client = SimulatedClient(self.api, self.clock, seed=seed, faults=self.faults, slow=self._slowness)
         self.clients.append(client)
         checks = Checks()
         operator = Operator(
@@ -187,6 +189,10 @@ class World:
         task = asyncio.create_task(operator.run(), name=seed)
         self.controller = Controller(operator, client, checks, task)
         return self.controller
+
+    def _slowness(self, path: str) -> float:
+        kind, _, name = path.removesuffix("/status").rpartition("/")
+        return self.slow.get(name, 0.0) if kind.endswith("/jobs") else 0.0
 
     def _configuration(self) -> Configuration:
         update = {"fair_sharing": self.tenancy.fair_sharing, "wait_for_pods_ready": self.tenancy.pods_ready}

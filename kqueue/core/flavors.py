@@ -292,7 +292,7 @@ def _best_flavor(
         name = resource_group.flavors[reached]
         if search.pinned is not None and not _is_pinned(group, asked, name, search.pinned):
             continue
-        attempt = _try_flavor(group, name, asked, search)
+        attempt = _try_flavor(group, name, resource_group, asked, search)
         tried.append(attempt)
         if attempt.mode is Mode.NO_FIT:
             continue
@@ -315,10 +315,13 @@ def _is_pinned(group: list[PodSet], asked: Mapping[str, int], flavor: str, pinne
     return any(pinned.get(p.name, {}).get(r) == flavor for p in group for r in asked)
 
 
-def _try_flavor(group: list[PodSet], name: str, asked: Mapping[str, int], search: _Search) -> FlavorTry:
+def _try_flavor(
+    group: list[PodSet], name: str, resource_group: ResourceGroup, asked: Mapping[str, int], search: _Search
+) -> FlavorTry:
     attempt = FlavorTry(name)
     for pod_set in group:
-        problem = _eligibility(pod_set, name, search.snapshot)
+        counts_only = pod_set.asks_topology and _counts_only(pod_set, resource_group, search.spec)
+        problem = _eligibility(pod_set, name, search.snapshot, counts_only=counts_only)
         if problem is not None:
             attempt.mode = Mode.NO_FIT
             attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, problem)
@@ -393,11 +396,24 @@ def _stops_at(attempt: FlavorTry, spec: QueueSpec) -> bool:
     return attempt.level == 0 or spec.borrow_before_next_flavor
 
 
-def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot) -> Blocker | None:
-    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside."""
+def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, spec: QueueSpec) -> bool:
+    """Whether the group is about nothing that pods really ask for, as what transformations make of it, and another
+    one is: that one's flavor says where they go.
+    """
+    own = pod_set.request.requests.keys()
+    return own.isdisjoint(resource_group.resources) and not own.isdisjoint(spec.covered)
+
+
+def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot, *, counts_only: bool) -> Blocker | None:
+    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
+
+    `counts_only`: a flavor that stands on no nodes serves, too.
+    """
     flavor = snapshot.flavors.get(name)
     if flavor is None:
         return Blocker(kind=BlockerKind.FLAVOR_MISSING, pod_set=pod_set.name, flavor=name)
+    if counts_only and flavor.topology is None:
+        return _node_problem(pod_set, flavor)
     return _topology_problem(pod_set, flavor, snapshot) or _node_problem(pod_set, flavor)
 
 

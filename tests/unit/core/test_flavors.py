@@ -220,6 +220,36 @@ def test_a_place_is_had_only_where_the_flavor_has_the_level(
     assert (fact or "") in message(result.blockers)
 
 
+@pytest.mark.parametrize(
+    ("groups", "fits"),
+    [
+        pytest.param(
+            [ResourceGroup(("gpu",), ("placed",)), ResourceGroup(("credits",), ("plain",))], True, id="it-only-counts"
+        ),
+        pytest.param(
+            [ResourceGroup(("gpu",), ("placed",)), ResourceGroup(("credits", "cpu"), ("plain",))],
+            False,
+            id="it-is-about-what-pods-ask-for-too",
+        ),
+        pytest.param([ResourceGroup(("credits",), ("plain",))], False, id="nothing-else-says-where-pods-go"),
+    ],
+)
+def test_a_flavor_for_what_is_only_counted_needs_no_topology(groups: list[ResourceGroup], fits: bool) -> None:
+    """Nodes do not have what a transformation makes of requests."""
+    pod_set = make_pod_set(cpu=1, gpu=1, topology=TopologyRequest(required="rack"))
+    covered = {resource for group in groups for resource in group.resources}
+    costs: dict[str, int] = {resource: 1 for resource in ("cpu", "gpu", "credits") if resource in covered}
+    head = make_head(dataclasses.replace(pod_set, quota_requests=costs))
+    world = make_world({}, flavors=[PLACED, PLAIN], groups=groups)
+    columns = [FlavorResource(flavor, r) for group in groups for flavor in group.flavors for r in group.resources]
+    world.nodes["team"].quotas = dict.fromkeys(columns, Quota(nominal=9))
+    quota.rebuild(world.nodes["team"])
+    result = assign(head, world)
+
+    assert result.mode is (Mode.FIT if fits else Mode.NO_FIT)
+    assert fits or "it names no topology" in message(result.blockers)
+
+
 def test_one_pod_set_of_a_group_that_cannot_run_there_is_enough() -> None:
     """A group gets one flavor, so every member must be able to use it."""
     tolerant = NodeRules(tolerations=(Toleration("spot", "Exists"),))

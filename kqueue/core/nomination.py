@@ -42,6 +42,10 @@ class Stand(StrEnum):
     """No flavor could serve it, or no domain even of an empty cluster."""
 
 
+Answers = dict[tuple[FlavorResource, int], tuple[Target, ...]]
+"""Whom a workload would preempt if so much of one column were all it asks for."""
+
+
 @dataclass(slots=True)
 class Entry:
     """A nominated head.
@@ -62,6 +66,9 @@ class Entry:
 
     as_claimed: bool = False
     """It takes what is kept for it, and nothing else."""
+
+    asked: Answers = field(default_factory=dict)
+    """What was found when its flavors were chosen."""
 
     holds_reservation: bool = field(default=False, init=False)
     """Those that have quota already do not come here: they are mended."""
@@ -247,14 +254,15 @@ class Nominator:
         return entry
 
     def _assigned(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+        asked: Answers = {}
         assignment = flavors.assign(
             head,
             self.snapshot,
-            oracle=self._oracle(head),
+            oracle=self._oracle(head, asked),
             fair=self.rules.fair is not None,
             pinned=pinned,
         )
-        entry = Entry(head, profile, assignment, avoids=head.avoided)
+        entry = Entry(head, profile, assignment, avoids=head.avoided, asked=asked)
         if head.replaces is not None and assignment.mode is Mode.NO_FIT and not assignment.blockers:
             older = head.replaces.key
             gone = f"ClusterQueue {head.queue} has not all flavors of {older} any more, which it is to replace"
@@ -285,6 +293,10 @@ class Nominator:
     # --- who would have to go --------------------------------------------------------------------------------------
 
     def _targets(self, entry: Entry) -> tuple[Target, ...]:
+        if not entry.place_requests and not self.claims and len(entry.usage) == 1:
+            (question,) = entry.usage.items()
+            if question in entry.asked:  # all that it asks for, on the same snapshot
+                return entry.asked[question]
         preemptor = _preemptor(entry.head, entry.usage, frozenset(entry.assignment.lacking))
         if not entry.place_requests:
             return find_targets(self.snapshot, preemptor, self.rules)
@@ -310,8 +322,11 @@ class Nominator:
             disturbs=reach.disturbs,
         )
 
-    def _oracle(self, head: Head) -> flavors.Oracle:
-        """Whether preemption could free one column, and how far up the tree the workload would reach then."""
+    def _oracle(self, head: Head, asked: Answers) -> flavors.Oracle:
+        """Whether preemption could free one column, and how far up the tree the workload would reach then.
+
+        Whom it would take is noted in `asked`.
+        """
         preemptor: Preemptor | None = None  # most heads do not come to that
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
@@ -319,6 +334,7 @@ class Nominator:
             if preemptor is None:
                 preemptor = _preemptor(head, {}, frozenset())
             targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.rules)
+            asked[column, amount] = targets
             if not targets:
                 return Mode.NO_CANDIDATES, level
             with simulate(self.snapshot, with_domains=False, columns=(column,)) as simulation:

@@ -14,6 +14,7 @@ import os
 
 import pytest
 
+from kqueue.core.nomination import Nominator
 from kqueue.core.preemption import Strategy
 from tests.unit.core.cycle_worlds import Model
 
@@ -75,3 +76,16 @@ def test_a_cycle_asked_twice_decides_alike(start: int) -> None:
         model = make_model(seed)
         bustle(model, 8)
         assert model.decide(model.heads()) == model.decide(model.heads()), f"seed {seed}"
+
+
+@pytest.mark.parametrize("start", range(0, WORLDS, BATCH))
+def test_whom_to_preempt_is_not_asked_twice_in_vain(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What choosing a flavor has found is what looking for targets once more would find."""
+    models = [make_model(seed) for seed in range(start, start + BATCH)]
+    for model in models:
+        bustle(model, 8)
+    known = [model.decide(model.heads()) for model in models]
+    oracle = Nominator._oracle
+    monkeypatch.setattr(Nominator, "_oracle", lambda nominator, head, _asked: oracle(nominator, head, {}))
+
+    assert [model.decide(model.heads()) for model in models] == known

@@ -88,6 +88,8 @@ class Scene:
                 self.lines[self.doors[life.queue]].append((life, workload))
         for line in self.lines.values():
             line.sort(key=lambda entry: entry[0].rank)
+        self.moving = self._moving()
+        """ClusterQueues in whose tree anybody is on the way out, or says that it waits for others to leave."""
 
     def is_strict(self, queue: str) -> bool:
         """Whether only the first one of its line may be admitted."""
@@ -97,8 +99,7 @@ class Scene:
         """Whether pods of the ClusterQueue are placed by topology."""
         return not self.world.tenancy.placed.isdisjoint(flavors_of(self.queues.get(queue, {})))
 
-    def moving(self) -> set[str]:
-        """ClusterQueues in whose tree anybody is on the way out, or says that it waits for others to leave."""
+    def _moving(self) -> set[str]:
         lives = self.world.history.lives
         leaving = {queue_of(w) for w in self.held if lives[w["metadata"]["uid"]].stands.now() is not Stand.HOLDS}
         claiming = {
@@ -124,7 +125,7 @@ def entitled(scene: Scene) -> Iterator[tuple[Life, str]]:
     """Who waits and should not, and why it should not."""
     if scene.is_blocked():
         return
-    moving = scene.moving()
+    moving = scene.moving
     for queue, line in scene.lines.items():
         if queue not in scene.open or queue in moving or scene.is_placed(queue):
             continue

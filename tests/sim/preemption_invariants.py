@@ -121,7 +121,7 @@ class Sparing:
         assert before is not None
         mine = {other for victim in choice.victims for other in tree.tree_of(queue_of(victim))}
         others = {queue_of(v) for other, c in self._choices.items() if other != uid for v in c.victims}
-        return mine.isdisjoint(others) and mine.isdisjoint(before.moving())
+        return mine.isdisjoint(others) and mine.isdisjoint(before.moving)
 
 
 def _needless(preemptor: Object, choice: _Choice) -> Breaches:

@@ -371,8 +371,14 @@ class Operator:
         def on_parked(key: str) -> None:
             if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
                 workloads.enqueue(key)
+            else:
+                on_tried(key)
 
-        self.queues.on_parked = on_parked
+        def on_tried(key: str) -> None:
+            if workload.is_due(key):
+                workloads.enqueue(key)
+
+        self.queues.on_parked, self.queues.on_tried = on_parked, on_tried
         cluster_queue = ClusterQueueReconciler(
             cluster_queues=watches.cluster_queues.store,
             writer=self._writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),

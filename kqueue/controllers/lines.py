@@ -45,7 +45,8 @@ class Lines:
         if name is None or self._queues.is_active(key):
             return
         async with self._looks:
-            if self._of_all(name) is None:
+            known = self._of_all(name)
+            if known is None or (key not in known.places and known.length <= FRONT):
                 line = await self._look_at_all(name)
                 self._all = {n: known for n, known in self._all.items() if self._of_all(n) is not None}
                 self._all[name] = line
@@ -84,6 +85,14 @@ class Lines:
         if line is None or line.length <= FRONT:
             return None  # it came since
         return f"more than {FRONT} were before it {where}"
+
+    def is_far_behind(self, key: str) -> bool:
+        """Whether so many stand before a workload that its place is not told."""
+        name = self._queues.home(key)
+        if name is None:
+            return False
+        line = self._line(name) if self._queues.is_active(key) else self._of_all(name)
+        return line is not None and line.length > FRONT and key not in line.places
 
     def is_at_front(self, key: str) -> bool:
         """Whether a workload has a place that is told."""

@@ -11,6 +11,7 @@ from cachetools import LRUCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import Condition
 from kqueue.clock import Clock
 from kqueue.controllers.lines import Lines
 from kqueue.controllers.record import Recorder, workload_reference
@@ -117,9 +118,13 @@ class WorkloadReconciler:
                 if change != self._match_gates:  # that is nobody's news
                     self._tell(workload, written)
                 return Result()
-        again = self._until_told_again(key, workload)
-        left = again if again is not None else self._until_told(workload)
+        left = self._until_next_word(key, workload, is_due=is_due)
         return Result(requeue_after=left if left > 0 else None)
+
+    def is_due(self, key: str) -> bool:
+        """Whether a Workload that was tried, and told where it stands, is to be told anew."""
+        due = self._again.get(key)
+        return due is not None and due[0] <= self._clock.monotonic()
 
     def is_untold(self, key: str) -> bool:
         """Whether the Workload says nothing of a try yet: what the try of an equal one has said is news to it."""
@@ -188,6 +193,8 @@ class WorkloadReconciler:
             opening = "The workload is queued and has not been looked at since its last change"
         elif written is not None and again and self._lines.is_at_front(key):
             reason, opening = written.reason, status.without_place(written.message)
+            if _was_tried(reason) and written.message.endswith(f" {self._lines.describe(key)}"):
+                return None
         else:
             return None
         stamp, place = self._stamp(), self._lines.describe(key)
@@ -206,14 +213,33 @@ class WorkloadReconciler:
             return None
         now = self._clock.monotonic()
         if key not in self._again:
-            is_tried = written.reason != names.REASON_PENDING_EVALUATION
-            is_news = is_tried and status.without_place(written.message) == written.message
+            is_news = _has_no_place(written)
             first = (now + self._tell_after, _TOLD_AGAIN / 2) if is_news else (now + _TOLD_AGAIN, _TOLD_AGAIN)
             self._again[key] = first
         due, pause = self._again[key]
         if due <= now:
             self._again[key] = (now + 2 * pause, 2 * pause)
         return due - now
+
+    def _until_next_word(self, key: str, workload: wire.Workload, *, is_due: bool) -> float:
+        """Seconds until something is to be said by and by; 0: only when something happens.
+
+        Whoever was tried and knows its place hears of another one after a further try: where nothing happens nobody is
+        tried, and nothing is written.  `is_due`: it was time to say something, and there was nothing to say.
+        """
+        again = self._until_told_again(key, workload)
+        if again is None:
+            return self._until_told(workload)
+        written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        assert written is not None
+        if not _was_tried(written.reason):
+            return again
+        if not _has_no_place(written) or self._queues.home(key) is None:
+            return 0.0
+        if is_due and not self._lines.is_far_behind(key):  # it has just come to where it stands
+            self._again[key] = (self._clock.monotonic() + self._tell_after, _TOLD_AGAIN / 2)
+            return self._tell_after
+        return again
 
     def _until_told(self, workload: wire.Workload) -> float:
         """Seconds until a workload that no try has said anything of is told so; 0 when there is nothing to tell.
@@ -366,6 +392,16 @@ class WorkloadReconciler:
             self._recorder.record(workload_reference(after), reason=reason, message=new.message, warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return
+
+
+def _was_tried(reason: str) -> bool:
+    """Whether the reason for which a workload waits in line is of a try."""
+    return reason != names.REASON_PENDING_EVALUATION
+
+
+def _has_no_place(written: Condition) -> bool:
+    """Whether a try has said why a workload waits, and nobody where it stands."""
+    return _was_tried(written.reason) and status.without_place(written.message) == written.message
 
 
 def _is_in_line(workload: wire.Workload, reason: str) -> bool:

@@ -376,6 +376,8 @@ class Queues:
         self._on_wake = on_wake
         self.on_parked: Callable[[str], None] = lambda _key: None
         """Told of each workload that is parked without a try of its own, because an equal one was refused."""
+        self.on_tried: Callable[[str], None] = lambda _key: None
+        """Told of each workload that comes back from a cycle."""
         self._queues: dict[str, _Queue] = {}
         self._local: dict[str, str] = {}  # LocalQueue key -> ClusterQueue
         self._known: dict[str, Pending] = {}  # every pending workload, also those without a queue
@@ -528,10 +530,12 @@ class Queues:
             queue.prefer(key)
         if self._may_run(item) and self._is_immediate(queue, reason, has_more=has_more):
             queue.activate(item)
+            self.on_tried(key)
             return True
         if self._by_shape and reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
             self._park_shape(queue, item.shape, verdict)
         queue.park(item)
+        self.on_tried(key)
         return False
 
     def _may_run(self, item: Pending) -> bool:

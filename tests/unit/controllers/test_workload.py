@@ -183,7 +183,7 @@ TRIED = [condition("QuotaReserved", "False", "WaitingForQuota", "8 asked, 4 free
 
 
 async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[..., Workloads]) -> None:
-    """Soon after its try, and then ever less often; what the try said stays, and nothing is an event."""
+    """Soon after its try, then when it has another place at a later one; what the try said stays, nothing is an event."""
     world = make(make_workload(minute=5, status={"conditions": TRIED}))
     world.add(make_workload("b"))
     assert (await world.reconciler.reconcile("ns/a")).requeue_after == 10
@@ -198,15 +198,53 @@ async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[...
         "(by priority and age)"
     )
     world.sync()
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 300
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
     world.client.drop(WORKLOADS, "ns/b")
-    assert await world.step() == 0
-    await world.clock.advance(300)
+    await world.clock.advance(299)
+    assert (await world.step(), world.reconciler.is_due("ns/a")) == (0, False)
+    await world.clock.advance(1)
+    assert world.reconciler.is_due("ns/a")
     assert await world.step() == 1
     assert "8 asked, 4 free; at 2026-01-01T00:05:10Z it was number 1 of 1" in message_of(world.found, "QuotaReserved")
-    world.sync()
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
     assert world.recorder.events == []
+    await world.clock.advance(599)
+    assert not world.reconciler.is_due("ns/a")
+    await world.clock.advance(1)
+    assert world.reconciler.is_due("ns/a")
+    assert await world.step() == 0  # it stands where it stood
+    assert not world.reconciler.is_due("ns/a")
+
+
+async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make: Callable[..., Workloads]) -> None:
+    """Before anybody knew its place; those who are far behind are not told."""
+    world = make(make_workload(status={"conditions": TRIED}))
+    world.sync()
+    await world.reconciler.reconcile("ns/a")
+    await world.clock.advance(9)
+    assert world.queues.pop_heads(lambda _: True)
+    world.reconciler._lines._line("team")  # somebody else asked just before it was put back
+    world.queues.requeue("ns/a", RequeueReason.FAILED_AFTER_NOMINATION)
+    await world.clock.advance(1)
+
+    assert await world.step() == 0
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 10
+    await world.clock.advance(10)
+    assert await world.step() == 1
+    assert "it was number 1 of 1" in message_of(world.found, "QuotaReserved")
+
+
+async def test_one_that_was_tried_and_is_far_behind_is_not_looked_at_often(
+    make: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its place is not told, and it is not written."""
+    monkeypatch.setattr("kqueue.controllers.lines.FRONT", 1)
+    world = make(make_workload(minute=5, status={"conditions": TRIED}))
+    world.add(make_workload("b"))
+    await world.reconciler.reconcile("ns/a")
+    await world.clock.advance(10)
+
+    assert await world.step() == 0
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 300
 
 
 @pytest.mark.parametrize(

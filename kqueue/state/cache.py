@@ -202,7 +202,7 @@ class Assumed:
     take_back: Callable[[Holding], None]
 
     def __enter__(self) -> None:
-        pass
+        self._topology_only.clear()
 
     def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
         if failure is not None:
@@ -245,6 +245,7 @@ class Cache:
         self._by_queue = HoldingsByQueue[Holding]()
         self._sums = HeldSums()
         self._inactive: dict[str, Inactive | None] = {}
+        self._topology_only: dict[str, bool] = {}
         """What is known of ClusterQueues since the configuration changed last."""
         self._trees = _Trees()
         self._recounts = Recounts(_charged)
@@ -254,6 +255,7 @@ class Cache:
     def _reconfigured(self) -> None:
         self.generation += 1
         self._inactive.clear()
+        self._topology_only.clear()
 
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
         """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
@@ -730,11 +732,14 @@ class Cache:
 
     def is_topology_only(self, name: str) -> bool:
         """Whether every flavor of the ClusterQueue has a topology, so that pods without a request are placed too."""
-        queue = self._queues.get(name)
-        if queue is None:
-            return False
-        flavors = [self._flavors.get(f) for group in queue.spec.groups for f in group.flavors]
-        return all(f is not None and f.topology is not None for f in flavors)
+        known = self._topology_only.get(name)
+        if known is None:
+            queue = self._queues.get(name)
+            groups = queue.spec.groups if queue is not None else ()
+            flavors = [self._flavors.get(f) for group in groups for f in group.flavors]
+            known = queue is not None and all(f is not None and f.topology is not None for f in flavors)
+            self._topology_only[name] = known
+        return known
 
     def tree_of(self, name: str) -> list[str]:
         """The ClusterQueues that share a root cohort with this one, itself included; empty when unknown."""

@@ -447,6 +447,23 @@ def test_usage_is_right_after_something_was_deleted_and_created_again(gone: str)
     assert cache.audit() == []
 
 
+def test_whether_all_of_a_queue_is_placed_follows_its_flavors_and_itself() -> None:
+    """Asked again after each change, and of a queue that comes and goes."""
+    cache = make_cache()
+    plain = read(wire.ResourceFlavor, metadata={"name": "gpu"}, spec={"nodeLabels": {"pool": "gpu"}})
+    found = [cache.is_topology_only("team")]
+    for flavor in (plain, FLAVOR):
+        cache.on_flavor("gpu", flavor)
+        found.append(cache.is_topology_only("team"))
+    for queue in (None, make_queue()):
+        cache.on_cluster_queue("team", queue)
+        found.append(cache.is_topology_only("team"))
+    cache.on_flavor("gpu", None)
+    found.append(cache.is_topology_only("team"))
+
+    assert found == [True, False, True, False, True, False]
+
+
 def make_check(name: str, controller: str = "somebody", *, active: bool = True) -> wire.AdmissionCheck:
     found: wire.AdmissionCheck = read(
         wire.AdmissionCheck,

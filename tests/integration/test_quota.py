@@ -252,7 +252,7 @@ async def test_nobody_is_preempted_through_a_closed_gate(either_plane: Plane) ->
     assert (now["name"], now["position"]) == ("budget", "Closed")
     assert (waits["status"], waits["reason"]) == ("False", "AdmissionGated")
     assert "once these gates of it are open: budget" in waits["message"]
-    assert "it was number 1 of 1 among all that wait in ClusterQueue a" in waits["message"]
+    assert "it was number 1 of 1 " in waits["message"]
     assert "Evicted" not in before
     assert left["Preempted"] == ("True", "InClusterQueue")
     unblocked = condition(after, "BlockedOnPreemptionGates")

@@ -290,8 +290,13 @@ class SchedulingLoop:
         is not tried before, and what nobody may take would be kept for ever.
         """
         obj = self._cache.queue_object(queue)
-        if obj is not None and obj.spec.queueing_strategy == QueueingStrategy.STRICT_FIFO:
-            self._preemptions.passed(queue, by=item.uid)
+        if obj is None or obj.spec.queueing_strategy != QueueingStrategy.STRICT_FIFO:
+            return
+        for claim in self._preemptions.passed(queue, by=item.uid):
+            passed = self._writer.newest(claim.key)
+            if passed is not None and passed.metadata.uid == claim.uid:
+                message = f"{item.key} goes first in ClusterQueue {queue}, and gets what others were made to leave for"
+                self._waits.tell(claim.key, passed, Why(names.REASON_WAITING_FOR_QUOTA, message))
 
     def _remembered(self, key: str) -> list[tuple[tuple[str, str], int]]:
         """Where the workload's scan of flavors will go on."""

@@ -51,10 +51,12 @@ class Preemptions:
         if claim is not None:
             self.on_ended(claim)
 
-    def passed(self, queue: str, *, by: str) -> None:
-        """A workload (uid) of a ClusterQueue goes before all that claim anything there: their claims are over."""
-        for claim in [c for c in self._claims.values() if c.queue == queue and c.uid != by]:
+    def passed(self, queue: str, *, by: str) -> list[Claim]:
+        """A workload (uid) of a ClusterQueue goes before all that claim anything there; their claims, now over."""
+        ended = [c for c in self._claims.values() if c.queue == queue and c.uid != by]
+        for claim in ended:
             self.end(claim.uid)
+        return ended
 
     def evicts(self, uid: str, victims: Iterable[str]) -> list[str]:
         """A preemptor makes these workloads (uids) leave now; those of them that it goes round in circles with."""

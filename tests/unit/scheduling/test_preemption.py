@@ -458,11 +458,13 @@ async def test_in_a_strict_queue_a_claim_ends_when_another_one_comes_first(make:
     await world.cycle()
     world.add(make_workload("higher", cpus=6, priority=2))
     await world.cycle()
+    told = [status_of(world.workload(name), "QuotaReserved") for name in ("higher", "high")]
 
     await leave(world, "low")
     assert await world.cycle()
 
     assert (is_admitted(world, "higher"), is_admitted(world, "high")) == (True, False)
+    assert told == [("False", "WaitingForPreemptedWorkloads"), ("False", "WaitingForQuota")]
 
 
 # --- one at a time ---------------------------------------------------------------------------------------------------

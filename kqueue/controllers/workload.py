@@ -109,7 +109,7 @@ class WorkloadReconciler:
             return Result()
         again = self._until_told_again(key, workload)
         is_due = again is not None and again <= 0
-        if is_due:
+        if is_due or (self._queues.bulk_verdict(key) is not None and self.is_untold(key)):
             await self._lines.look(key)
         explain = partial(self._explain, again=is_due)
         for change in (self._match_gates, self._deactivate, self._come_back, explain, self._complete, self._leave):
@@ -184,8 +184,9 @@ class WorkloadReconciler:
             return status.wait(workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp())
         verdict = self._queues.bulk_verdict(key)
         if verdict is not None and verdict.reason and (written is None or written.reason in _UNTRIED):
-            reason, message = verdict
-            return status.wait(workload, reason=reason, message=message, stamp=self._stamp(), queued=True)
+            stamp, place = self._stamp(), self._lines.describe(key)
+            told = verdict.message if place is None else status.with_place(verdict.message, place, stamp)
+            return status.wait(workload, reason=verdict.reason, message=told, stamp=stamp, queued=place is None)
         reason = names.REASON_PENDING_EVALUATION
         if written is None and self._until_told(workload) <= 0 and self._queues.is_known(key):
             opening = "The workload has not been tried since it was created"

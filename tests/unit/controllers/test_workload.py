@@ -396,6 +396,8 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     await world.rest()
 
     assert status_of(world.found, "QuotaReserved") == want
+    told = message_of(world.found, "QuotaReserved")
+    assert ("it was number 2 of 2 among all that wait" in told) is (want[1] != before)
     world.sync()
     assert not world.reconciler.is_untold("ns/a")
 

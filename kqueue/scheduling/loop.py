@@ -98,8 +98,9 @@ class LoopSettings:
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64
     """Admission writes at once."""
-    told_at_once: int = 32
-    """Writes of reasons for waiting at once: they leave half of the way to the API server to admissions."""
+    told_at_once: int = 8
+    """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
+    whoever is admitted meanwhile needs not be told."""
     elastic: bool = False
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True

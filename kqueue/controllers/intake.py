@@ -25,10 +25,10 @@ from kqueue.state.queues import Pending, Queues, Strategy
 _log = structlog.get_logger(__name__)
 
 
-_FLUSH_MIN = 0.05
-"""Seconds in which what ends together is collected, however cheap the tries are: tens of watch events."""
-_FLUSH_REST = 4
-"""While others wait, tries take a fifth of the time at most."""
+_FLUSH_MIN = 0.02
+"""Seconds in which what ends together is collected, however cheap the tries are: several watch events."""
+_FLUSH_REST = 2
+"""While others wait, tries take a third of the time at most."""
 
 
 class Window:

@@ -503,10 +503,10 @@ async def test_the_end_of_a_claim_helps_whoever_may_want_what_it_kept(
     ("took", "window", "want"),
     [
         pytest.param(None, 1.0, 1.0, id="nobody knows what tries cost: the whole window"),
-        pytest.param(0.0, 1.0, 0.05, id="tries cost nothing: what ends together is collected"),
-        pytest.param(0.1, 1.0, 0.4, id="tries cost something: four times that"),
+        pytest.param(0.0, 1.0, 0.02, id="tries cost nothing: what ends together is collected"),
+        pytest.param(0.1, 1.0, 0.2, id="tries cost something: twice that"),
         pytest.param(0.6, 1.0, 1.0, id="tries cost much: the whole window"),
-        pytest.param(0.0, 0.02, 0.02, id="a shorter window is kept"),
+        pytest.param(0.0, 0.01, 0.01, id="a shorter window is kept"),
     ],
 )
 async def test_flushes_come_as_often_as_tries_are_cheap(took: float | None, window: float, want: float) -> None:
@@ -526,7 +526,7 @@ async def test_flushes_come_as_often_as_tries_are_cheap(took: float | None, wind
     )
     world.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
     check = read(wire.AdmissionCheck, {"metadata": {"name": "budget"}})
-    for pause in (want, want if took is None else min(window, 0.05)):
+    for pause in (want, want if took is None else min(window, 0.02)):
         begun = world.clock.monotonic()
         intake.on_check(None, check)
         spent[0] = spent[0] or took or 0.0

@@ -178,7 +178,7 @@ def nobody_goes_round_in_circles(world: World) -> Breaches:
         admissions[admitted.uid].append(admitted.at)
     quiet, lasting, any_times = Counter[_Round](), Counter[_Round](), Counter[_Round]()
     for each in world.history.preemptions:
-        got_in = sum(at <= each.at for at in admissions[each.preemptor])
+        got_in = sum(at < each.at for at in admissions[each.preemptor])  # at once: that is what it left for
         controllers = sum(started <= each.at for started in world.starts)
         quiet[each.uid, each.preemptor, each.era, got_in] += 1
         lasting[each.uid, each.preemptor, controllers, got_in] += 1

@@ -190,8 +190,8 @@ async def test_what_a_preemptor_gives_up_has_others_tried_again() -> None:
 @pytest.mark.parametrize(
     ("busy", "flushed_at"),
     [
-        pytest.param(0.0, 0.05, id="a loop that has nothing to do is given what was freed at once"),
-        pytest.param(0.2, 0.8, id="one that has is given time"),
+        pytest.param(0.0, 0.02, id="a loop that has nothing to do is given what was freed at once"),
+        pytest.param(0.2, 0.4, id="one that has is given time"),
     ],
 )
 async def test_what_cycles_take_decides_when_the_next_flush_comes(busy: float, flushed_at: float) -> None:

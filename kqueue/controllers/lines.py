@@ -69,38 +69,35 @@ class Lines:
 
     def describe(self, key: str) -> str | None:
         """Where a workload stands; None when it stands in no line that was looked at."""
-        name = self._queues.home(key)
-        if name is None:
+        name, line = self._queues.home(key), self._line_of(key)
+        if name is None or line is None:
             return None
         order = "by use, priority and age" if self._queues.goes_by_usage(name) else "by priority and age"
-        if self._queues.is_active(key):
-            line: _Line | None = self._line(name)
-            where = f"in the line of ClusterQueue {name} ({order})"
-        else:
-            line = self._of_all(name)
-            where = f"among all that wait in ClusterQueue {name} ({order})"
-        place = line.places.get(key) if line is not None else None
-        if line is not None and place is not None:
+        which = "in the line of" if self._queues.is_active(key) else "among all that wait in"
+        where = f"{which} ClusterQueue {name} ({order})"
+        place = line.places.get(key)
+        if place is not None:
             return f"it was number {place} of {line.length} {where}"
-        if line is None or line.length <= FRONT:
+        if line.length <= FRONT:
             return None  # it came since
         return f"more than {FRONT} were before it {where}"
 
     def is_far_behind(self, key: str) -> bool:
         """Whether so many stand before a workload that its place is not told."""
-        name = self._queues.home(key)
-        if name is None:
-            return False
-        line = self._line(name) if self._queues.is_active(key) else self._of_all(name)
+        line = self._line_of(key)
         return line is not None and line.length > FRONT and key not in line.places
 
     def is_at_front(self, key: str) -> bool:
         """Whether a workload has a place that is told."""
+        line = self._line_of(key)
+        return line is not None and key in line.places
+
+    def _line_of(self, key: str) -> _Line | None:
+        """The line that a workload belongs to; None when it waits in none, or that was not looked at."""
         name = self._queues.home(key)
         if name is None:
-            return False
-        line = self._line(name) if self._queues.is_active(key) else self._of_all(name)
-        return line is not None and key in line.places
+            return None
+        return self._line(name) if self._queues.is_active(key) else self._of_all(name)
 
     def _line(self, name: str) -> _Line:
         now = self._clock.monotonic()

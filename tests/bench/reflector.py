@@ -57,7 +57,8 @@ def _pod_template() -> tuple[bytes, ...]:
     """A pod as JSON, cut where its number, its node and its version stand."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-N", "uid": "5f1c0c7e-N", "controller": True}
     labels = {f"app.example.dev/label-{i}": f"value-{i}" for i in range(10)}
-    fields = {f"f:field-{i}": {"f:name": {}, "f:value": {}, ".": {}} for i in range(48)}
+    keys: dict[str, object] = {"f:name": {}, "f:value": {}, ".": {}}
+    fields = {f"f:field-{i}": keys for i in range(48)}
     manager = {"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "fieldsV1": fields}
     env = [{"name": f"VARIABLE_{i}", "value": f"value of variable {i}"} for i in range(12)]
     resources = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}

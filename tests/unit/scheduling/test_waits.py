@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -124,11 +125,11 @@ async def test_a_bug_on_one_workload_silences_no_other(make: Make, monkeypatch: 
     telling, write = Telling(world, "bad", "good", at_once=1), world.writer.write
     failed = list[str]()
 
-    async def failing(key: str, *rest: object, **more: object) -> object:
+    async def failing(key: str, *rest: Any, **more: Any) -> Any:
         if key == "ns/bad" and not failed:
             failed.append(key)
             raise ZeroDivisionError
-        return await write(key, *rest, **more)  # type: ignore[arg-type]
+        return await write(key, *rest, **more)
 
     monkeypatch.setattr(world.writer, "write", failing)
     telling.tell("bad", "Waits")

@@ -17,6 +17,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
 from kqueue.controllers import resources as kinds
+from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.reflector import Reflector
@@ -349,9 +350,29 @@ class Player:
         return "\n".join(lines)
 
 
+class Unhindered(Player):
+    """Admits each workload as soon as it is seen, whatever the quota: what the load takes when nobody decides."""
+
+    def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        super()._on_workload(old, new)
+        if new is not None and new.status.admission is None:
+            self._spawn(from_api.workload_key(new), _reserve(self._clock))
+
+
 def typed(resource: ResourceType, obj: Object) -> Object:
     """With its kind."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+
+
+def _reserve(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | None]:
+    def change(workload: wire.Workload) -> status.Patch | None:
+        [pod_set] = workload.spec.pod_sets
+        usage = {"cpu": sum(kind.cpu * 1000 for kind in KINDS if workload.spec.priority == kind.priority)}
+        taken = PodSetAssignment(name=pod_set.name, flavors={"cpu": "flavor"}, usage=usage, count=pod_set.count)
+        admission = Admission(queue=workload.metadata.namespace, pod_sets=(taken,))
+        return status.reserve(workload, admission, checks=False, stamp=status.Stamp(clock.now()))
+
+    return change
 
 
 def _finish(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | None]:

@@ -16,7 +16,7 @@ from kqueue.core.preemption import Target
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
-from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, Regarding, ResourceFigures
+from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, ResourceFigures
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
@@ -36,12 +36,12 @@ class Events:
     def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
         """One event."""
         self._recorder.record(
-            Regarding(*regarding),
-            reason=reason,
-            note=message,
-            controller=_CONTROLLER,
-            type="Warning" if warning else "Normal",
+            regarding, reason=reason, note=message, controller=_CONTROLLER, type="Warning" if warning else "Normal"
         )
+
+    def record_steps(self, regarding: ObjectReference, steps: Iterable[tuple[str, str]]) -> None:
+        """What an object has gone through just now, one event for each (reason, message)."""
+        self._recorder.record_together(regarding, steps, controller=_CONTROLLER)
 
 
 class CycleObserver:
@@ -82,11 +82,10 @@ class CycleObserver:
         again = sorted(avoided & _hosts(admission)) if avoided else ()
         if again:
             reserved += f"; it failed repeatedly on {', '.join(again)}, but fits nowhere else"
-        about = workload_reference(workload)
-        self._events.record(about, reason=names.REASON_QUOTA_RESERVED, message=reserved)
+        steps = [(names.REASON_QUOTA_RESERVED, reserved)]
         if admitted:
-            message = f"Admitted by ClusterQueue {admission.queue}"
-            self._events.record(about, reason=names.REASON_ADMITTED, message=message)
+            steps.append((names.REASON_ADMITTED, f"Admitted by ClusterQueue {admission.queue}"))
+        self._events.record_steps(workload_reference(workload), steps)
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
         """Tell the user why."""

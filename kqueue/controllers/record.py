@@ -29,10 +29,4 @@ class Recorder(Protocol):
 def workload_reference(workload: wire.Workload) -> ObjectReference:
     """A Workload as the subject of an event."""
     meta = workload.metadata
-    return ObjectReference(
-        api_version=names.API_VERSION,
-        kind=names.WORKLOAD_KIND,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-    )
+    return ObjectReference(names.API_VERSION, names.WORKLOAD_KIND, meta.name, meta.namespace, meta.uid)

@@ -6,7 +6,7 @@ caller or make it wait: lines are bounded, events are queued, pages are rendered
 
 from __future__ import annotations
 
-from kqueue.observe.events import EventLimits, EventRecorder, Regarding
+from kqueue.observe.events import EventLimits, EventRecorder
 from kqueue.observe.health import Checks, Endpoint, HealthServer, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
 from kqueue.observe.loop import LoopProbe
@@ -24,7 +24,6 @@ __all__ = [
     "LogFormat",
     "LoopProbe",
     "Metrics",
-    "Regarding",
     "ResourceFigures",
     "Role",
     "Route",

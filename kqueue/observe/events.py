@@ -2,7 +2,7 @@
 
 `EventRecorder.record` is a plain call that never waits and never fails: the event joins a bounded queue, a background
 task writes it.  Equal events within a window become one object with a count (a series).  What cannot be kept is
-counted, by cause.
+counted, by cause.  Every admission is told in two events: what they have in common is made once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, Protocol, TypeVarTuple
 
 import structlog
 
@@ -25,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 EventType = Literal["Normal", "Warning"]
 Post = Callable[[dict[str, Any]], Awaitable[None]]
-"""Creates the event; its namespace stands in its metadata."""
+"""Creates the event; its namespace stands in its metadata.  Reads it only: events share parts of what they say."""
 Patch = Callable[[str, str, dict[str, Any]], Awaitable[None]]
 """Merge-patches the event (namespace, name, patch)."""
 
@@ -36,32 +35,45 @@ _WORD_LENGTH_MAX = 128
 _TRIES = 3
 
 
-class Regarding(NamedTuple):
+_Write = TypeVarTuple("_Write")
+"""What a write is called with."""
+
+
+class Regarding(Protocol):
     """The object that an event is about."""
 
-    api_version: str
-    kind: str
-    name: str
-    namespace: str = ""
-    """Empty for cluster-scoped objects; their events live in namespace `default`."""
-    uid: str = ""
-    resource_version: str = ""
+    @property
+    def api_version(self) -> str:
+        """Group and version."""
+        ...
 
-    def reference(self) -> dict[str, str]:
-        """As an ObjectReference."""
-        return {field: value for field, value in zip(_REFERENCE, self, strict=True) if value}
+    @property
+    def kind(self) -> str:
+        """As it stands in manifests."""
+        ...
 
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
 
-_REFERENCE = ("apiVersion", "kind", "name", "namespace", "uid", "resourceVersion")
-"""The fields of `Regarding` as the API writes them."""
+    @property
+    def namespace(self) -> str:
+        """Empty for cluster-scoped objects; their events live in namespace `default`."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """Empty where nobody knows it."""
+        ...
 
 
 _About = tuple[str, str, str, str, str]
 """Kind, namespace, name and UID of an object, and the reason of events about it."""
 
 
-_What = tuple[str, str, str, str]
-"""Note, type, action and controller: what makes two events about the same equal."""
+_What = tuple[str, str, str]
+"""Note, type and controller: what makes two events about the same equal."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,10 +82,10 @@ class _Series:
 
     about: _About
     what: _What
-    regarding: Regarding
-    related: Regarding | None
+    regarding: dict[str, str]
+    """As an ObjectReference."""
     name: str
-    began: datetime
+    began: str
     ends: float
     """An equal event from then on begins another series."""
     count: int = 1
@@ -83,7 +95,7 @@ class _Series:
     @property
     def namespace(self) -> str:
         """Where the event object lives."""
-        return self.regarding.namespace or "default"
+        return self.about[1] or "default"
 
     def summary(self) -> dict[str, Any]:
         """The series field.  The API asks for at least 2: a single event has none."""
@@ -92,22 +104,21 @@ class _Series:
 
     def body(self, instance: str) -> dict[str, Any]:
         """The event object as it is first written."""
-        note, type_, action, controller = self.what
+        note, type_, controller = self.what
+        reason = self.about[-1]
         body: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": self.name, "namespace": self.namespace},
-            "eventTime": _micro(self.began),
+            "eventTime": self.began,
             "reportingController": controller,
             "reportingInstance": instance or controller,
-            "action": action,
-            "reason": self.about[-1],
-            "regarding": self.regarding.reference(),
+            "action": reason,
+            "reason": reason,
+            "regarding": self.regarding,
             "note": note,
             "type": type_,
         }
-        if self.related is not None:
-            body["related"] = self.related.reference()
         if self.count > 1:  # it grew while it waited
             body["series"] = self.summary()
         return body
@@ -172,37 +183,48 @@ class EventRecorder:
         note: str,
         controller: str,
         type: EventType = "Normal",  # noqa: A002  (the API's word)
-        action: str = "",
-        related: Regarding | None = None,
     ) -> None:
-        """Take one event.  `action` empty: the reason; `controller` is the reportingController."""
-        reason, action = reason[:_WORD_LENGTH_MAX], (action or reason)[:_WORD_LENGTH_MAX]
-        about = (regarding.kind, regarding.namespace, regarding.name, regarding.uid, reason)
-        what = (_cut(note), type, action, controller)
-        now = self._clock.monotonic()
-        others = self._recent.get(about)
-        if others is not None:
-            series = others.get(what)
-            if series is not None and now < series.ends:
-                self._grow(series, now)
-                return
-            if self._is_full(others, now):
-                self._lost("too-many-notes")
-                return
-        if len(self._waiting) >= self._limits.waiting_max:
-            self._lost("queue-full")
-            return
-        series = _Series(
-            about, what, regarding, related, self._name(regarding.name), self._clock.now(), now + self._limits.window
-        )
-        self._remember(series)
-        self._waiting.append(series)
-        self._wake.set()
+        """Take one event.  The action is the reason; `controller` is the reportingController."""
+        self.record_together(regarding, ((reason, note),), controller=controller, type=type)
 
-    def _grow(self, series: _Series, now: float) -> None:
+    def record_together(
+        self,
+        regarding: Regarding,
+        told: Iterable[tuple[str, str]],
+        *,
+        controller: str,
+        type: EventType = "Normal",  # noqa: A002  (the API's word)
+    ) -> None:
+        """Take one event for each (reason, note) about one object, as if they were recorded one by one."""
+        kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
+        now, moment = self._clock.monotonic(), self._clock.now()
+        reference, began = dict[str, str](), ""  # made for the first that needs them
+        for reason, note in told:
+            about = (kind, namespace, name, uid, reason[:_WORD_LENGTH_MAX])
+            what = (_cut(note), type, controller)
+            others = self._recent.get(about)
+            if others is not None:
+                series = others.get(what)
+                if series is not None and now < series.ends:
+                    self._grow(series, now, moment)
+                    continue
+                if self._is_full(others, now):
+                    self._lost("too-many-notes")
+                    continue
+            if len(self._waiting) >= self._limits.waiting_max:
+                self._lost("queue-full")
+                continue
+            if not reference:
+                reference, began = _reference(regarding), _micro(moment)
+            series = _Series(about, what, reference, self._name(name), began, now + self._limits.window)
+            self._remember(series, others)
+            self._waiting.append(series)
+            self._wake.set()
+
+    def _grow(self, series: _Series, now: float, moment: datetime) -> None:
         series.count += 1
-        series.last, series.ends = self._clock.now(), now + self._limits.window
-        self._remember(series)
+        series.last, series.ends = moment, now + self._limits.window
+        self._recent.move_to_end(series.about)
         if series.posted:
             self._grown[series] = None
 
@@ -214,9 +236,9 @@ class EventRecorder:
             del series[what]
         return len(series) >= self._limits.notes_max
 
-    def _remember(self, series: _Series) -> None:
+    def _remember(self, series: _Series, others: dict[_What, _Series] | None) -> None:
+        """As the most recent; `others` are those remembered of the same object and reason."""
         recent = self._recent
-        others = recent.get(series.about)
         if others is not None:
             others[series.what] = series
             recent.move_to_end(series.about)
@@ -233,6 +255,9 @@ class EventRecorder:
     def _name(self, of: str) -> str:
         """A name for an event about an object of this name that no other event has."""
         suffix = f".{next(self._numbers):x}"
+        name = of + suffix
+        if len(name) <= _NAME_LENGTH_MAX:
+            return name
         return of[: _NAME_LENGTH_MAX - len(suffix)].rstrip("-.") + suffix
 
     # --- writing
@@ -265,21 +290,21 @@ class EventRecorder:
         grown, self._grown = self._grown, {}
         for series in grown:
             change = {"series": series.summary()}
-            await self._attempt(partial(self._patch, series.namespace, series.name, change), series)
+            await self._attempt(series, self._patch, series.namespace, series.name, change)
 
     async def _write(self, series: _Series) -> None:
         counted = series.count
-        series.posted = await self._attempt(partial(self._post, series.body(self._instance)), series)
+        series.posted = await self._attempt(series, self._post, series.body(self._instance))
         if series.posted and series.count > counted:  # it grew while it was written
             self._grown[series] = None
 
-    async def _attempt(self, write: Callable[[], Awaitable[None]], series: _Series) -> bool:
+    async def _attempt(self, series: _Series, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
         """Whether the write succeeded, after a few tries where trying again can help."""
         self._writing += 1
         try:
             for remaining in reversed(range(_TRIES)):
                 try:
-                    await write()
+                    await write(*arguments)
                     return True
                 except (ForbiddenError, InvalidError, NotFoundError) as e:
                     return self._give_up(series, e)
@@ -298,6 +323,16 @@ class EventRecorder:
         self._lost("refused")
         _log.debug("event not written", event_reason=series.about[-1], about=series.about[:-1], error=str(error))
         return False
+
+
+def _reference(regarding: Regarding) -> dict[str, str]:
+    """As an ObjectReference, in which nothing is empty."""
+    reference = {"apiVersion": regarding.api_version, "kind": regarding.kind, "name": regarding.name}
+    if regarding.namespace:
+        reference["namespace"] = regarding.namespace
+    if regarding.uid:
+        reference["uid"] = regarding.uid
+    return reference
 
 
 def _micro(moment: datetime) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from kqueue.clock import FakeClock
+from kqueue.controllers.record import ObjectReference
 from kqueue.errors import ForbiddenError, NotFoundError, ServerError, TooManyRequestsError
-from kqueue.observe import EventLimits, EventRecorder, Regarding
+from kqueue.observe import EventLimits, EventRecorder
 
-JOB = Regarding(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u1")
+JOB = ObjectReference(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u1")
 
 
 class ApiServer:
@@ -62,7 +63,7 @@ class World:
     def _count(self, cause: str) -> None:
         self.lost[cause] += 1
 
-    def record(self, note: str = "why", reason: str = "Pending", regarding: Regarding = JOB) -> None:
+    def record(self, note: str = "why", reason: str = "Pending", regarding: ObjectReference = JOB) -> None:
         """One warning."""
         self.recorder.record(regarding, reason=reason, note=note, controller="kueue-admission", type="Warning")
 
@@ -113,22 +114,52 @@ async def test_an_event_is_written_as_the_api_wants_it(running: Callable[..., Wo
 async def test_events_of_cluster_objects_live_in_default(running: Callable[..., World]) -> None:
     """An object without a namespace has its events where kubectl looks for them."""
     world = running()
-    world.record(regarding=Regarding(api_version="kueue.x-k8s.io/v1beta2", kind="ClusterQueue", name="q"))
+    queue = ObjectReference(api_version="kueue.x-k8s.io/v1beta2", kind="ClusterQueue", name="q", namespace="", uid="")
+    world.record(regarding=queue)
     await world.settle()
-    assert [namespace for namespace, _ in world.server.events] == ["default"]
+    ((key, body),) = world.server.events.items()
+    assert key[0] == "default"
+    assert body["regarding"] == {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "name": "q"}
 
 
 async def test_texts_are_cut_to_what_the_api_takes(running: Callable[..., World]) -> None:
     """Notes of 1024 bytes, words of 128, names of 253: nothing is refused for its length."""
     world = running()
-    long = Regarding(api_version="batch/v1", kind="Job", namespace="team", name="n" * 253)
-    world.record(note="ä" * 2000, reason="R" * 300, regarding=long)
+    world.record(note="ä" * 2000, reason="R" * 300, regarding=JOB._replace(name="n" * 253))
     await world.settle()
     ((key, body),) = world.server.events.items()
     assert len(key[1]) <= 253
     assert len(body["note"].encode()) <= 1024
     assert body["note"].endswith("…")
     assert (len(body["reason"]), len(body["action"])) == (128, 128)
+
+
+async def test_events_of_one_moment_are_told_apart_and_counted_as_if_recorded_one_by_one(
+    running: Callable[..., World],
+) -> None:
+    """Those that are recorded together are as many objects of different names, or one with a count where equal."""
+    together, singly = running(), running()
+    told = [("QuotaReserved", "why"), ("Admitted", "why"), ("Admitted", "otherwise"), ("Admitted", "why")]
+    together.recorder.record_together(JOB, told, controller="kueue-admission", type="Warning")
+    for reason, note in told:
+        singly.record(reason=reason, note=note)
+    for world in (together, singly):
+        await world.settle()
+    bodies = [list(world.server.events.values()) for world in (together, singly)]
+    assert [(body["reason"], body["note"], body.get("series", {}).get("count")) for body in bodies[0]] == [
+        ("QuotaReserved", "why", None),
+        ("Admitted", "why", 2),
+        ("Admitted", "otherwise", None),
+    ]
+    assert [body | {"metadata": None} for body in bodies[0]] == [body | {"metadata": None} for body in bodies[1]]
+
+
+async def test_what_is_lost_of_several_is_counted_for_each() -> None:
+    """A full queue takes as many of them as it has room for."""
+    world = World(EventLimits(waiting_max=2))
+    world.recorder.record_together(JOB, [(f"R{number}", "why") for number in range(5)], controller="c")
+    assert world.recorder.waiting == 2
+    assert world.lost == {"queue-full": 3}
 
 
 async def test_equal_events_become_one_with_a_count(running: Callable[..., World]) -> None:
@@ -191,7 +222,7 @@ async def test_other_notes_are_other_events(running: Callable[..., World]) -> No
     world.record()
     world.record(note="other")
     world.record(reason="Other")
-    world.record(regarding=Regarding(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u2"))
+    world.record(regarding=JOB._replace(uid="u2"))
     await world.settle()
     assert len(world.server.events) == 4
 

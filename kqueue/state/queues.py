@@ -291,25 +291,34 @@ class _Queue:
         if not front:
             del self.fronts[which]
 
-    def _least_used(self) -> list[Ranked[_Place, _Rank]]:
-        """The fronts to look at first."""
-        if self.usage is None or len(self.fronts) < 2:
-            return list(self.fronts.values())
+    def _foremost(self) -> Ranked[_Place, _Rank] | None:
+        """The front of lines whose first one goes first of all; None when nobody is active."""
+        if len(self.fronts) < 2 or self.usage is None:
+            return next(iter(self.fronts.values()), None)
         used = {which: self.usage(which) for which in self.fronts}
         least = min(used.values())
-        return [self.fronts[which] for which, usage in used.items() if not usage > least]
+        leading = [front for which, front in self.fronts.items() if not used[which] > least]
+        return min(leading, key=lambda front: front.first() or ())
 
     def pop(self) -> Pending | None:
         """Take the best active entry in flight; None when there is none."""
-        firsts = [first for front in self._least_used() if (first := front.first()) is not None]
-        if not firsts:
+        front = self._foremost()
+        first = front.first() if front is not None else None
+        if front is None or first is None:
             return None
-        _, (shape, local_queue) = min(firsts)
-        best = self.active[shape][local_queue].first()
-        assert best is not None
+        place = shape, local_queue = first[1]
+        line = self.active[shape][local_queue]
+        key = line.take_first()
+        assert key is not None
+        following = line.first()
+        if following is not None:
+            front.put(place, following[0])
+        else:
+            self._leave_front(place)
+            _take_out(self.active, shape, local_queue)
         self.pops += 1
-        item = self.in_flight = self.waiting[best[1]]
-        self._leave(self.active, item)
+        self.resting.discard(key)
+        item = self.in_flight = self.waiting.pop(key)
         return item
 
     def in_order(self) -> Iterator[str]:
@@ -495,7 +504,7 @@ class Queues:
         """Take the best workload of every active ClusterQueue that has none in flight: (ClusterQueue, workload)."""
         heads: list[tuple[str, Pending]] = []
         for name, queue in self._queues.items():
-            if queue.in_flight is not None or not is_active(name):
+            if queue.in_flight is not None or not queue.fronts or not is_active(name):
                 continue
             item = queue.pop()
             if item is not None:
@@ -504,7 +513,17 @@ class Queues:
 
     def settle(self, key: str) -> None:
         """The in-flight workload was admitted: free the slot, forget the workload."""
-        self.delete(key)
+        queue = self._queues.get(self._home.get(key, ""))
+        if queue is None or queue.in_flight is None or queue.in_flight.key != key:
+            self.delete(key)  # it was moved or withdrawn meanwhile
+            return
+        queue.in_flight = None
+        if queue.preemptor == key:
+            queue.preemptor = None
+        del self._home[key]
+        item = self._known.pop(key, None)
+        if item is not None:
+            self._forget_local(item)
 
     def requeue(
         self, key: str, reason: RequeueReason, *, verdict: Verdict = NO_VERDICT, has_more: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -15,13 +16,15 @@ _SLACK = 64
 class Ranked(Generic[K, R]):
     """Keys, each with a rank; the smallest is first.  Keys of equal rank must be comparable.
 
-    Whoever leaves or changes rank stays in the heap until it would be first: so both cost next to nothing.
+    Most come in order, so they stand in a row; whoever does not stands in a heap beside it.  Whoever leaves or changes
+    rank stays there until it would be first: so both cost next to nothing.
     """
 
-    __slots__ = ("_heap", "_ranks")
+    __slots__ = ("_beside", "_ranks", "_row")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[R, K]] = []
+        self._row: deque[tuple[R, K]] = deque()
+        self._beside: list[tuple[R, K]] = []
         self._ranks: dict[K, R] = {}
 
     def __len__(self) -> int:
@@ -36,13 +39,22 @@ class Ranked(Generic[K, R]):
 
     def put(self, key: K, rank: R) -> None:
         """Add a key or change its rank."""
-        if self._ranks.get(key) == rank:
+        ranks, row = self._ranks, self._row
+        if ranks.get(key) == rank:
             return
-        self._ranks[key] = rank
-        heappush(self._heap, (rank, key))
-        if len(self._heap) > 2 * len(self._ranks) + _SLACK:
-            self._heap = [(known, key) for key, known in self._ranks.items()]
-            heapify(self._heap)
+        ranks[key] = rank
+        entry = rank, key
+        while row and ranks.get(row[0][1]) != row[0][0]:
+            row.popleft()
+        if not row or not entry < row[-1]:
+            row.append(entry)
+        elif entry < row[0]:
+            row.appendleft(entry)
+        else:
+            heappush(self._beside, entry)
+        if len(row) + len(self._beside) > 2 * len(ranks) + _SLACK:
+            self._row = deque(sorted((known, key) for key, known in ranks.items()))
+            self._beside = []
 
     def remove(self, key: K) -> None:
         """Take a key out; nothing happens when it is not there."""
@@ -55,19 +67,34 @@ class Ranked(Generic[K, R]):
 
     def first(self) -> tuple[R, K] | None:
         """The smallest rank, and whose it is; None when there is nobody."""
-        heap, ranks = self._heap, self._ranks
-        while heap:
-            entry = heap[0]
-            if ranks.get(entry[1]) == entry[0]:
-                return entry
-            heappop(heap)
-        return None
+        row, beside, ranks = self._row, self._beside, self._ranks
+        while row and ranks.get(row[0][1]) != row[0][0]:
+            row.popleft()
+        if not beside:
+            return row[0] if row else None
+        while beside and ranks.get(beside[0][1]) != beside[0][0]:
+            heappop(beside)
+        if row and beside:
+            return min(row[0], beside[0])
+        return row[0] if row else beside[0] if beside else None
+
+    def take_first(self) -> K | None:
+        """Take out the first one; None when there is nobody."""
+        first = self.first()
+        if first is None:
+            return None
+        key = first[1]
+        del self._ranks[key]
+        if self._row and self._row[0] is first:
+            self._row.popleft()
+        return key
 
     def in_order(self) -> Iterator[tuple[R, K]]:
         """All, the first one first, as they are now; cheap for those at the front."""
-        heap, ranks = self._heap.copy(), self._ranks.copy()
-        while heap:
-            rank, key = heappop(heap)
+        row, beside, ranks = self._row.copy(), self._beside.copy(), self._ranks.copy()
+        while row or beside:
+            from_row = not beside or (row and row[0] < beside[0])
+            rank, key = row.popleft() if from_row else heappop(beside)
             if ranks.get(key) == rank:
-                del ranks[key]  # who left and came back may stand in the heap twice
+                del ranks[key]  # who left and came back may stand there twice
                 yield rank, key

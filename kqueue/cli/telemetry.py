@@ -71,12 +71,9 @@ class CycleObserver:
         cluster = self._metrics.cluster_queue(admission.queue)
         local = self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
         for queue in (cluster, local):
-            queue.quota_reserved(priority_class=priority_class, waited=waited)
-            if admitted:
-                queue.admitted(priority_class=priority_class, waited=waited)
+            queue.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted)
         for found in decision.quality:
-            levels = [(level.level, level.used, level.lower_bound) for level in found.levels]
-            cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=levels)
+            cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=found.levels)
         reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
         avoided = decision.head.avoided
         again = sorted(avoided & _hosts(admission)) if avoided else ()

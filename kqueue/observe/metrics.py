@@ -49,7 +49,7 @@ class Metrics:
         """`local_queues` and `cluster_queue_resources` switch whole groups; `cache_seconds` is a page's life."""
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
-        self._registry = _Registry()
+        self._registry = _Registry(self._complete)
         self._role: Role = role
         self._cycle = CycleFamilies(self._registry)
         self._process = ProcessFamilies(self._registry)
@@ -222,19 +222,22 @@ class Metrics:
         async with self._rendering:  # one at a time: the others take the cached page
             now = self._clock.monotonic()
             if self._rendered is None or now - self._rendered[0] > self._cache_seconds:
-                self._sample()
                 page = await asyncio.to_thread(text_page, self._registry.collect(), self._role)
                 self._rendered = (now, page)
             return self._rendered[1]
 
     def render_now(self) -> bytes:
         """The page as of now.  Takes up to 1 ms per ClusterQueue on the caller's thread: for tests and dumps."""
-        self._sample()
         return text_page(self._registry.collect(), self._role)
 
-    def _sample(self) -> None:
+    def _complete(self) -> None:
+        """Ask the sources, and count what queues keep."""
         for (gauge, label), source in self._sources.items():
             gauge.labels(label).set(source())
+        for cluster_queue in self._cluster_queues.values():
+            cluster_queue.fold()
+        for local_queue in self._local_queues.values():
+            local_queue.fold()
 
 
 class _Registry(CollectorRegistry):
@@ -243,8 +246,10 @@ class _Registry(CollectorRegistry):
     The library's own registry takes the two for one name, although no sample of theirs is the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, complete: Callable[[], None]) -> None:
+        """`complete` is called before anything is collected: all that was reported so far is to be seen."""
         super().__init__()
+        self._complete = complete
         self._collectors: list[Collector] = []
 
     def register(self, collector: Collector) -> None:
@@ -252,7 +257,13 @@ class _Registry(CollectorRegistry):
         self._collectors.append(collector)
 
     def collect(self) -> Iterable[Metric]:
-        """Every family, in the order of registration."""
+        """Every family as of now, in the order of registration.  To be called on the event loop's thread; what comes
+        back may be read on another.
+        """
+        self._complete()
+        return self._families()
+
+    def _families(self) -> Iterator[Metric]:
         for collector in self._collectors:
             yield from collector.collect()
 

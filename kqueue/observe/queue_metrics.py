@@ -1,14 +1,18 @@
 """What one ClusterQueue and one LocalQueue report.  Label children are bound once and kept here.
 
 An object of these stays valid after its queue is forgotten: what is reported then is counted for nobody.
+
+What every admission reports is kept as it comes and counted in batches, at the latest before a page is made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
@@ -17,10 +21,14 @@ from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
     LocalQueueFamilies,
+    LoopHistogram,
     PreemptorFamilies,
 )
 
 _M = TypeVar("_M", bound=MetricWrapperBase)
+
+_BATCH = 128
+"""So many reports of a kind a queue keeps before it counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +44,37 @@ class ResourceFigures:
     """None: without limit."""
 
 
+class UsedDomains(Protocol):
+    """Domains of one level that hold pods, and the fewest that could have."""
+
+    @property
+    def level(self) -> str:
+        """Name of the level."""
+        ...
+
+    @property
+    def used(self) -> int:
+        """Domains that hold pods."""
+        ...
+
+    @property
+    def lower_bound(self) -> int:
+        """Fewest that could have."""
+        ...
+
+
 class _Bound:
     """The children of some families for one object."""
 
     def __init__(self, *labels: str) -> None:
         self._labels = labels
         self._children: dict[tuple[MetricWrapperBase, tuple[str, ...]], Any] = {}
-        self._waits: dict[tuple[Counter, str], tuple[Counter, Histogram]] = {}
         self._closed = False
 
     def close(self) -> None:
         """From now on count for nobody: the object is gone, and late reports must not bring its series back."""
         self._closed = True
         self._children.clear()
-        self._waits.clear()
 
     def _of(self, family: _M, *rest: str) -> _M:
         key = (family, rest)
@@ -72,17 +97,6 @@ class _Bound:
         if not self._closed:
             (self._children.get((family, rest)) or self._of(family, *rest)).observe(max(0.0, seconds))
 
-    def _waited(self, times: Counter, waits: Histogram, priority_class: str, seconds: float) -> None:
-        """Count one that has waited so long; done several times at every admission, so with one look."""
-        if self._closed:
-            return
-        found = self._waits.get((times, priority_class))
-        if found is None:
-            found = self._of(times, priority_class), self._of(waits, priority_class)
-            self._waits[times, priority_class] = found
-        found[0].inc()
-        found[1].observe(max(0.0, seconds))
-
     def _replace(self, family: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
         """Set the series of `values` and remove this object's others."""
         if self._closed:
@@ -101,6 +115,24 @@ class _QueueMetrics(_Bound):
     def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
         super().__init__(*labels)
         self._q = families
+        self._waits: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
+        """What was reserved and is not counted yet, by priority class and whether that admitted it."""
+
+    def fold(self) -> None:
+        """Count what is kept."""
+        if not self._waits:
+            return
+        kept, self._waits = self._waits, defaultdict(list)
+        if self._closed:
+            return
+        for (priority_class, admitted), waits in kept.items():
+            self._waited(self._q.reserved, self._q.reserved_wait, priority_class, waits)
+            if admitted:
+                self._waited(self._q.admitted, self._q.admission_wait, priority_class, waits)
+
+    def _waited(self, times: Counter, seconds: LoopHistogram, priority_class: str, waits: Sequence[float]) -> None:
+        self._of(times, priority_class).inc(len(waits))
+        self._of(seconds, priority_class).observe_all(waits)
 
     def pending(self, *, active: int, inadmissible: int) -> None:
         """Workloads in the heap and set aside."""
@@ -116,13 +148,12 @@ class _QueueMetrics(_Bound):
         """Finished Workloads that still exist."""
         self._set(self._q.finished_now, workloads)
 
-    def quota_reserved(self, *, priority_class: str, waited: float) -> None:
-        """A reservation was made, `waited` seconds after queueing."""
-        self._waited(self._q.reserved, self._q.reserved_wait, priority_class, waited)
-
-    def admitted(self, *, priority_class: str, waited: float) -> None:
-        """A Workload was admitted, `waited` seconds after queueing."""
-        self._waited(self._q.admitted, self._q.admission_wait, priority_class, waited)
+    def quota_reserved(self, *, priority_class: str, waited: float, admitted: bool) -> None:
+        """A reservation was made, `waited` seconds after queueing, and with it the Workload was admitted or not."""
+        waits = self._waits[priority_class, admitted]
+        waits.append(max(0.0, waited))
+        if len(waits) >= _BATCH:
+            self.fold()
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
         """A Workload's pods are ready, `waited` seconds after queueing."""
@@ -149,6 +180,28 @@ class ClusterQueueMetrics(_QueueMetrics):
         super().__init__(families, name)
         self._f, self._r, self._p = families, resources, preemptor
         self._skips: int | None = None
+        self._placed: list[tuple[str, bool | None, Iterable[UsedDomains]]] = []
+        """Placements that are not counted yet."""
+
+    def fold(self) -> None:
+        """Count what is kept."""
+        super().fold()
+        if not self._placed:
+            return
+        kept, self._placed = self._placed, []
+        placements, used, fewest = Tally[tuple[str, str]](), Tally[tuple[str, str]](), Tally[tuple[str, str]]()
+        for algorithm, proven, levels in kept:
+            placements[algorithm, "unknown" if proven is None else str(proven).lower()] += 1
+            for level in levels:
+                used[algorithm, level.level] += level.used
+                fewest[algorithm, level.level] += level.lower_bound
+        for family, tally in (
+            (self._f.placements, placements),
+            (self._f.domains, used),
+            (self._f.fewest_domains, fewest),
+        ):
+            for labels, number in tally.items():
+                self._count(family, *labels, by=number)
 
     def status(self, current: str) -> None:
         """`pending`, `active` or `terminating`."""
@@ -214,12 +267,11 @@ class ClusterQueueMetrics(_QueueMetrics):
         """A pod's scheduling gate was removed."""
         self._observe(self._f.gate_removal, since_admitted, gate, "true" if is_group else "false")
 
-    def placed(self, *, algorithm: str, proven: bool | None, levels: Iterable[tuple[str, int, int]]) -> None:
-        """Pods were placed together; `levels`: (level, domains used, fewest possible), `proven` None: nobody asked."""
-        self._count(self._f.placements, algorithm, "unknown" if proven is None else str(proven).lower())
-        for level, used, fewest in levels:
-            self._count(self._f.domains, algorithm, level, by=used)
-            self._count(self._f.fewest_domains, algorithm, level, by=fewest)
+    def placed(self, *, algorithm: str, proven: bool | None, levels: Iterable[UsedDomains]) -> None:
+        """Pods were placed together; `proven` None: nobody asked."""
+        self._placed.append((algorithm, proven, levels))
+        if len(self._placed) >= _BATCH:
+            self.fold()
 
     def ungated(self, pods: int) -> None:
         """Pods were released into their topology domain."""

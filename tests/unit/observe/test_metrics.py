@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.clock import FakeClock
+from kqueue.core.topology import LevelQuality
 from kqueue.observe import LoopProbe, Metrics, ResourceFigures
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -45,17 +46,17 @@ def report(metrics: Metrics, queue: str) -> None:
     q.unadmitted({("NoReservation", "WaitingForQuota"): 2})
     q.place(parent_cohort="c", root_cohort="r")
     q.resources("c", {("f", "cpu"): ResourceFigures(nominal=10, reservation=6, usage=4, lending_limit=2)})
-    q.quota_reserved(priority_class="high", waited=1.5)
-    q.admitted(priority_class="high", waited=2)
+    q.quota_reserved(priority_class="high", waited=1.5, admitted=False)
+    q.quota_reserved(priority_class="high", waited=2, admitted=True)
     q.ready(priority_class="high", waited=9, since_admitted=7)
     q.finished(priority_class="high", ran=60)
     q.evicted(reason="Preempted", underlying_cause="", priority_class="high", first=True)
     q.eviction_ended(reason="Preempted", took=3)
     q.gate_removed(gate="kueue.x-k8s.io/topology", is_group=False, since_admitted=-1)
     q.ungated(8)
-    q.placed(algorithm="optimal", proven=True, levels=[("rack", 1, 1), ("host", 5, 4)])
-    q.placed(algorithm="optimal", proven=False, levels=[("rack", 2, 1), ("host", 6, 6)])
-    q.placed(algorithm="BestFit", proven=None, levels=[("rack", 3, 3)])
+    q.placed(algorithm="optimal", proven=True, levels=[LevelQuality("rack", 1, 1), LevelQuality("host", 5, 4)])
+    q.placed(algorithm="optimal", proven=False, levels=[LevelQuality("rack", 2, 1), LevelQuality("host", 6, 6)])
+    q.placed(algorithm="BestFit", proven=None, levels=[LevelQuality("rack", 3, 3)])
 
 
 @pytest.mark.parametrize(
@@ -74,10 +75,11 @@ def report(metrics: Metrics, queue: str) -> None:
         ("kueue_cluster_queue_borrowing_limit", {"cohort": "c", "flavor": "f", "resource": "cpu"}, float("inf")),
         ("kueue_cluster_queue_lending_limit", {"cohort": "c", "flavor": "f", "resource": "cpu"}, 2),
         ("kueue_cluster_queue_resource_usage", {"cohort": "c", "flavor": "f", "resource": "cpu"}, 4),
-        ("kueue_quota_reserved_workloads_total", {"priority_class": "high"}, 1),
-        ("kueue_quota_reserved_wait_time_seconds_sum", {"priority_class": "high"}, 1.5),
+        ("kueue_quota_reserved_workloads_total", {"priority_class": "high"}, 2),
+        ("kueue_quota_reserved_wait_time_seconds_sum", {"priority_class": "high"}, 3.5),
         ("kueue_quota_reserved_wait_time_seconds_bucket", {"priority_class": "high", "le": "20480.0"}, None),
-        ("kueue_quota_reserved_wait_time_seconds_bucket", {"priority_class": "high", "le": "10240.0"}, 1),
+        ("kueue_quota_reserved_wait_time_seconds_bucket", {"priority_class": "high", "le": "10240.0"}, 2),
+        ("kueue_admission_wait_time_seconds_sum", {"priority_class": "high"}, 2),
         ("kueue_admission_wait_time_seconds_bucket", {"priority_class": "high", "le": "40960.0"}, 1),
         ("kueue_admitted_workloads_total", {"priority_class": "high"}, 1),
         ("kueue_ready_wait_time_seconds_count", {"priority_class": "high"}, 1),
@@ -120,7 +122,8 @@ def test_a_forgotten_cluster_queue_leaves_no_series() -> None:
     late = metrics.cluster_queue("q")
     metrics.forget_cluster_queue("q")
     late.pending(active=1, inadmissible=1)
-    late.admitted(priority_class="new", waited=1)
+    for _ in range(1000):
+        late.quota_reserved(priority_class="new", waited=1, admitted=True)
     late.place(parent_cohort="x", root_cohort="x")
     assert names_with(metrics, "cluster_queue", "q") == set()
     assert names_with(metrics, "cluster_queue", "other") == before
@@ -131,7 +134,7 @@ def test_a_queue_that_comes_back_starts_anew() -> None:
     metrics = Metrics()
     report(metrics, "q")
     metrics.forget_cluster_queue("q")
-    metrics.cluster_queue("q").admitted(priority_class="high", waited=1)
+    metrics.cluster_queue("q").quota_reserved(priority_class="high", waited=1, admitted=True)
     assert value(metrics, "kueue_admitted_workloads_total", cluster_queue="q", priority_class="high") == 1
     assert value(metrics, "kueue_pending_workloads", cluster_queue="q", status="active") is None
 
@@ -151,6 +154,26 @@ def test_what_a_queue_no_longer_has_disappears() -> None:
     assert [dict(labels)["root_cohort"] for name, labels in page if name == "kueue_cluster_queue_info"] == [""]
 
 
+@pytest.mark.parametrize("times", [1, 127, 128, 129, 1000])
+async def test_every_page_has_all_that_was_reported_before_it(times: int) -> None:
+    """Reports are counted in batches; a page, and one after it, shows each of them once, whoever asks for it."""
+    metrics = Metrics(cache_seconds=0.0)
+    q = metrics.cluster_queue("q")
+    for number in range(times):
+        q.quota_reserved(priority_class="low" if number % 2 else "high", waited=4.0, admitted=number % 3 == 0)
+        q.placed(algorithm="BestFit", proven=None, levels=[LevelQuality("rack", 2, 1)])
+    want = {
+        'kueue_quota_reserved_wait_time_seconds_bucket{cluster_queue="q",priority_class="high",le="5.0"': times - times // 2,
+        'kueue_quota_reserved_wait_time_seconds_sum{cluster_queue="q",priority_class="high"': 4.0 * (times - times // 2),
+        'kueue_admitted_workloads_total{cluster_queue="q",priority_class="high"': (times + 5) // 6,
+        'kqueue_placements_total{cluster_queue="q",algorithm="BestFit",proven="unknown"': times,
+        'kqueue_placement_domains_total{cluster_queue="q",algorithm="BestFit",level="rack"': 2 * times,
+    }  # fmt: skip
+    pages = (await metrics.render(), metrics.render_now(), await metrics.render())
+    for line in (f'{name},replica_role="standalone"}} {float(number)}' for name, number in want.items()):
+        assert [page.decode().splitlines().count(line) for page in pages] == [1, 1, 1], line
+
+
 def test_a_local_queue_is_reported_and_forgotten() -> None:
     """LocalQueues are told apart by name and namespace."""
     metrics = Metrics()
@@ -161,8 +184,7 @@ def test_a_local_queue_is_reported_and_forgotten() -> None:
         q.finished_kept(1)
         q.status("Unknown")
         q.resources({("f", "cpu"): (4, 2)})
-        q.quota_reserved(priority_class="", waited=1)
-        q.admitted(priority_class="", waited=1)
+        q.quota_reserved(priority_class="", waited=1, admitted=True)
         q.ready(priority_class="", waited=1, since_admitted=1)
         q.finished(priority_class="", ran=None)
         q.evicted(reason="Preempted", underlying_cause="", priority_class="")

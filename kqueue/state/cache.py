@@ -89,7 +89,7 @@ class Holding:
     def written_in(self, version: int) -> Holding:
         """The same, told to the API server in this version.  Every admission is: so no field is looked at again."""
         twin = object.__new__(Holding)
-        twin.__dict__.update(self.__dict__, version=version)
+        twin.__dict__ = {**self.__dict__, "version": version}
         return twin
 
     def is_same_reservation(self, other: Holding) -> bool:
@@ -368,7 +368,8 @@ class Cache:
         """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
         held = self._holdings.get(key)
         if held is not None and held.assumed and held.uid == obj.metadata.uid:
-            self._hold(held.written_in(_version(obj)))
+            written = self._holdings[key] = held.written_in(_version(obj))
+            self._by_queue.exchange(written)
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
         """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
@@ -483,12 +484,11 @@ class Cache:
 
     def _hold(self, holding: Holding) -> None:
         old = self._holdings.get(holding.key)
-        if old is None or (old.admission, old.requests) != (holding.admission, holding.requests):
+        if old is None:
+            self._charge(holding)
+        elif (old.admission, old.requests) != (holding.admission, holding.requests):
             self._drop(holding.key)
-            self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
-            self._charge_domains(holding)
-            self._recounts.follow(holding.key, None, holding)
-            self._sums.add(_share(holding), sign=1)
+            self._charge(holding)
         elif (old.admitted, old.local_queue) != (holding.admitted, holding.local_queue):
             self._recounts.follow(holding.key, old, holding)
             self._sums.add(_share(old), sign=-1)
@@ -496,6 +496,12 @@ class Cache:
         self.generation += old is not None and old.priority != holding.priority
         self._holdings[holding.key] = holding
         self._by_queue.put(holding)
+
+    def _charge(self, holding: Holding) -> None:
+        self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
+        self._charge_domains(holding)
+        self._recounts.follow(holding.key, None, holding)
+        self._sums.add(_share(holding), sign=1)
 
     def _drop(self, key: str) -> bool:
         holding = self._holdings.pop(key, None)
@@ -531,7 +537,8 @@ class Cache:
                 AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests)
                 for flavor in self._standing_in(pod_set)
             ]
-        self.ledger.add_usage(holding.key, usages)
+        if usages:
+            self.ledger.add_usage(holding.key, usages)
 
     def _standing_in(self, pod_set: PodSetAssignment) -> list[str]:
         """The flavor that the pods are counted in; all that may become it, while none of them is known."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.value import value
 from kqueue.state.audit import accumulate
-
-K = TypeVar("K")
 
 
 @dataclass(slots=True)
@@ -25,7 +23,7 @@ class Held:
     used: Usage = field(default_factory=dict)
     """What the admitted ones hold."""
 
-    def add(self, share: Share, *, sign: int) -> None:
+    def add(self, share: Share, sign: int) -> None:
         """Workloads come (1) or go (-1)."""
         self.reserving += sign * share.workloads
         accumulate(self.reserved, share.usage.items(), sign)
@@ -49,15 +47,21 @@ class HeldSums:
     """The sums of every ClusterQueue, and of every LocalQueue in it.  Not to be changed by who looks at them."""
 
     def __init__(self, shares: Iterable[Share] = ()) -> None:
-        self._of_queue: dict[str, Held] = {}
-        self._of_local: dict[tuple[str, str], Held] = {}
+        self._of_queue = defaultdict[str, Held](Held)
+        self._of_local = defaultdict[tuple[str, str], Held](Held)
         for share in shares:
             self.add(share, sign=1)
 
     def add(self, share: Share, *, sign: int) -> None:
         """Workloads come (1) or go (-1)."""
-        _add(self._of_queue, share.queue, share, sign)
-        _add(self._of_local, (share.queue, share.local_queue), share, sign)
+        place = share.queue, share.local_queue
+        in_queue, in_local_queue = self._of_queue[share.queue], self._of_local[place]
+        in_queue.add(share, sign)
+        in_local_queue.add(share, sign)
+        if not in_queue.reserving:
+            del self._of_queue[share.queue]
+        if not in_local_queue.reserving:
+            del self._of_local[place]
 
     def of_queue(self, name: str) -> Held:
         """What is held in a ClusterQueue."""
@@ -74,12 +78,3 @@ class HeldSums:
     def is_same_as(self, other: HeldSums) -> bool:
         """Whether all sums are equal."""
         return (self._of_queue, self._of_local) == (other._of_queue, other._of_local)
-
-
-def _add(sums: dict[K, Held], key: K, share: Share, sign: int) -> None:
-    held = sums.get(key)
-    if held is None:
-        held = sums[key] = Held()
-    held.add(share, sign=sign)
-    if not held.reserving:
-        del sums[key]

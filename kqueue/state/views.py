@@ -46,11 +46,16 @@ class HoldingsByQueue(Generic[H]):
 
     def put(self, holding: H) -> None:
         """Add a holding, or put it in place of the workload's former one in this queue."""
-        holdings = self._now.get(holding.queue)
+        queue, key = holding.queue, holding.key
+        holdings = self._now.get(queue)
         if holdings is None:
-            holdings = self._now[holding.queue] = {}
-        self._keep(holding.queue, holding.key, holdings.get(holding.key))
-        holdings[holding.key] = holding
+            holdings = self._now[queue] = {}
+        self._keep(queue, key, holdings.get(key))
+        holdings[key] = holding
+
+    def exchange(self, holding: H) -> None:
+        """Put a holding in place of one that preemption sees as the same: what was made of that one stays."""
+        self._now[holding.queue][holding.key] = holding
 
     def drop(self, holding: H) -> None:
         """Take a holding out."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -29,16 +28,15 @@ MESSAGE_BYTES = 32_768
 _PLACE = re.compile(r"; at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (it was number|more than) .*")
 
 
-@dataclass(frozen=True, slots=True)
 class Stamp:
     """When a change is written."""
 
-    now: datetime
+    __slots__ = ("now", "text")
 
-    @property
-    def text(self) -> str:
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.text = utc_text(now)
         """As it stands in an object: whole seconds, UTC."""
-        return utc_text(self.now)
 
 
 def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
@@ -61,20 +59,20 @@ class Conditions:
 
     def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
         """Write one condition; its transition time moves only when the status does."""
-        old = self._after.get(kind)
-        value = "True" if status else "False"
-        since = old.get("lastTransitionTime") if old is not None and old["status"] == value else None
-        new = {
+        old, since = self._after.get(kind), None
+        value, message = "True" if status else "False", cut(message)
+        if old is not None and old["status"] == value:
+            if (old.get("reason", ""), old.get("message", "")) == (reason, message):
+                return
+            since = old.get("lastTransitionTime")
+        self._after[kind] = {
             "type": kind,
             "status": value,
             "reason": reason,
-            "message": cut(message),
+            "message": message,
             "lastTransitionTime": since or self._stamp.text,
             "observedGeneration": self._generation,
         }
-        same = old is not None and all(old.get(k, "") == new[k] for k in ("status", "reason", "message"))
-        if not same:
-            self._after[kind] = new
 
     def status(self, kind: str) -> str:
         """`True`, `False`, or empty when there is no such condition."""

@@ -57,7 +57,7 @@ _NO_TIME = datetime.fromtimestamp(0, UTC)
 _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
 
 
-@value(slots=False, kw_only=True)
+@value(kw_only=True)
 class Holding:
     """One workload's hold on quota and domains; `priority` and the times are what preempting it goes by."""
 
@@ -78,19 +78,12 @@ class Holding:
     evicted: bool = False
     ready: bool = False
     """Its pods are ready, or were."""
-    version: int | None = None
-    """Of what is assumed: the version of the object in which it was written; None: it is being written."""
+    _view: tuple[frozenset[str], Admitted] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def queue(self) -> str:
         """The ClusterQueue that holds it."""
         return self.admission.queue
-
-    def written_in(self, version: int) -> Holding:
-        """The same, told to the API server in this version.  Every admission is: so no field is looked at again."""
-        twin = object.__new__(Holding)
-        twin.__dict__ = {**self.__dict__, "version": version}
-        return twin
 
     def is_same_reservation(self, other: Holding) -> bool:
         """Whether one of them is only a later version of the other."""
@@ -98,17 +91,13 @@ class Holding:
             self.uid == other.uid and self.reserved_at is None
         )
 
-    def is_older_than(self, obj: wire.Workload) -> bool:
-        """Whether the object is of a later version than the one in which this was written."""
-        return self.version is not None and self.version < _version(obj)
-
     def view(self, with_topology: frozenset[str]) -> Admitted:
         """The workload as preemption sees it; `with_topology` are the flavors that have one."""
-        known: tuple[frozenset[str], Admitted] | None = self.__dict__.get("_view")
+        known = self._view
         if known is not None and known[0] == with_topology:
             return known[1]
         view = self._seen(with_topology)
-        self.__dict__["_view"] = with_topology, view  # frozen for everybody else
+        object.__setattr__(self, "_view", (with_topology, view))  # frozen for everybody else
         return view
 
     def _seen(self, with_topology: frozenset[str]) -> Admitted:
@@ -242,6 +231,8 @@ class Cache:
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
+        self._written: dict[str, int] = {}
+        """Of what is assumed and not being written any more: the version of the object in which it stands."""
         self._by_queue = HoldingsByQueue[Holding]()
         self._sums = HeldSums()
         self._inactive: dict[str, Inactive | None] = {}
@@ -358,9 +349,10 @@ class Cache:
             holding = self._reserved(key, obj, admission, assumed=False)
             if held is not None and held.evicted and held.is_same_reservation(holding):
                 holding = replace(holding, evicted=True)  # from before the write that evicts it
+            self._written.pop(key, None)
             self._hold(holding)
             return False
-        if held is not None and (not held.assumed or held.uid != obj.metadata.uid or held.is_older_than(obj)):
+        if held is not None and (not held.assumed or held.uid != obj.metadata.uid or self._written_before(key, obj)):
             return self._drop(key)
         return False
 
@@ -368,8 +360,12 @@ class Cache:
         """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
         held = self._holdings.get(key)
         if held is not None and held.assumed and held.uid == obj.metadata.uid:
-            written = self._holdings[key] = held.written_in(_version(obj))
-            self._by_queue.exchange(written)
+            self._written[key] = _version(obj)
+
+    def _written_before(self, key: str, obj: wire.Workload) -> bool:
+        """Whether what is assumed was written in an earlier version than that of the object."""
+        version = self._written.get(key)
+        return version is not None and version < _version(obj)
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
         """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
@@ -383,6 +379,7 @@ class Cache:
             return
         admission = from_api.admission(obj)
         if admission is not None:
+            self._written.pop(key, None)
             self._hold(self._reserved(key, obj, admission, assumed=True))
 
     def assumed(self, holding: Holding) -> Assumed:
@@ -397,7 +394,7 @@ class Cache:
         return Assumed(holding, self._take_back)
 
     def _take_back(self, assumed: Holding) -> None:
-        if self._holdings.get(assumed.key) is assumed:
+        if self._holdings.get(assumed.key) is assumed and assumed.key not in self._written:
             self._drop(assumed.key)
 
     @contextmanager
@@ -509,6 +506,7 @@ class Cache:
             return False
         self.generation += 1
         self._room_generations[holding.queue] += 1
+        self._written.pop(key, None)
         self._by_queue.drop(holding)
         self._recounts.follow(key, holding, None)
         self._sums.add(_share(holding), sign=-1)
@@ -849,12 +847,14 @@ class Cache:
         actual = self._holdings.get(key)
         return Drift("workload", key, believed and believed.admission, actual and actual.admission)
 
-    @staticmethod
-    def _bears_out(told: wire.Workload, held: Holding | None) -> bool:
+    def _bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
         admission = None if from_api.is_over(told) else from_api.admission(told)
         if held is None or admission is None:
             is_assumed = (
-                held is not None and held.assumed and not from_api.is_over(told) and not held.is_older_than(told)
+                held is not None
+                and held.assumed
+                and not from_api.is_over(told)
+                and not self._written_before(held.key, told)
             )
             return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
         if held.replaces == admission and held.uid == told.metadata.uid:

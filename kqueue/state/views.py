@@ -53,10 +53,6 @@ class HoldingsByQueue(Generic[H]):
         self._keep(queue, key, holdings.get(key))
         holdings[key] = holding
 
-    def exchange(self, holding: H) -> None:
-        """Put a holding in place of one that preemption sees as the same: what was made of that one stays."""
-        self._now[holding.queue][holding.key] = holding
-
     def drop(self, holding: H) -> None:
         """Take a holding out."""
         self._keep(holding.queue, holding.key, self._now[holding.queue].pop(holding.key))

@@ -309,6 +309,32 @@ def test_what_was_written_and_taken_back_unseen_holds_nothing(audited: bool) -> 
     assert free(cache) == (10000, 8000)
 
 
+def test_what_was_written_says_nothing_of_what_is_assumed_later() -> None:
+    """The next admission of a workload is written in a version of its own: news from before that do not undo it."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    for number in (7, 9):
+        with cache.assumed(holding(admitted)):
+            pass
+        assert not cache.on_workload("ns/a", version(make_workload("a"), number - 1))
+        cache.on_written("ns/a", version(admitted, number))
+        assert cache.on_workload("ns/a", version(make_workload("a"), number + 1))
+    assert free(cache) == (10000, 8000)
+
+
+def test_what_was_written_is_not_taken_back() -> None:
+    """A step that fails after the write gives nothing back: it stands in the object."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+
+    def fail_late() -> None:
+        with cache.assumed(holding(admitted)):
+            cache.on_written("ns/a", version(admitted, 7))
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fail_late()
+    assert free(cache) == (6000, 4000)
+
+
 def test_who_is_told_to_leave_is_told_once() -> None:
     """News from before the eviction do not undo the mark; a reservation made after it does."""
     cache = make_cache()

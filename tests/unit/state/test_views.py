@@ -72,18 +72,6 @@ def test_a_queue_that_does_not_change_is_put_together_once() -> None:
     assert (first.get("blue"), first.get("blue", {}), len(first), list(first)) == (None, {}, 1, ["red"])
 
 
-def test_what_preemption_does_not_see_leaves_what_was_put_together() -> None:
-    """A holding in place of one that looks the same is there from then on, and views keep what they have."""
-    holdings = HoldingsByQueue[Holding]()
-    holdings.put(make_holding("one"))
-    before = holdings.views({"red"}, NOTHING)["red"]
-    written = holdings.of("red")["ns/one"].written_in(7)
-    holdings.exchange(written)
-
-    assert holdings.of("red")["ns/one"] is written
-    assert holdings.views({"red"}, NOTHING)["red"] is before
-
-
 def test_views_that_nobody_has_any_more_cost_nothing() -> None:
     """They are forgotten when the next one is taken."""
     holdings = HoldingsByQueue[Holding]()

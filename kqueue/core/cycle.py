@@ -21,6 +21,7 @@ from enum import StrEnum
 from kqueue.core import ordering, quota
 from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
+from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.nomination import Entry, Nominator, Stand
 from kqueue.core.preemption import Rules, Target, lesser, simulate
@@ -162,6 +163,7 @@ def plan(
     held_by: str = "",
     one_at_a_time: bool = False,
     looks: SecondLooks = ALL_LOOKS,
+    demands: Demands | None = None,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -175,8 +177,12 @@ def plan(
         held_by: a workload whose pods must be ready before the next one is admitted; empty: there is none.
         one_at_a_time: whoever is admitted holds up all others.
         looks: who is nominated once more.
+        demands: what follows from the form of workloads, to be handed in again with the next cycle; None: begin anew.
     """
-    cycle = _Cycle(snapshot, Claims(snapshot, snapshot.claims), rules, held_by, one_at_a_time, looks, order)
+    nominator = Nominator(
+        snapshot, Claims(snapshot, snapshot.claims), rules, demands if demands is not None else Demands()
+    )
+    cycle = _Cycle(snapshot, nominator.claims, rules, held_by, one_at_a_time, looks, order, nominator)
     entries: list[Entry] = []
     for head in heads:
         try:
@@ -234,10 +240,7 @@ class _Cycle:
     one_at_a_time: bool
     looks: SecondLooks
     order: ordering.OrderRules
-    nominator: Nominator = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.nominator = Nominator(self.snapshot, self.claims, self.rules)
+    nominator: Nominator
 
     def not_now(self, head: Head) -> Wait | None:
         """Why a head is not even tried; None when it is."""
@@ -461,7 +464,7 @@ def _skipped(entry: Entry) -> Wait:
 
 def _admission(entry: Entry) -> Admission:
     if not entry.placement:
-        return Admission(queue=entry.head.queue, pod_sets=tuple(entry.assignment.pod_sets))
+        return Admission(queue=entry.head.queue, pod_sets=entry.assignment.pod_sets)
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
     return Admission(
         queue=entry.head.queue,

@@ -15,23 +15,11 @@ from enum import IntEnum
 from typing import Protocol
 
 from kqueue.core import quota
+from kqueue.core.demand import Choice, Demands, Grant, GroupDemand, Option, Pick
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
-from kqueue.core.quota import FlavorResource, QuotaNode, Usage
-from kqueue.core.topology import missing_level
-from kqueue.core.topology.matching import matches_labels, untolerated_taint
-from kqueue.core.workload import (
-    Flavor,
-    Head,
-    LastTried,
-    PodSet,
-    PodSetAssignment,
-    Preempts,
-    QueueSpec,
-    ResourceGroup,
-    Snapshot,
-)
-
-PODS = "pods"
+from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.workload import Head, LastTried, PodSetAssignment, Preempts, QueueSpec, Snapshot
 
 
 class Mode(IntEnum):
@@ -73,21 +61,21 @@ class FlavorTry:
     `mode` and `level` are those of the least preferred resource, `worst` and `borrows` the worst of any.
     """
 
-    flavor: str
+    option: Option
     mode: Mode = Mode.FIT
     level: int = 0
     """How far up the cohort tree it borrows; 0: not at all."""
     worst: Mode = Mode.FIT
     borrows: int = 0
     reason: WaitReason | None = None
-    blockers: list[Blocker] = field(default_factory=list)
-    lacking: list[FlavorResource] = field(default_factory=list)
+    blockers: tuple[Blocker, ...] = ()
+    lacking: tuple[FlavorResource, ...] = ()
     """Columns whose quota is not there."""
 
     def refuse(self, reason: WaitReason, blocker: Blocker) -> None:
         """Take in one more problem; the most severe reason stays."""
         self.reason = reason if self.reason is None else most_severe((self.reason, reason))
-        self.blockers.append(blocker)
+        self.blockers += (blocker,)
 
     def take(self, mode: Mode, level: int, spec: QueueSpec) -> None:
         """Take in one more resource."""
@@ -103,18 +91,19 @@ class Assignment:
     """Flavors for a whole workload.
 
     `pod_sets` lacks those of a failed group and later ones; `level` is the highest borrowing level; `lacking` are the
-    columns whose quota is not there; `reason` and `blockers` say why it is not FIT; `last_tried` is the scan memory for
-    the next attempt.
+    columns whose quota is not there; `reason` and `blockers` say why it is not FIT; `places` are the requests for
+    domains, by topology flavor; `last_tried` is the scan memory for the next attempt.
     """
 
     mode: Mode = Mode.FIT
     level: int = 0
-    pod_sets: list[PodSetAssignment] = field(default_factory=list)
-    usage: Usage = field(default_factory=dict)
+    pod_sets: tuple[PodSetAssignment, ...] = ()
+    usage: Mapping[FlavorResource, int] = field(default_factory=dict)
+    places: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
     lacking: set[FlavorResource] = field(default_factory=set)
     reason: WaitReason = WaitReason.WAITING_FOR_QUOTA
     blockers: list[Blocker] = field(default_factory=list)
-    last_tried: dict[tuple[str, str], int] = field(default_factory=dict)
+    last_tried: LastTried = field(default_factory=dict)
 
     @property
     def flavors(self) -> dict[str, Mapping[str, str]]:
@@ -126,38 +115,49 @@ class Assignment:
         """Whether the next attempt would look at flavors that this one did not reach."""
         return any(index != -1 for index in self.last_tried.values())
 
+    def add(self, grant: Grant) -> None:
+        """Take in what one more group gets."""
+        if not self.pod_sets:  # most workloads have one group: all that it gets is shared as it is
+            self.pod_sets, self.usage = grant.pod_sets, grant.usage
+            self.places, self.last_tried = grant.places, grant.last_tried
+            return
+        self.pod_sets += grant.pod_sets
+        usage = dict(self.usage)
+        for column, amount in grant.usage.items():
+            usage[column] = usage.get(column, 0) + amount
+        self.usage = usage
+        self.last_tried = {**self.last_tried, **grant.last_tried}
+        both = [*self.places.items(), *grant.places.items()]
+        self.places = {flavor: [p for f, some in both if f == flavor for p in some] for flavor, _ in both}
+
 
 Pins = Mapping[str, Mapping[str, str]]
 """Pod set -> resource -> the flavor that it was nominated for."""
 
 
 def assign(
-    head: Head, snapshot: Snapshot, *, oracle: Oracle = nobody, fair: bool = False, pinned: Pins | None = None
+    head: Head,
+    snapshot: Snapshot,
+    *,
+    oracle: Oracle = nobody,
+    fair: bool = False,
+    pinned: Pins | None = None,
+    demands: Demands | None = None,
 ) -> Assignment:
     """Choose flavors for every pod set of a workload.
 
     `oracle` is asked where quota is missing that preemption might free; `fair`: fair sharing is on, which widens where
-    that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.
+    that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.  `demands`
+    keeps what follows from the form of the workload.
     """
-    spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
-    search = _Search(head, spec, node, snapshot, oracle, fair, pinned, Assignment())
-    out = search.out
-    for group in _groups(head.pod_sets):
-        reason = _assign_group(group, search)
+    spec, node, out = snapshot.queues[head.queue], snapshot.nodes[head.queue], Assignment()
+    search = _Search(head, spec, node, snapshot, oracle, fair, pinned, out)
+    for demand in (demands if demands is not None else Demands()).of(head.pod_sets, spec):
+        reason = _assign_group(demand, search)
         if reason is not None:
             out.mode, out.reason = Mode.NO_FIT, reason
             break
     return out
-
-
-def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
-    if len(pod_sets) == 1:
-        return [list(pod_sets)]
-    groups: dict[str, list[PodSet]] = {}
-    for index, pod_set in enumerate(pod_sets):
-        # a group name is never a number (validation), so the index cannot collide with one
-        groups.setdefault(pod_set.request.group or str(index), []).append(pod_set)
-    return list(groups.values())
 
 
 @dataclass(slots=True)
@@ -173,64 +173,41 @@ class _Search:
     pinned: Pins | None
     out: Assignment
 
-    def wanted(self, pod_set: PodSet) -> dict[str, int]:
-        """Total quota the pod set asks for, per resource; `pods` only where the queue covers it.
 
-        Resources that the queue does not cover are left out where nothing of them is asked, or it ignores them.
-        """
-        count, covered, spec = pod_set.request.count, self.spec.covered, self.spec
-        totals = {
-            r: per_pod * count
-            for r, per_pod in pod_set.quota_requests.items()
-            if r != PODS and (r in covered or (per_pod * count > 0 and not spec.ignores_undeclared))
-        }
-        if PODS in covered:
-            totals[PODS] = count
-        return totals
-
-
-def _assign_group(group: list[PodSet], search: _Search) -> WaitReason | None:
+def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
     """Add the group's pod sets to the assignment; the reason when no flavor serves."""
     spec, out = search.spec, search.out
-    wanted = [search.wanted(pod_set) for pod_set in group]
-    totals = wanted[0] if len(wanted) == 1 else _summed(wanted)
-    uncovered = totals.keys() - spec.covered
-    if uncovered:
+    if demand.uncovered:
         out.blockers += [
             Blocker(
                 kind=BlockerKind.RESOURCE_NOT_COVERED,
-                pod_set=group[0].name,
+                pod_set=demand.name,
                 queue=spec.name,
                 resource=resource,
-                asked=totals[resource],
+                asked=asked,
             )
-            for resource in sorted(uncovered)
+            for resource, asked in demand.uncovered.items()
         ]
         return WaitReason.NO_MATCHING_FLAVOR
-    chosen: dict[str, str] = {}
-    memory: dict[str, int] = {}
+    picks: tuple[Pick, ...] = ()
     found: list[FlavorTry] = []
     blockers: list[Blocker] = []
-    for resource_group in spec.groups:
-        asked = {r: totals[r] for r in resource_group.resources if r in totals}
-        if not asked:
-            continue
-        best, index, tried = _best_flavor(group, resource_group, asked, search)
+    for choice in demand.choices:
+        best, index, tried = _best_flavor(demand, choice, search)
         if best is None:
             out.blockers += [b for attempt in tried for b in attempt.blockers]
             if not tried and search.pinned is None:
-                out.blockers.append(_no_flavors(group[0].name, asked, search))
+                out.blockers.append(_no_flavors(demand.name, choice.asked, search))
             return mildest(t.reason for t in tried if t.reason is not None)
         if best.worst is not Mode.FIT:
             blockers += [b for attempt in tried for b in attempt.blockers]
         found.append(best)
-        for resource in asked:
-            chosen[resource], memory[resource] = best.flavor, index
+        picks += ((best.option, index),)
     for best in found:
         out.mode, out.level = min(out.mode, best.worst), max(out.level, best.borrows)
         out.lacking.update(best.lacking)
     out.blockers += blockers
-    _record(group, wanted, search, chosen, memory)
+    out.add(demand.grant(picks))
     return None
 
 
@@ -241,58 +218,22 @@ def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Bloc
     return Blocker(kind=BlockerKind.QUEUE, pod_set=pod_set, queue=search.spec.name, detail=detail)
 
 
-def _summed(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for of_one in amounts:
-        for resource, amount in of_one.items():
-            totals[resource] = totals.get(resource, 0) + amount
-    return totals
-
-
-def _record(
-    group: list[PodSet],
-    wanted: Sequence[Mapping[str, int]],
-    search: _Search,
-    chosen: Mapping[str, str],
-    memory: Mapping[str, int],
-) -> None:
-    out = search.out
-    for pod_set, asked in zip(group, wanted, strict=True):
-        # a pod set that requests nothing takes over what places its group, so that it gets a place there, too
-        flavors = {r: chosen[r] for r in asked if r in chosen} or _placing(chosen, search.snapshot)
-        usage = {r: asked.get(r, 0) for r in flavors}
-        out.pod_sets.append(
-            PodSetAssignment(name=pod_set.name, flavors=flavors, usage=usage, count=pod_set.request.count)
-        )
-        for resource, flavor in flavors.items():
-            column = FlavorResource(flavor, resource)
-            out.usage[column] = out.usage.get(column, 0) + usage[resource]
-            out.last_tried[pod_set.name, resource] = memory[resource]
-
-
-def _placing(chosen: Mapping[str, str], snapshot: Snapshot) -> dict[str, str]:
-    return {r: name for r, name in chosen.items() if snapshot.flavors[name].topology is not None}
-
-
-def _best_flavor(
-    group: list[PodSet], resource_group: ResourceGroup, asked: Mapping[str, int], search: _Search
-) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
+def _best_flavor(demand: GroupDemand, choice: Choice, search: _Search) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
     """The flavor taken (None: none serves), where the next scan starts after (-1: from the front), all attempts."""
     tried: list[FlavorTry] = []
     best: FlavorTry | None = None
-    spec = search.spec
-    last = len(resource_group.flavors) - 1
+    spec, names = search.spec, choice.group.flavors
+    last = len(names) - 1
     start = 0
     if search.pinned is None and search.head.last_tried and spec.fungible:
-        start = _remembered(group, asked, search.head.last_tried) + 1
+        start = _remembered(demand, choice, search.head.last_tried) + 1
         if start > last:
             start = 0  # flavors were taken out of the queue since
     reached = start
     for reached in range(start, last + 1):
-        name = resource_group.flavors[reached]
-        if search.pinned is not None and not _is_pinned(group, asked, name, search.pinned):
+        if search.pinned is not None and not _is_pinned(demand, choice, names[reached], search.pinned):
             continue
-        attempt = _try_flavor(group, name, resource_group, asked, search)
+        attempt = _try_flavor(demand, demand.option(choice, reached, search.snapshot), search)
         tried.append(attempt)
         if attempt.mode is Mode.NO_FIT:
             continue
@@ -305,29 +246,24 @@ def _best_flavor(
     return best, (-1 if seen_all else reached), tried
 
 
-def _remembered(group: list[PodSet], asked: Mapping[str, int], last_tried: LastTried) -> int:
+def _remembered(demand: GroupDemand, choice: Choice, last_tried: LastTried) -> int:
     """Where the last scan ended: what the first pod set of the group remembers of any of the resources."""
-    found = (last_tried.get((pod_set.name, resource)) for pod_set in group for resource in asked)
+    found = (last_tried.get((pod_set.name, resource)) for pod_set in demand.pod_sets for resource in choice.asked)
     return next((index for index in found if index is not None), -1)
 
 
-def _is_pinned(group: list[PodSet], asked: Mapping[str, int], flavor: str, pinned: Pins) -> bool:
-    return any(pinned.get(p.name, {}).get(r) == flavor for p in group for r in asked)
+def _is_pinned(demand: GroupDemand, choice: Choice, flavor: str, pinned: Pins) -> bool:
+    return any(pinned.get(p.name, {}).get(r) == flavor for p in demand.pod_sets for r in choice.asked)
 
 
-def _try_flavor(
-    group: list[PodSet], name: str, resource_group: ResourceGroup, asked: Mapping[str, int], search: _Search
-) -> FlavorTry:
-    attempt = FlavorTry(name)
-    for pod_set in group:
-        counts_only = pod_set.asks_topology and _counts_only(pod_set, resource_group, search.spec)
-        problem = _eligibility(pod_set, name, search.snapshot, counts_only=counts_only)
-        if problem is not None:
-            attempt.mode = Mode.NO_FIT
-            attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, problem)
-            return attempt
-    for resource, amount in asked.items():
-        _try_quota(attempt, FlavorResource(name, resource), amount, group[0].name, search)
+def _try_flavor(demand: GroupDemand, option: Option, search: _Search) -> FlavorTry:
+    attempt = FlavorTry(option)
+    if option.problem is not None:
+        attempt.mode = Mode.NO_FIT
+        attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, option.problem)
+        return attempt
+    for column, amount in option.columns:
+        _try_quota(attempt, column, amount, demand.name, search)
     return attempt
 
 
@@ -335,40 +271,40 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
     """Judge one column, counting what earlier groups of the same workload took from it."""
     node, spec, taken = search.node, search.spec, search.out.usage.get(column, 0)
     value = quota.plus(taken, amount) if taken else amount
-    free = max(0, quota.available(node, column))
-    if value <= free and value <= quota.potential_available(node, column):
-        attempt.take(Mode.FIT, quota.lowest_subtree(node, column, value).height, spec)
-        return
-
-    def blocker(kind: BlockerKind, limit: int) -> Blocker:
-        return Blocker(
-            kind=kind,
-            pod_set=pod_set,
-            queue=spec.name,
-            flavor=column.flavor,
-            resource=column.resource,
-            asked=value,
-            free=limit,
-            never=kind is BlockerKind.EXCEEDS_MAX_QUOTA,
-        )
-
-    most = quota.potential_available(node, column)
-    if value > most:
-        attempt.take(Mode.NO_FIT, 0, spec)
-        attempt.refuse(WaitReason.EXCEEDS_MAX_QUOTA, blocker(BlockerKind.EXCEEDS_MAX_QUOTA, most))
-        return
-    attempt.refuse(WaitReason.WAITING_FOR_QUOTA, blocker(BlockerKind.QUOTA, free))
-    attempt.lacking.append(column)
+    free, most = max(0, quota.available(node, column)), quota.potential_available(node, column)
     reach = quota.lowest_subtree(node, column, value)
-    if (
-        node.quota(column).nominal >= value
-        or reach.may_reclaim
-        or spec.borrow_preempts
-        or (search.fair and spec.reclaims is not Preempts.NEVER)
-    ):
-        attempt.take(*search.oracle(column, value, reach.height), spec)
+    if value <= free and value <= most:
+        attempt.take(Mode.FIT, reach.height, spec)
+    elif value > most:
+        attempt.take(Mode.NO_FIT, 0, spec)
+        attempt.refuse(WaitReason.EXCEEDS_MAX_QUOTA, _too_little(column, value, most, pod_set, spec, never=True))
     else:
-        attempt.take(Mode.NO_FIT, reach.height, spec)
+        attempt.refuse(WaitReason.WAITING_FOR_QUOTA, _too_little(column, value, free, pod_set, spec))
+        attempt.lacking += (column,)
+        if (
+            node.quota(column).nominal >= value
+            or reach.may_reclaim
+            or spec.borrow_preempts
+            or (search.fair and spec.reclaims is not Preempts.NEVER)
+        ):
+            attempt.take(*search.oracle(column, value, reach.height), spec)
+        else:
+            attempt.take(Mode.NO_FIT, reach.height, spec)
+
+
+def _too_little(
+    column: FlavorResource, asked: int, free: int, pod_set: str, spec: QueueSpec, *, never: bool = False
+) -> Blocker:
+    return Blocker(
+        kind=BlockerKind.EXCEEDS_MAX_QUOTA if never else BlockerKind.QUOTA,
+        pod_set=pod_set,
+        queue=spec.name,
+        flavor=column.flavor,
+        resource=column.resource,
+        asked=asked,
+        free=free,
+        never=never,
+    )
 
 
 def _is_preferred(mode: Mode, level: int, other: Mode, other_level: int, spec: QueueSpec) -> bool:
@@ -394,52 +330,3 @@ def _stops_at(attempt: FlavorTry, spec: QueueSpec) -> bool:
     if attempt.mode is not Mode.FIT and not spec.preempt_before_next_flavor:
         return False
     return attempt.level == 0 or spec.borrow_before_next_flavor
-
-
-def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, spec: QueueSpec) -> bool:
-    """Whether the group is about nothing that pods really ask for, as what transformations make of it, and another
-    one is: that one's flavor says where they go.
-    """
-    own = pod_set.request.requests.keys()
-    return own.isdisjoint(resource_group.resources) and not own.isdisjoint(spec.covered)
-
-
-def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot, *, counts_only: bool) -> Blocker | None:
-    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
-
-    `counts_only`: a flavor that stands on no nodes serves, too.
-    """
-    flavor = snapshot.flavors.get(name)
-    if flavor is None:
-        return Blocker(kind=BlockerKind.FLAVOR_MISSING, pod_set=pod_set.name, flavor=name)
-    if counts_only and flavor.topology is None:
-        return _node_problem(pod_set, flavor)
-    return _topology_problem(pod_set, flavor, snapshot) or _node_problem(pod_set, flavor)
-
-
-def _topology_problem(pod_set: PodSet, flavor: Flavor, snapshot: Snapshot) -> Blocker | None:
-    def blocker(detail: str) -> Blocker:
-        return Blocker(kind=BlockerKind.FLAVOR_TOPOLOGY, pod_set=pod_set.name, flavor=flavor.name, detail=detail)
-
-    wants_place = pod_set.asks_topology or pod_set.request.topology.implied
-    if not wants_place:
-        return blocker("it places pods by topology and this pod set asks for none") if flavor.topology else None
-    if flavor.topology is None:
-        return blocker("it names no topology; set spec.topologyName or use another flavor")
-    view = snapshot.topologies.get(flavor.name)
-    if view is None:
-        return blocker(f"Topology {flavor.topology} is not known")
-    level = missing_level(view.tree, pod_set.request)
-    if level is not None:
-        return blocker(f"Topology {view.name} has no level {level}; it has {', '.join(view.tree.levels)}")
-    return None
-
-
-def _node_problem(pod_set: PodSet, flavor: Flavor) -> Blocker | None:
-    rules = pod_set.request.rules
-    taint = untolerated_taint(flavor.taints, (*rules.tolerations, *flavor.tolerations)) if flavor.taints else None
-    if taint is not None:
-        return Blocker(kind=BlockerKind.FLAVOR_TAINT, pod_set=pod_set.name, flavor=flavor.name, detail=str(taint))
-    if not matches_labels(rules, flavor.node_labels, only_keys=frozenset(flavor.node_labels)):
-        return Blocker(kind=BlockerKind.FLAVOR_LABELS, pod_set=pod_set.name, flavor=flavor.name)
-    return None

@@ -15,10 +15,11 @@ from enum import StrEnum
 
 from kqueue.core import flavors, quota
 from kqueue.core.claims import Claims
+from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import Assignment, Mode, Pins
 from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, simulate
-from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.quota import FlavorResource
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import PodSetRequest, Profile
@@ -59,7 +60,7 @@ class Entry:
     stand: Stand = Stand.WAITS
     placement: dict[str, Placement] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
-    place_requests: dict[str, list[PodSetRequest]] = field(default_factory=dict)
+    place_requests: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
     """What is to be placed, by topology flavor."""
     avoids: frozenset[str] = frozenset()
     """Hosts to keep away from, while it fits without them."""
@@ -74,7 +75,7 @@ class Entry:
     """Those that have quota already do not come here: they are mended."""
 
     @property
-    def usage(self) -> Usage:
+    def usage(self) -> Mapping[FlavorResource, int]:
         """Quota per column, for all pods."""
         return self.assignment.usage
 
@@ -97,7 +98,7 @@ class Entry:
             usage=added_quota(self.head, self.usage),
             domains={flavor: tuple(added_pods(self.head, found)) for flavor, found in self.placement.items()},
             victims={t.admitted.uid: (t.admitted.queue, t.admitted.key) for t in self.targets},
-            pod_sets=tuple(self.assignment.pod_sets),
+            pod_sets=self.assignment.pod_sets,
         )
 
 
@@ -118,6 +119,8 @@ class Nominator:
     snapshot: Snapshot
     claims: Claims
     rules: Rules
+    demands: Demands = field(default_factory=Demands)
+    """What follows from the form of workloads; may be kept from cycle to cycle."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
     """Equal workloads often are the heads of many queues, and nobody is charged while heads are nominated."""
 
@@ -261,6 +264,7 @@ class Nominator:
             oracle=self._oracle(head, asked),
             fair=self.rules.fair is not None,
             pinned=pinned,
+            demands=self.demands,
         )
         entry = Entry(head, profile, assignment, avoids=head.avoided, asked=asked)
         if head.replaces is not None and assignment.mode is Mode.NO_FIT and not assignment.blockers:
@@ -268,7 +272,7 @@ class Nominator:
             gone = f"ClusterQueue {head.queue} has not all flavors of {older} any more, which it is to replace"
             assignment.blockers.append(Blocker(kind=BlockerKind.QUEUE, detail=gone))
         if assignment.mode is not Mode.NO_FIT:
-            entry.place_requests = _by_topology_flavor(entry, self.snapshot)
+            entry.place_requests = assignment.places
         return entry
 
     def _misplaced(self, entry: Entry) -> bool:
@@ -385,7 +389,7 @@ def _reduced(head: Head, slack: list[int], step: int, total: int) -> Head:
     return _of_counts(head, {p.name: p.request.count - max(0, s) * step // total for p, s in pairs})
 
 
-def _preemptor(head: Head, usage: Usage, needs: frozenset[FlavorResource]) -> Preemptor:
+def _preemptor(head: Head, usage: Mapping[FlavorResource, int], needs: frozenset[FlavorResource]) -> Preemptor:
     return Preemptor(
         uid=head.uid,
         key=head.key,
@@ -400,19 +404,3 @@ def _preemptor(head: Head, usage: Usage, needs: frozenset[FlavorResource]) -> Pr
 def topology_blocker(flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
     """A misfit as a reason to wait."""
     return Blocker(kind=BlockerKind.TOPOLOGY, pod_set=misfit.pod_set, flavor=flavor, misfit=misfit, never=never)
-
-
-def _by_topology_flavor(entry: Entry, snapshot: Snapshot) -> dict[str, list[PodSetRequest]]:
-    """Pod sets that need domains, by the topology flavor they were assigned."""
-    if not snapshot.topologies:
-        return {}
-    requests = {p.name: p for p in entry.head.pod_sets}
-    out: dict[str, list[PodSetRequest]] = {}
-    for assigned in entry.assignment.pod_sets:
-        pod_set = requests[assigned.name]
-        if assigned.count == 0 or not (pod_set.asks_topology or pod_set.request.topology.implied):
-            continue
-        with_topology = sorted({f for f in assigned.flavors.values() if f in snapshot.topologies})
-        if with_topology:
-            out.setdefault(with_topology[0], []).append(pod_set.request)
-    return out

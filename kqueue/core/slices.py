@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kqueue.core import quota
 from kqueue.core.charging import charge_domains, release_domains
-from kqueue.core.quota import Usage
+from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
 from kqueue.core.workload import Admitted, Head, PodSetAssignment, Replaced, Snapshot, TopologyView
@@ -75,7 +75,7 @@ def places_to_keep(head: Head) -> dict[str, TopologyAssignment] | None:
     }
 
 
-def added_quota(head: Head, usage: Usage) -> Usage:
+def added_quota(head: Head, usage: Mapping[FlavorResource, int]) -> Usage:
     """What the workload needs beyond what the older slice holds: all of it where it replaces none."""
     held = head.replaces.admission.usage() if head.replaces is not None else {}
     return {column: max(0, amount - held.get(column, 0)) for column, amount in usage.items()}

@@ -23,6 +23,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait, plan
+from kqueue.core.demand import Demands
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, goes_round, remembered
@@ -190,6 +191,7 @@ class SchedulingLoop:
         self._scans: LRUCache[str, ScanMemory] = LRUCache(maxsize=100_000)
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
+        self._demands = Demands()
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
         """What was tried in vain on one state."""
         self._robbed = Counter[str]()
@@ -391,6 +393,7 @@ class SchedulingLoop:
             held_by=unready or "",
             one_at_a_time=settings.block_admission,
             looks=settings.looks,
+            demands=self._demands,
         )
 
     def _is_safe(self, workload: Admitted, preemptor: Preemptor, now: datetime) -> bool:

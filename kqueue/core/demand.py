@@ -1,0 +1,269 @@
+"""What pod sets ask of a ClusterQueue, flavor by flavor, as far as that is the same for all workloads of their form.
+
+Workloads of one form share their pod sets, and many queues list the same flavors.  So totals, columns, eligible flavors
+and what is handed out with them are worked out once and kept.  Nothing here depends on who uses how much, and nothing
+on a queue's name.
+
+What depends on a ResourceFlavor or its Topology is compared at every use, and worked out anew when that has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kqueue.core.explain import Blocker, BlockerKind
+from kqueue.core.quota import FlavorResource, Usage
+from kqueue.core.topology import missing_level
+from kqueue.core.topology.matching import matches_labels, untolerated_taint
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.workload import Flavor, LastTried, PodSet, PodSetAssignment, QueueSpec, ResourceGroup, Snapshot
+
+PODS = "pods"
+
+_MOST_GRANTS = 64
+"""Of one demand: more than heads of one form get at a time, however many flavors their queues list."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """One flavor for the pod sets of a group, as it is while these are its ResourceFlavor and its Topology.
+
+    Args:
+        name: of the flavor.
+        flavor: the ResourceFlavor; None: there is none.
+        topology: name and levels of the Topology that it has domains in; None: it has none.
+        problem: why the pods could not run on its nodes, quota and capacity aside; None: they could.
+        columns: what is asked of it.
+    """
+
+    name: str
+    flavor: Flavor | None
+    topology: tuple[str, tuple[str, ...]] | None
+    problem: Blocker | None
+    columns: tuple[tuple[FlavorResource, int], ...]
+
+
+Pick = tuple[Option, int]
+"""An option, and where the next scan starts after (-1: from the front)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grant:
+    """What the pod sets of a group get with an option for each of their choices; shared, so not to be changed.
+
+    `places` are the requests for domains, by topology flavor; `last_tried` is the scan memory.
+    """
+
+    pod_sets: tuple[PodSetAssignment, ...]
+    usage: Usage
+    places: Mapping[str, Sequence[PodSetRequest]]
+    last_tried: LastTried
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """One resource group of the queue, of which something is asked: one of its flavors is to be chosen."""
+
+    group: ResourceGroup
+    asked: Mapping[str, int]
+    """Total quota per resource, of all pod sets."""
+    options: dict[int, Option] = field(default_factory=dict)
+    """By place among the flavors of the group; those that were looked at."""
+
+
+class GroupDemand:
+    """What pod sets that get the same flavors ask of a queue with these resource groups."""
+
+    def __init__(self, pod_sets: Sequence[PodSet], spec: QueueSpec) -> None:
+        self.pod_sets = tuple(pod_sets)
+        self._covered = spec.covered
+        self._wanted = [_wanted(pod_set, spec) for pod_set in pod_sets]
+        totals = _summed(self._wanted)
+        self.uncovered = {resource: totals[resource] for resource in sorted(totals.keys() - spec.covered)}
+        """Total quota of resources that no resource group lists: nothing else counts when there are any."""
+        asked = [(group, {r: totals[r] for r in group.resources if r in totals}) for group in spec.groups]
+        self.choices = tuple([Choice(group, amounts) for group, amounts in asked if amounts])
+        self._grants: dict[tuple[Pick, ...], Grant] = {}
+
+    @property
+    def name(self) -> str:
+        """The pod set that speaks for the group."""
+        return self.pod_sets[0].name
+
+    def option(self, choice: Choice, index: int, snapshot: Snapshot) -> Option:
+        """A flavor of one of the choices, as it is in the snapshot."""
+        known = choice.options.get(index)
+        name = choice.group.flavors[index]
+        flavor, view = snapshot.flavors.get(name), snapshot.topologies.get(name)
+        topology = (view.name, view.tree.levels) if view is not None else None
+        if known is not None and known.flavor is flavor and known.topology == topology:
+            return known
+        if known is not None:
+            self._grants.clear()  # nobody asks for those of the former one again
+        columns = tuple([(FlavorResource(name, resource), amount) for resource, amount in choice.asked.items()])
+        problem = self._problem(choice.group, name, snapshot)
+        option = choice.options[index] = Option(name, flavor, topology, problem, columns)
+        return option
+
+    def _problem(self, group: ResourceGroup, name: str, snapshot: Snapshot) -> Blocker | None:
+        for pod_set in self.pod_sets:
+            counts_only = pod_set.asks_topology and _counts_only(pod_set, group, self._covered)
+            problem = _eligibility(pod_set, name, snapshot, counts_only=counts_only)
+            if problem is not None:
+                return problem
+        return None
+
+    def grant(self, picks: tuple[Pick, ...]) -> Grant:
+        """What the pod sets get with one option for each choice."""
+        known = self._grants.get(picks)
+        if known is None:
+            if len(self._grants) >= _MOST_GRANTS:
+                self._grants.clear()
+            known = self._grants[picks] = self._granted(picks)
+        return known
+
+    def _granted(self, picks: tuple[Pick, ...]) -> Grant:
+        by_resource = {
+            resource: pick for choice, pick in zip(self.choices, picks, strict=True) for resource in choice.asked
+        }
+        pod_sets: list[PodSetAssignment] = []
+        total: Usage = {}
+        places: dict[str, list[PodSetRequest]] = {}
+        last_tried: dict[tuple[str, str], int] = {}
+        for pod_set, wanted in zip(self.pod_sets, self._wanted, strict=True):
+            # a pod set that requests nothing takes over what places its group, so that it gets a place there, too
+            mine = {r: by_resource[r] for r in wanted if r in by_resource} or _placing(by_resource)
+            flavors = {r: option.name for r, (option, _) in mine.items()}
+            usage = {r: wanted.get(r, 0) for r in mine}
+            count = pod_set.request.count
+            pod_sets.append(PodSetAssignment(name=pod_set.name, flavors=flavors, usage=usage, count=count))
+            for resource, (option, index) in mine.items():
+                column = FlavorResource(option.name, resource)
+                total[column] = total.get(column, 0) + usage[resource]
+                last_tried[pod_set.name, resource] = index
+            with_domains = sorted({option.name for option, _ in mine.values() if option.topology is not None})
+            if with_domains and count and _wants_place(pod_set):
+                places.setdefault(with_domains[0], []).append(pod_set.request)
+        return Grant(tuple(pod_sets), total, places, last_tried)
+
+
+def _wanted(pod_set: PodSet, spec: QueueSpec) -> dict[str, int]:
+    """Total quota the pod set asks for, per resource; `pods` only where the queue covers it.
+
+    Resources that the queue does not cover are left out where nothing of them is asked, or it ignores them.
+    """
+    count, covered = pod_set.request.count, spec.covered
+    totals = {
+        r: per_pod * count
+        for r, per_pod in pod_set.quota_requests.items()
+        if r != PODS and (r in covered or (per_pod * count > 0 and not spec.ignores_undeclared))
+    }
+    if PODS in covered:
+        totals[PODS] = count
+    return totals
+
+
+def _summed(amounts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for of_one in amounts:
+        for resource, amount in of_one.items():
+            totals[resource] = totals.get(resource, 0) + amount
+    return totals
+
+
+def _placing(picks: Mapping[str, Pick]) -> dict[str, Pick]:
+    return {r: pick for r, pick in picks.items() if pick[0].flavor is not None and pick[0].flavor.topology is not None}
+
+
+# --- kept ------------------------------------------------------------------------------------------------------------
+
+
+_Kept = tuple[tuple[PodSet, ...], tuple[GroupDemand, ...]]
+
+
+class Demands:
+    """Demands by pod sets, and by what a queue lists."""
+
+    def __init__(self, most: int = 4096) -> None:
+        """`most`: so many are kept, a few KiB each; the next one begins anew."""
+        self._most = most
+        self._known: dict[tuple[object, ...], _Kept] = {}
+        """Pod sets are found by their identity, so they stay as long as their demands do."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, pod_sets: tuple[PodSet, ...], spec: QueueSpec) -> tuple[GroupDemand, ...]:
+        """What the pod sets of a workload ask of a queue, group by group."""
+        key = (id(pod_sets), spec.groups, spec.ignores_undeclared)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= self._most:
+                self._known.clear()
+            demands = tuple([GroupDemand(group, spec) for group in _groups(pod_sets)])
+            known = self._known[key] = pod_sets, demands
+        return known[1]
+
+
+def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
+    groups: dict[str, list[PodSet]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        # a group name is never a number (validation), so the index cannot collide with one
+        groups.setdefault(pod_set.request.group or str(index), []).append(pod_set)
+    return list(groups.values())
+
+
+# --- eligibility -----------------------------------------------------------------------------------------------------
+
+
+def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, covered: frozenset[str]) -> bool:
+    """Whether the group is about nothing that pods really ask for, as what transformations make of it, and another
+    one is: that one's flavor says where they go.
+    """
+    own = pod_set.request.requests.keys()
+    return own.isdisjoint(resource_group.resources) and not own.isdisjoint(covered)
+
+
+def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot, *, counts_only: bool) -> Blocker | None:
+    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
+
+    `counts_only`: a flavor that stands on no nodes serves, too.
+    """
+    flavor = snapshot.flavors.get(name)
+    if flavor is None:
+        return Blocker(kind=BlockerKind.FLAVOR_MISSING, pod_set=pod_set.name, flavor=name)
+    if counts_only and flavor.topology is None:
+        return _node_problem(pod_set, flavor)
+    return _topology_problem(pod_set, flavor, snapshot) or _node_problem(pod_set, flavor)
+
+
+def _wants_place(pod_set: PodSet) -> bool:
+    return pod_set.asks_topology or pod_set.request.topology.implied
+
+
+def _topology_problem(pod_set: PodSet, flavor: Flavor, snapshot: Snapshot) -> Blocker | None:
+    def blocker(detail: str) -> Blocker:
+        return Blocker(kind=BlockerKind.FLAVOR_TOPOLOGY, pod_set=pod_set.name, flavor=flavor.name, detail=detail)
+
+    if not _wants_place(pod_set):
+        return blocker("it places pods by topology and this pod set asks for none") if flavor.topology else None
+    if flavor.topology is None:
+        return blocker("it names no topology; set spec.topologyName or use another flavor")
+    view = snapshot.topologies.get(flavor.name)
+    if view is None:
+        return blocker(f"Topology {flavor.topology} is not known")
+    level = missing_level(view.tree, pod_set.request)
+    if level is not None:
+        return blocker(f"Topology {view.name} has no level {level}; it has {', '.join(view.tree.levels)}")
+    return None
+
+
+def _node_problem(pod_set: PodSet, flavor: Flavor) -> Blocker | None:
+    rules = pod_set.request.rules
+    taint = untolerated_taint(flavor.taints, (*rules.tolerations, *flavor.tolerations)) if flavor.taints else None
+    if taint is not None:
+        return Blocker(kind=BlockerKind.FLAVOR_TAINT, pod_set=pod_set.name, flavor=flavor.name, detail=str(taint))
+    if not matches_labels(rules, flavor.node_labels, only_keys=frozenset(flavor.node_labels)):
+        return Blocker(kind=BlockerKind.FLAVOR_LABELS, pod_set=pod_set.name, flavor=flavor.name)
+    return None

@@ -92,7 +92,7 @@ def remembered(
         return before
     if wait.outcome in _BEGINS_ANEW or (wait.outcome is Outcome.SKIPPED and not rules.keeps_progress):
         return None
-    if not wait.last_tried or goes_round(wait, before):
+    if not wait.has_more_flavors or goes_round(wait, before):
         return None
     return ScanMemory(attempt, wait.last_tried, _been(before))
 
@@ -103,7 +103,7 @@ def goes_round(wait: Wait, before: ScanMemory | None) -> bool:
     The flavors of one pod set come to an end by themselves.  Those of several move on together, and one that has come
     to its last flavor begins again while another one has more; a failed one begins again, too.
     """
-    return _place(wait.last_tried) in _been(before)
+    return before is not None and _place(wait.last_tried) in _been(before)
 
 
 def _been(before: ScanMemory | None) -> frozenset[Place]:

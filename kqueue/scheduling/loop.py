@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 from cachetools import LRUCache
@@ -67,10 +67,27 @@ _PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED})
 _SOON = timedelta(seconds=1)
 """Until what could not be known, or written, is looked at again."""
 
-_Read = tuple[int, Attempt]
-"""The generation of a workload, and what its try is made on."""
 _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
+
+
+class _Read(NamedTuple):
+    """What a try is made on: the workload, what the queues know of it, and the generation of its queue's room."""
+
+    obj: wire.Workload
+    item: Pending
+    room: int
+
+    def attempt(self, queue: str, cycle: int) -> Attempt:
+        """The same for those who compare tries."""
+        return Attempt(
+            uid=self.obj.metadata.uid,
+            queue=queue,
+            shape=self.item.shape,
+            version=self.item.version,
+            generation=self.room,
+            cycle=cycle,
+        )
 
 
 class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, Protocol):
@@ -252,26 +269,32 @@ class SchedulingLoop:
         damaged = self._repairs.take()
         if not popped and not damaged:
             return False
-        tries = frozenset((item.key, *sorted(self._remembered(item.key))) for _, item in popped)
+        begun = {item.key: self._scans[item.key].last_tried for _, item in popped if item.key in self._scans}
         self._came_back.clear()
         self._read.clear()
         self._robbed.clear()
         try:
             success = await self._try(popped, damaged)
         finally:
-            for _, item in popped:  # those still in flight: a cycle that is cut off half-way loses nobody
-                self._requeue(item.key, RequeueReason.FAILED_AFTER_NOMINATION)
+            for queue, item in popped:  # a cycle that is cut off half-way loses nobody
+                if self._queues.in_flight(queue) is item:
+                    self._requeue(item.key, RequeueReason.FAILED_AFTER_NOMINATION)
             for patient in damaged:  # as many as were not come to
                 self._repairs.ask_again(patient.damaged.key)
-        self._wake_unless_stuck(tries)
+        if len(self._came_back) < len(popped):
+            self.wake()
+        else:
+            self._wake_unless_stuck(frozenset((key, *sorted(begun.get(key, {}).items())) for key in self._came_back))
         return success
 
     async def _try(self, popped: list[tuple[str, Pending]], damaged: list[Patient]) -> bool:
         heads: list[Head] = []
+        now = self._clock.now()
         for queue, item in popped:
             try:
-                self._pass_by(queue, item)
-                head = self._head(queue, item)
+                if self._preemptions.has_claims:
+                    self._pass_by(queue, item)
+                head = self._head(queue, item, now)
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
                 self._park_after_bug(item.key)
                 continue
@@ -301,20 +324,12 @@ class SchedulingLoop:
                 message = f"{item.key} goes first in ClusterQueue {queue}, and gets what others were made to leave for"
                 self._waits.tell(claim.key, passed, Why(names.REASON_WAITING_FOR_QUOTA, message))
 
-    def _remembered(self, key: str) -> list[tuple[tuple[str, str], int]]:
-        """Where the workload's scan of flavors will go on."""
-        memory = self._scans.get(key)
-        return list(memory.last_tried.items()) if memory is not None else []
-
     def _wake_unless_stuck(self, tries: _Tries) -> None:
-        """Go on with the queues' next heads, unless there are none but those just refused.
+        """Go on after a cycle whose heads all came back, unless the same tries were in vain before.
 
         A cycle that admits or parks a workload makes way for the next one, so going on comes to an end by itself.
         Heads of StrictFIFO queues come back at once: they are tried again while their scan of flavors moves on.
         """
-        if len(self._came_back) < len(tries):
-            self.wake()
-            return
         state = (self._cache.generation, self._cache.ledger.generation)
         if self._refused[0] != state:
             self._refused = (state, set())
@@ -440,7 +455,7 @@ class SchedulingLoop:
 
     # --- heads -------------------------------------------------------------------------------------------------
 
-    def _head(self, queue: str, item: Pending) -> Head | None:
+    def _head(self, queue: str, item: Pending, now: datetime) -> Head | None:
         """The popped workload as the planner sees it; None when it was dealt with here."""
         obj = self._writer.newest(item.key)
         if obj is None or not from_api.is_queueable(obj) or self._cache.holding(item.key) is not None:
@@ -463,7 +478,7 @@ class SchedulingLoop:
                 replaces=self._replaced(obj, queue) if self._settings.elastic else None,
                 order=self._settings.queue_order,
             )
-            avoided = failures.avoided(obj, self._clock.now())
+            avoided = failures.avoided(obj, now)
             gates = from_api.closed_gates(obj) if self._settings.preemption_gates else ()
             return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
         except InvalidObjectError as e:
@@ -473,17 +488,9 @@ class SchedulingLoop:
 
     def _memory(self, queue: str, item: Pending, obj: wire.Workload) -> ScanMemory | None:
         """What is remembered of its last scan of flavors, and still of use; notes what this try is made on."""
-        attempt = Attempt(
-            uid=obj.metadata.uid,
-            queue=queue,
-            shape=item.shape,
-            version=item.version,
-            generation=self._cache.room_generation(queue),
-            cycle=self.cycles + 1,
-        )
-        self._read[item.key] = (obj.metadata.generation, attempt)
+        read = self._read[item.key] = _Read(obj, item, self._cache.room_generation(queue))
         memory = self._scans.get(item.key)
-        if memory is not None and memory.is_outdated(attempt, self._settings.scan):
+        if memory is not None and memory.is_outdated(read.attempt(queue, self.cycles + 1), self._settings.scan):
             del self._scans[item.key]
             return None
         return memory
@@ -502,16 +509,14 @@ class SchedulingLoop:
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def _apply(self, decision: Decision) -> bool:
-        if isinstance(decision, Preempt | Wait) and decision.retargeted is not None:
+        if isinstance(decision, Admit):
+            return self._admit(decision)
+        if decision.retargeted is not None:
             self._observer.retargeted(decision.head.queue, decision.retargeted)
-        match decision:
-            case Admit():
-                return self._admit(decision)
-            case Preempt():
-                return self._preempt(decision)
-            case Wait():
-                self._wait(decision)
-                return False
+        if isinstance(decision, Preempt):
+            return self._preempt(decision)
+        self._wait(decision)
+        return False
 
     def _preempt(self, decision: Preempt) -> bool:
         """Make its targets leave; it waits first in its queue, and what is freed is kept for it."""
@@ -533,14 +538,18 @@ class SchedulingLoop:
 
     def _as_decided(self, head: Head) -> wire.Workload | None:
         """The workload, if it still is the one and asks for what was decided on; None leaves it to the next cycle."""
+        read = self._read[head.key].obj
+        if not self._gave_way:
+            return read
         obj = self._writer.newest(head.key)
-        if obj is None or (obj.metadata.uid, obj.metadata.generation) != (head.uid, self._read[head.key][0]):
+        if obj is None or (obj.metadata.uid, obj.metadata.generation) != (head.uid, read.metadata.generation):
             return None
         return obj
 
     def _wait(self, decision: Wait) -> None:
         head = decision.head
-        self._robbed[head.queue] += decision.is_robbed
+        if decision.is_robbed:
+            self._robbed[head.queue] += 1
         obj = self._as_decided(head)
         if decision.error is not None:
             _log.error("planning failed on a bug", workload=head.key, exc_info=decision.error)
@@ -548,11 +557,12 @@ class SchedulingLoop:
             self._preemptions.end(head.uid)
         if obj is None:
             return
-        attempt = self._read[head.key][1]
         before = self._scans.pop(head.key, None)
-        memory = remembered(decision, attempt, before, self._settings.scan)
-        if memory is not None:
-            self._scans[head.key] = memory
+        if before is not None or decision.has_more_flavors:
+            attempt = self._read[head.key].attempt(head.queue, self.cycles)
+            memory = remembered(decision, attempt, before, self._settings.scan)
+            if memory is not None:
+                self._scans[head.key] = memory
         self._put_back(
             obj,
             _REQUEUE[decision.outcome],

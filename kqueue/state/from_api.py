@@ -445,8 +445,9 @@ def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) 
     """Whether labels match; None selects nothing, an empty selector everything."""
     if selector is None:
         return False
-    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
-        return False
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return False
     for rule in selector.match_expressions:
         has = labels.get(rule.key)
         match rule.operator:
@@ -490,7 +491,8 @@ def since(obj: wire.Workload, kind: str) -> datetime | None:
 
 def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:
     """What it weighs against others, when it waits and when somebody has to go."""
-    return (obj.spec.priority or 0) + boost(obj, order)
+    own = obj.spec.priority or 0
+    return own + boost(obj, order) if order is not None and order.boosts else own
 
 
 def boost(obj: wire.Workload, order: QueueOrder | None = None) -> int:
@@ -541,14 +543,23 @@ def runtime_classes(obj: wire.Workload) -> list[str]:
 
 def is_queueable(obj: wire.Workload) -> bool:
     """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete."""
-    reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    return not (
-        is_over(obj)
-        or obj.metadata.deletion_timestamp is not None
-        or obj.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
-        or condition_true(obj, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
-        or (reserved is not None and (reserved.status == "True" or reserved.reason == names.REASON_ON_HOLD))
-    )
+    metadata = obj.metadata
+    if not obj.spec.active or metadata.deletion_timestamp is not None:
+        return False
+    if metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION):
+        return False
+    for found in obj.status.conditions:
+        if found.type in _KEEPS_OUT and found.status == "True":
+            return False
+        if found.type == names.CONDITION_QUOTA_RESERVED and found.reason == names.REASON_ON_HOLD:
+            return False
+    return True
+
+
+_KEEPS_OUT = frozenset(
+    {names.CONDITION_FINISHED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS}
+)
+"""Conditions that no queued workload has."""
 
 
 def is_placed(obj: wire.Workload) -> bool:
@@ -592,6 +603,8 @@ def closed_gates(obj: wire.Workload) -> tuple[str, ...]:
 
 def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:
     """The time that orders it among equals: creation, or the eviction that moved it back."""
+    if not obj.status.conditions:
+        return obj.metadata.creation_timestamp or _NO_TIME
     evicted = _true(obj, names.CONDITION_EVICTED)
     if evicted is not None and (
         evicted.reason == names.REASON_ADMISSION_CHECK

@@ -34,6 +34,11 @@ class Preemptions:
         self._evicted: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
         self._ever: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether anything is kept for anybody."""
+        return bool(self._claims)
+
     def claims(self, waits: Callable[[Claim], bool]) -> tuple[Claim, ...]:
         """All claims whose preemptors still wait; the others are over."""
         for claim in [c for c in self._claims.values() if not waits(c)]:

@@ -511,6 +511,11 @@ class Queues:
                 heads.append((name, item))
         return heads
 
+    def in_flight(self, name: str) -> Pending | None:
+        """Who was taken as the head of a ClusterQueue, and neither settled nor brought back; None: nobody."""
+        queue = self._queues.get(name)
+        return queue.in_flight if queue is not None else None
+
     def settle(self, key: str) -> None:
         """The in-flight workload was admitted: free the slot, forget the workload."""
         queue = self._queues.get(self._home.get(key, ""))

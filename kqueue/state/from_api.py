@@ -632,7 +632,7 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
     state = obj.status.requeue_state
     asked = asked_for(obj)
     profile = profile_name(obj.metadata)
-    shape = _digest([priority(obj, order), asked.pods, asked.ended, profile, replaced_key(obj), added])
+    shape = sys.intern(_digest([priority(obj, order), asked.pods, asked.ended, profile, replaced_key(obj), added]))
     version = _digest(
         [
             obj.metadata.generation,
@@ -647,7 +647,7 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
     return Pending(
         key=workload_key(obj),
         uid=obj.metadata.uid,
-        local_queue=local_queue_key(obj),
+        local_queue=sys.intern(local_queue_key(obj)),
         priority=priority(obj, order),
         timestamp=queue_time(obj, order),
         shape=shape,
@@ -662,7 +662,13 @@ def asked_for(obj: wire.Workload) -> Asked:
     """What the workload asks for by itself."""
     # labels are left out: those of a Job's pods name the Job
     pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
-    return Asked(obj.metadata.generation, ended_pods(obj), _digest(pods))
+    return _asked(obj.metadata.generation, ended_pods(obj), _digest(pods))
+
+
+@lru_cache(maxsize=10_000)
+def _asked(generation: int, ended: tuple[tuple[str, int], ...], pods: str) -> Asked:
+    """One object for all that ask for the same: most of those who wait have many equals."""
+    return Asked(generation, ended, pods)
 
 
 def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
-from cachetools import LRUCache
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -68,7 +67,7 @@ class Requests:
         self._namespaces: dict[str, _Surroundings] = {}
         self._overheads: dict[str, tuple[dict[str, int], str]] = {}
         self._overhead_changes = 0
-        self._forms: LRUCache[tuple[object, ...], _Form] = LRUCache(maxsize=_MOST_FORMS)
+        self._forms: dict[tuple[object, ...], _Form] = {}
 
     # --- surroundings ------------------------------------------------------------------------------------------
 
@@ -149,11 +148,14 @@ class Requests:
         Raises InvalidObjectError when its requests cannot be read.
         """
         asked = item.asked if item is not None and item.uid == obj.metadata.uid else None
-        if asked is None or asked[:2] != (obj.metadata.generation, from_api.ended_pods(obj)):
+        if asked is None or asked.generation != obj.metadata.generation or asked.ended != from_api.ended_pods(obj):
             asked = from_api.asked_for(obj)
         form = self._form(obj, asked)
         if form.unreadable:
             self._read_all(obj)
+        pod_sets = form.pod_sets.get(topology_only)
+        if pod_sets is None:
+            pod_sets = form.pod_sets[topology_only] = self._pod_sets(obj, form, asked, implied=topology_only)
         return from_api.head(
             obj,
             queue=queue,
@@ -161,7 +163,7 @@ class Requests:
             last_tried=last_tried,
             replaces=replaces,
             order=order,
-            pod_sets=self._pod_sets(obj, form, asked, implied=topology_only),
+            pod_sets=pod_sets,
             refused=form.refused,
         )
 
@@ -181,6 +183,8 @@ class Requests:
         key = (asked.pods, asked.ended, around.text, self._overhead_changes)
         form = self._forms.get(key)
         if form is None:
+            if len(self._forms) >= _MOST_FORMS:
+                del self._forms[next(iter(self._forms))]  # the oldest; whoever needs it makes it anew
             form = self._forms[key] = self._read(obj, around.limits)
         return form
 
@@ -211,21 +215,18 @@ class Requests:
             from_api.pod_resources(p.template.spec, from_api.template_path(i))
 
     def _pod_sets(self, obj: wire.Workload, form: _Form, asked: Asked, *, implied: bool) -> tuple[PodSet, ...]:
-        found = form.pod_sets.get(implied)
-        if found is None:
-            ended = dict(asked.ended)
-            found = form.pod_sets[implied] = tuple(
-                from_api.pod_set(
-                    p,
-                    form.per_pod[p.name],
-                    costs=self._counting.counted(form.per_pod[p.name]),
-                    ended=ended.get(p.name, 0),
-                    implied=implied,
-                    partial=self._partial,
-                )
-                for p in obj.spec.pod_sets
+        ended = dict(asked.ended)
+        return tuple(
+            from_api.pod_set(
+                p,
+                form.per_pod[p.name],
+                costs=self._counting.counted(form.per_pod[p.name]),
+                ended=ended.get(p.name, 0),
+                implied=implied,
+                partial=self._partial,
             )
-        return found
+            for p in obj.spec.pod_sets
+        )
 
 
 def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:

@@ -368,11 +368,12 @@ class Operator:
         )
         workloads = self._controller("workload", workload.reconcile, workers=8)
 
-        def on_parked(key: str) -> None:
-            if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
-                workloads.enqueue(key)
-            else:
-                on_tried(key)
+        def on_parked(keys: list[str]) -> None:
+            for key in keys:
+                if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
+                    workloads.enqueue(key)
+                else:
+                    on_tried(key)
 
         def on_tried(key: str) -> None:
             if workload.is_due(key):

@@ -230,7 +230,9 @@ class _Queue:
 
     def park_shape(self, shape: str) -> list[str]:
         """Park all active ones of a shape; who they are."""
-        lines = self.active.pop(shape, {})
+        lines = self.active.pop(shape, None)
+        if lines is None:
+            return []
         keys = [key for line in lines.values() for key in line]
         for local_queue, line in lines.items():
             self._leave_front((shape, local_queue))
@@ -383,8 +385,8 @@ class Queues:
         """`by_shape`: what a try has said of one workload counts for all that cannot differ in its outcome."""
         self._now, self._by_shape = now, by_shape
         self._on_wake = on_wake
-        self.on_parked: Callable[[str], None] = lambda _key: None
-        """Told of each workload that is parked without a try of its own, because an equal one was refused."""
+        self.on_parked: Callable[[list[str]], None] = lambda _keys: None
+        """Told of the workloads that are parked without a try of their own, because an equal one was refused."""
         self.on_tried: Callable[[str], None] = lambda _key: None
         """Told of each workload that comes back from a cycle."""
         self._queues: dict[str, _Queue] = {}
@@ -576,8 +578,9 @@ class Queues:
 
     def _park_shape(self, queue: _Queue, shape: str, verdict: Verdict) -> None:
         queue.moved_shapes[shape] = verdict
-        for key in queue.park_shape(shape):
-            self.on_parked(key)
+        parked = queue.park_shape(shape)
+        if parked:
+            self.on_parked(parked)
 
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:
         """Move parked workloads of these ClusterQueues back into their heaps; returns how many moved.

@@ -454,7 +454,7 @@ async def test_who_is_parked_with_an_equal_is_looked_at_once(make: Make, told: s
     conditions = [{"type": "QuotaReserved", "status": "False", "reason": told}] if told is not None else []
     put("workloads", "ns/v", make_workload("v", conditions=conditions))(operator)
 
-    assert await woken(operator, lambda o: o.queues.on_parked("ns/v")) == looked_at
+    assert await woken(operator, lambda o: o.queues.on_parked(["ns/v"])) == looked_at
 
 
 @pytest.mark.parametrize(

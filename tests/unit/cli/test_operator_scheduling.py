@@ -147,7 +147,7 @@ async def test_equal_workloads_are_tried_as_the_gates_say(text: str, parked: lis
         for name in ("a", "b"):
             made.queues.push(made.cache.requests.pending(read(wire.Workload, make_workload(name))))
         told: list[str] = []
-        made.queues.on_parked = told.append
+        made.queues.on_parked = told.extend
         ((_, first),) = made.queues.pop_heads(lambda _queue: True)
         made.queues.requeue(first.key, RequeueReason.NO_FIT)
 

@@ -140,7 +140,7 @@ def test_equals_of_one_that_does_not_fit_are_parked_with_it() -> None:
     """Equal shapes are tried once; a later arrival of that shape waits too, until the next flush."""
     queues = make_queues()
     parked: list[str] = []
-    queues.on_parked = parked.append
+    queues.on_parked = parked.extend
     for name in ("a", "b"):
         queues.push(make_pending(name, shape="same"))
     assert pop(queues) == "a"
@@ -157,7 +157,7 @@ def test_where_shapes_do_not_count_each_is_tried_for_itself() -> None:
     """Nobody is parked on what was said of another one."""
     queues = make_queues(by_shape=False)
     parked: list[str] = []
-    queues.on_parked = parked.append
+    queues.on_parked = parked.extend
     for name in ("a", "b"):
         queues.push(make_pending(name, shape="same"))
     assert pop(queues) == "a"
@@ -470,7 +470,7 @@ def test_lines_of_equals_move_as_if_each_workload_moved(seed: int, steps: int) -
     """Heads, counts, the order, who is parked for whom and who comes back, against plain buckets of workloads."""
     chance, plain, told = random.Random(seed), Plain(), list[str]()
     queues = Queues(lambda: plain.now)
-    queues.on_parked = told.append
+    queues.on_parked = told.extend
     queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
     for name in ("ns/red", "ns/blue"):
         queues.set_local_queue(name, "team")

@@ -25,6 +25,9 @@ from kqueue.state import failures, from_api
 Patch = dict[str, Any]
 
 MESSAGE_BYTES = 32_768
+_ENDED_BY_A_RESERVATION = frozenset(
+    {names.CONDITION_EVICTED, names.CONDITION_PREEMPTED, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES}
+)
 _PLACE = re.compile(r"; at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (it was number|more than) .*")
 
 
@@ -54,7 +57,7 @@ class Conditions:
 
     def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
         self._before = {c.type: msgspec.to_builtins(c) for c in before}
-        self._after: dict[str, Patch] = dict(self._before)
+        self._after: dict[str, Patch] = self._before.copy()
         self._generation, self._stamp = generation, stamp
 
     def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
@@ -107,7 +110,8 @@ def _conditions(obj: wire.Workload, stamp: Stamp) -> Conditions:
 def _status(conditions: Conditions, **fields: Any) -> Patch | None:
     if not fields and not conditions.changed:
         return None
-    return {"status": {**fields, "conditions": conditions.list()}}
+    fields["conditions"] = conditions.list()
+    return {"status": fields}
 
 
 def _sync_admitted(conditions: Conditions, obj: wire.Workload, *, queue: str) -> None:
@@ -119,13 +123,12 @@ def _sync_admitted(conditions: Conditions, obj: wire.Workload, *, queue: str) ->
             reason=names.REASON_NO_RESERVATION,
             message="The workload has no quota reservation",
         )
-    elif any(check.state != "Ready" for check in obj.status.admission_checks):
-        waiting = sorted(check.name for check in obj.status.admission_checks if check.state != "Ready")
+    elif waiting := [check.name for check in obj.status.admission_checks if check.state != "Ready"]:
         conditions.set(
             names.CONDITION_ADMITTED,
             status=False,
             reason=names.REASON_UNSATISFIED_ADMISSION_CHECKS,
-            message=f"Waiting for admission checks {', '.join(waiting)}",
+            message=f"Waiting for admission checks {', '.join(sorted(waiting))}",
         )
     else:
         conditions.set(
@@ -166,11 +169,10 @@ def reserve(obj: wire.Workload, admission: Admission, *, checks: bool, stamp: St
         reason=names.REASON_QUOTA_RESERVED,
         message=f"Quota reserved in ClusterQueue {admission.queue}",
     )
-    for kind in (names.CONDITION_EVICTED, names.CONDITION_PREEMPTED, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
-        before = from_api.condition(obj.status.conditions, kind)
-        if before is not None and before.status == "True":
+    for before in obj.status.conditions:
+        if before.type in _ENDED_BY_A_RESERVATION and before.status == "True":
             conditions.set(
-                kind, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"Previously: {before.message}"
+                before.type, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"Previously: {before.message}"
             )
     if not checks:
         _sync_admitted(conditions, obj, queue=admission.queue)

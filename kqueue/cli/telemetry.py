@@ -35,13 +35,12 @@ class Events:
 
     def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
         """One event."""
-        self._recorder.record(
-            regarding, reason=reason, note=message, controller=_CONTROLLER, type="Warning" if warning else "Normal"
-        )
+        told = ((reason, message),)
+        self._recorder.record(regarding, told, controller=_CONTROLLER, type="Warning" if warning else "Normal")
 
     def record_steps(self, regarding: ObjectReference, steps: Iterable[tuple[str, str]]) -> None:
         """What an object has gone through just now, one event for each (reason, message)."""
-        self._recorder.record_together(regarding, steps, controller=_CONTROLLER)
+        self._recorder.record(regarding, steps, controller=_CONTROLLER)
 
 
 class CycleObserver:
@@ -56,8 +55,7 @@ class CycleObserver:
     def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
         """Count the cycle, and show who got nothing in it."""
         self._metrics.attempt(success=success, seconds=seconds)
-        for queue, preemptors in robbed.items():
-            self._metrics.cluster_queue(queue).preemption_skips(preemptors)
+        self._metrics.preemption_skips(robbed)
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
         """Count it."""

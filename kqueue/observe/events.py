@@ -178,27 +178,18 @@ class EventRecorder:
     def record(
         self,
         regarding: Regarding,
-        *,
-        reason: str,
-        note: str,
-        controller: str,
-        type: EventType = "Normal",  # noqa: A002  (the API's word)
-    ) -> None:
-        """Take one event.  The action is the reason; `controller` is the reportingController."""
-        self.record_together(regarding, ((reason, note),), controller=controller, type=type)
-
-    def record_together(
-        self,
-        regarding: Regarding,
         told: Iterable[tuple[str, str]],
         *,
         controller: str,
         type: EventType = "Normal",  # noqa: A002  (the API's word)
     ) -> None:
-        """Take one event for each (reason, note) about one object, as if they were recorded one by one."""
+        """Take one event for each (reason, note) about one object.
+
+        The action is the reason; `controller` is the reportingController.
+        """
         kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
         now, moment = self._clock.monotonic(), self._clock.now()
-        reference, began = dict[str, str](), ""  # made for the first that needs them
+        shared: tuple[dict[str, str], str] | None = None  # made for the first that needs it
         for reason, note in told:
             about = (kind, namespace, name, uid, reason[:_WORD_LENGTH_MAX])
             what = (_cut(note), type, controller)
@@ -214,8 +205,7 @@ class EventRecorder:
             if len(self._waiting) >= self._limits.waiting_max:
                 self._lost("queue-full")
                 continue
-            if not reference:
-                reference, began = _reference(regarding), _micro(moment)
+            reference, began = shared = shared or (_reference(regarding), _micro(moment))
             series = _Series(about, what, reference, self._name(name), began, now + self._limits.window)
             self._remember(series, others)
             self._waiting.append(series)

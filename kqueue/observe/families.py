@@ -50,14 +50,6 @@ class LoopHistogram(Histogram):
         self._total += amount
         self._counts[bisect_left(self._upper_bounds, amount)] += 1
 
-    def observe_all(self, amounts: Iterable[float]) -> None:
-        """Take in several values, in their order."""
-        total, counts, bounds = self._total, self._counts, self._upper_bounds
-        for amount in amounts:
-            total += amount
-            counts[bisect_left(bounds, amount)] += 1
-        self._total = total
-
     def _child_samples(self) -> Iterable[Sample]:
         self._sum.set(self._total)
         for bucket, count in zip(self._buckets, self._counts, strict=True):
@@ -77,7 +69,7 @@ class _Group:
     def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
         return Gauge(name, documentation, labels, registry=self._registry)
 
-    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> LoopHistogram:
+    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> Histogram:
         return LoopHistogram(name, documentation, labels, registry=self._registry, buckets=buckets)
 
 
@@ -175,7 +167,7 @@ class ClusterQueueFamilies(_Group):
             "kqueue_placement_fewest_domains_total", "Domains that they need by the room in them", *placed, "level"
         )
 
-    def _wait(self, name: str, documentation: str, *labels: str) -> LoopHistogram:
+    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 
@@ -240,7 +232,7 @@ class LocalQueueFamilies(_Group):
             f"{p}execution_time_seconds", "Admitted until finished", *by_class, buckets=LONG_BUCKETS
         )
 
-    def _wait(self, name: str, documentation: str, *labels: str) -> LoopHistogram:
+    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 

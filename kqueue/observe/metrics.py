@@ -49,7 +49,7 @@ class Metrics:
         """`local_queues` and `cluster_queue_resources` switch whole groups; `cache_seconds` is a page's life."""
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
-        self._registry = _Registry(self._complete)
+        self._registry = _Registry()
         self._role: Role = role
         self._cycle = CycleFamilies(self._registry)
         self._process = ProcessFamilies(self._registry)
@@ -60,6 +60,8 @@ class Metrics:
         self._local_families = LocalQueueFamilies(self._registry if local_queues else None)
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
+        self._skips: dict[str, int] = {}
+        """What each ClusterQueue's preemptors missed last."""
         self._sources: dict[tuple[Gauge, str], Callable[[], float]] = {}
         self._foreign: dict[str, set[str]] = {}
         """Resources with a series of foreign requests, by flavor."""
@@ -82,6 +84,7 @@ class Metrics:
         """Remove every series of a deleted ClusterQueue."""
         if (queue := self._cluster_queues.pop(name, None)) is not None:
             queue.close()
+            self._skips.pop(name, None)
             for group in (self._queue_families, self._resource_families):
                 _remove(group, {"cluster_queue": name})
             _remove(self._preemptor_families, {"preempting_cluster_queue": name})
@@ -114,6 +117,13 @@ class Metrics:
         result = "success" if success else "inadmissible"
         self._cycle.attempts.labels(result).inc()
         self._cycle.attempt_seconds.labels(result).observe(max(0.0, seconds))
+
+    def preemption_skips(self, preemptors: Mapping[str, int]) -> None:
+        """By ClusterQueue, so many of its Workloads found whom to preempt in the last cycle, and others took that."""
+        for name, number in preemptors.items():  # said after every cycle, of all queues in it, and hardly ever news
+            if self._skips.get(name) != number:
+                self._skips[name] = number
+                self.cluster_queue(name).preemption_skips(number)
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """A Workload was created, `seconds` after its job."""
@@ -222,22 +232,19 @@ class Metrics:
         async with self._rendering:  # one at a time: the others take the cached page
             now = self._clock.monotonic()
             if self._rendered is None or now - self._rendered[0] > self._cache_seconds:
+                self._sample()
                 page = await asyncio.to_thread(text_page, self._registry.collect(), self._role)
                 self._rendered = (now, page)
             return self._rendered[1]
 
     def render_now(self) -> bytes:
         """The page as of now.  Takes up to 1 ms per ClusterQueue on the caller's thread: for tests and dumps."""
+        self._sample()
         return text_page(self._registry.collect(), self._role)
 
-    def _complete(self) -> None:
-        """Ask the sources, and count what queues keep."""
+    def _sample(self) -> None:
         for (gauge, label), source in self._sources.items():
             gauge.labels(label).set(source())
-        for cluster_queue in self._cluster_queues.values():
-            cluster_queue.fold()
-        for local_queue in self._local_queues.values():
-            local_queue.fold()
 
 
 class _Registry(CollectorRegistry):
@@ -246,10 +253,8 @@ class _Registry(CollectorRegistry):
     The library's own registry takes the two for one name, although no sample of theirs is the same.
     """
 
-    def __init__(self, complete: Callable[[], None]) -> None:
-        """`complete` is called before anything is collected: all that was reported so far is to be seen."""
+    def __init__(self) -> None:
         super().__init__()
-        self._complete = complete
         self._collectors: list[Collector] = []
 
     def register(self, collector: Collector) -> None:
@@ -257,13 +262,7 @@ class _Registry(CollectorRegistry):
         self._collectors.append(collector)
 
     def collect(self) -> Iterable[Metric]:
-        """Every family as of now, in the order of registration.  To be called on the event loop's thread; what comes
-        back may be read on another.
-        """
-        self._complete()
-        return self._families()
-
-    def _families(self) -> Iterator[Metric]:
+        """Every family, in the order of registration."""
         for collector in self._collectors:
             yield from collector.collect()
 

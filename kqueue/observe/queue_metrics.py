@@ -1,16 +1,12 @@
 """What one ClusterQueue and one LocalQueue report.  Label children are bound once and kept here.
 
 An object of these stays valid after its queue is forgotten: what is reported then is counted for nobody.
-
-What every admission reports is kept as it comes and counted in batches, at the latest before a page is made.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter as Tally
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -21,14 +17,10 @@ from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
     LocalQueueFamilies,
-    LoopHistogram,
     PreemptorFamilies,
 )
 
 _M = TypeVar("_M", bound=MetricWrapperBase)
-
-_BATCH = 128
-"""So many reports of a kind a queue keeps before it counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,24 +107,13 @@ class _QueueMetrics(_Bound):
     def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
         super().__init__(*labels)
         self._q = families
-        self._waits: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
-        """What was reserved and is not counted yet, by priority class and whether that admitted it."""
+        self._waits: dict[tuple[str, bool], tuple[tuple[Counter, Histogram], ...]] = {}
+        """What counts a reservation, by priority class and whether it admits; every admission asks, so all at once."""
 
-    def fold(self) -> None:
-        """Count what is kept."""
-        if not self._waits:
-            return
-        kept, self._waits = self._waits, defaultdict(list)
-        if self._closed:
-            return
-        for (priority_class, admitted), waits in kept.items():
-            self._waited(self._q.reserved, self._q.reserved_wait, priority_class, waits)
-            if admitted:
-                self._waited(self._q.admitted, self._q.admission_wait, priority_class, waits)
-
-    def _waited(self, times: Counter, seconds: LoopHistogram, priority_class: str, waits: Sequence[float]) -> None:
-        self._of(times, priority_class).inc(len(waits))
-        self._of(seconds, priority_class).observe_all(waits)
+    def close(self) -> None:
+        """From now on count for nobody."""
+        super().close()
+        self._waits.clear()
 
     def pending(self, *, active: int, inadmissible: int) -> None:
         """Workloads in the heap and set aside."""
@@ -150,10 +131,21 @@ class _QueueMetrics(_Bound):
 
     def quota_reserved(self, *, priority_class: str, waited: float, admitted: bool) -> None:
         """A reservation was made, `waited` seconds after queueing, and with it the Workload was admitted or not."""
-        waits = self._waits[priority_class, admitted]
-        waits.append(max(0.0, waited))
-        if len(waits) >= _BATCH:
-            self.fold()
+        if self._closed:
+            return
+        counts = self._waits.get((priority_class, admitted))
+        if counts is None:
+            counts = self._waits[priority_class, admitted] = self._bind_waits(priority_class, admitted=admitted)
+        seconds = max(0.0, waited)
+        for times, waits in counts:
+            times.inc()
+            waits.observe(seconds)
+
+    def _bind_waits(self, priority_class: str, *, admitted: bool) -> tuple[tuple[Counter, Histogram], ...]:
+        families: tuple[tuple[Counter, Histogram], ...] = ((self._q.reserved, self._q.reserved_wait),)
+        if admitted:
+            families += ((self._q.admitted, self._q.admission_wait),)
+        return tuple((self._of(times, priority_class), self._of(waits, priority_class)) for times, waits in families)
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
         """A Workload's pods are ready, `waited` seconds after queueing."""
@@ -179,29 +171,13 @@ class ClusterQueueMetrics(_QueueMetrics):
     ) -> None:
         super().__init__(families, name)
         self._f, self._r, self._p = families, resources, preemptor
-        self._skips: int | None = None
-        self._placed: list[tuple[str, bool | None, Iterable[UsedDomains]]] = []
-        """Placements that are not counted yet."""
+        self._domains: dict[tuple[str, str], tuple[Counter, Counter]] = {}
+        """Domains used and fewest possible, by algorithm and level."""
 
-    def fold(self) -> None:
-        """Count what is kept."""
-        super().fold()
-        if not self._placed:
-            return
-        kept, self._placed = self._placed, []
-        placements, used, fewest = Tally[tuple[str, str]](), Tally[tuple[str, str]](), Tally[tuple[str, str]]()
-        for algorithm, proven, levels in kept:
-            placements[algorithm, "unknown" if proven is None else str(proven).lower()] += 1
-            for level in levels:
-                used[algorithm, level.level] += level.used
-                fewest[algorithm, level.level] += level.lower_bound
-        for family, tally in (
-            (self._f.placements, placements),
-            (self._f.domains, used),
-            (self._f.fewest_domains, fewest),
-        ):
-            for labels, number in tally.items():
-                self._count(family, *labels, by=number)
+    def close(self) -> None:
+        """From now on count for nobody."""
+        super().close()
+        self._domains.clear()
 
     def status(self, current: str) -> None:
         """`pending`, `active` or `terminating`."""
@@ -255,9 +231,7 @@ class ClusterQueueMetrics(_QueueMetrics):
 
     def preemption_skips(self, preemptors: int) -> None:
         """So many Workloads of this queue found whom to preempt in the last cycle, and others took that."""
-        if preemptors != self._skips:  # said after every cycle
-            self._skips = preemptors
-            self._set(self._f.preemption_skips, preemptors)
+        self._set(self._f.preemption_skips, preemptors)
 
     def retargeted(self, *, result: str) -> None:
         """Others had taken some of a preemptor's targets: `new_targets`, `deferred_fit` or `skipped`."""
@@ -269,9 +243,20 @@ class ClusterQueueMetrics(_QueueMetrics):
 
     def placed(self, *, algorithm: str, proven: bool | None, levels: Iterable[UsedDomains]) -> None:
         """Pods were placed together; `proven` None: nobody asked."""
-        self._placed.append((algorithm, proven, levels))
-        if len(self._placed) >= _BATCH:
-            self.fold()
+        if self._closed:
+            return
+        self._count(self._f.placements, algorithm, "unknown" if proven is None else str(proven).lower())
+        for found in levels:
+            domains = self._domains.get((algorithm, found.level))
+            if domains is None:
+                domains = (
+                    self._of(self._f.domains, algorithm, found.level),
+                    self._of(self._f.fewest_domains, algorithm, found.level),
+                )
+                self._domains[algorithm, found.level] = domains
+            used, fewest = domains
+            used.inc(found.used)
+            fewest.inc(found.lower_bound)
 
     def ungated(self, pods: int) -> None:
         """Pods were released into their topology domain."""

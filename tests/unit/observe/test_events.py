@@ -65,7 +65,7 @@ class World:
 
     def record(self, note: str = "why", reason: str = "Pending", regarding: ObjectReference = JOB) -> None:
         """One warning."""
-        self.recorder.record(regarding, reason=reason, note=note, controller="kueue-admission", type="Warning")
+        self.recorder.record(regarding, [(reason, note)], controller="kueue-admission", type="Warning")
 
     async def settle(self) -> None:
         """Let the recorder write what it can now."""
@@ -140,7 +140,7 @@ async def test_events_of_one_moment_are_told_apart_and_counted_as_if_recorded_on
     """Those that are recorded together are as many objects of different names, or one with a count where equal."""
     together, singly = running(), running()
     told = [("QuotaReserved", "why"), ("Admitted", "why"), ("Admitted", "otherwise"), ("Admitted", "why")]
-    together.recorder.record_together(JOB, told, controller="kueue-admission", type="Warning")
+    together.recorder.record(JOB, told, controller="kueue-admission", type="Warning")
     for reason, note in told:
         singly.record(reason=reason, note=note)
     for world in (together, singly):
@@ -157,7 +157,7 @@ async def test_events_of_one_moment_are_told_apart_and_counted_as_if_recorded_on
 async def test_what_is_lost_of_several_is_counted_for_each() -> None:
     """A full queue takes as many of them as it has room for."""
     world = World(EventLimits(waiting_max=2))
-    world.recorder.record_together(JOB, [(f"R{number}", "why") for number in range(5)], controller="c")
+    world.recorder.record(JOB, [(f"R{number}", "why") for number in range(5)], controller="c")
     assert world.recorder.waiting == 2
     assert world.lost == {"queue-full": 3}
 

@@ -7,7 +7,7 @@ changes nothing: the older slice goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -81,7 +81,7 @@ def added_quota(head: Head, usage: Mapping[FlavorResource, int]) -> Usage:
     return {column: max(0, amount - held.get(column, 0)) for column, amount in usage.items()}
 
 
-def added_pods(head: Head, found: Placement) -> list[DomainUsage]:
+def added_pods(head: Head, found: Placement) -> Sequence[DomainUsage]:
     """The pods of a placement that the older slice has not in the same places: all where it replaces none."""
     if head.replaces is None:
         return usage_of(found)

@@ -294,7 +294,8 @@ class NodeLedger:
             if believed != (actual or None):
                 found.append(Drift("tas-usage", f"{flavor}/{','.join(key)}", believed, actual or None))
                 self._set(room.usage, key, actual)
-                self._refresh_domain(room, key)
+                for sharing in self._sharing(room):
+                    sharing.refresh_domain(key)
         return found
 
     def _set(self, table: dict[K, Amounts], key: K, amounts: Amounts | None) -> None:
@@ -342,17 +343,21 @@ class NodeLedger:
         room = self._rooms.get(usage.flavor)
         if room is None:
             return
+        sharing = self._sharing(room)
         for (_, key), amounts in _taken_in_domains((usage,)):
-            total = room.usage.setdefault(key, {})
+            total = room.usage.get(key)
+            if total is None:
+                total = room.usage[key] = {}
             accumulate(total, amounts, sign)
             if not total:
                 del room.usage[key]
-            self._refresh_domain(room, key)
+            resources = [resource for resource, _ in amounts]
+            for other in sharing:
+                other.refresh_usage(key, resources)
 
-    def _refresh_domain(self, room: Room, key: Path) -> None:
-        for other in self._rooms.values():
-            if other.usage is room.usage:
-                other.refresh_domain(key, usage_only=True)
+    def _sharing(self, room: Room) -> list[Room]:
+        """The rooms in which usage of this one counts."""
+        return [other for other in self._rooms.values() if other.usage is room.usage]
 
     def _meets(self, flavor: str, room: Room) -> bool:
         """Whether usage in `flavor` counts in `room`."""

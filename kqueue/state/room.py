@@ -5,7 +5,7 @@ Amounts are brought up to date leaf by leaf as they change; the tree is edited, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,6 +20,7 @@ from kqueue.state.audit import STEP, Drift, chunks
 Amounts = dict[str, int]
 _Columns = tuple[Mapping[str, int], Mapping[str, int]]
 
+_NOTHING: Mapping[str, int] = {}
 _FEW_LEAVES = 64  # up to this many leaves of a small tree are edited rather than the tree built anew
 _SOUNDNESS_STEP = 5000  # leaves of a tree whose order is checked in one step: about 1 us each
 
@@ -169,22 +170,36 @@ class Room:
         if node is not None:
             self.refresh_domain(leaf_key(node, self.levels))
 
-    def refresh_domain(self, key: Path, *, usage_only: bool = False) -> None:
-        """What is free in the leaf of this written name has changed.
+    def refresh_domain(self, key: Path) -> None:
+        """What is free in the leaf of this written name has changed."""
+        found = self._changed(key)
+        if found is not None:
+            capacity, leaf = found
+            free, idle = self._columns(key, capacity.tree.leaves[leaf])
+            capacity.empty().replace(leaf, idle)
+            capacity.replace(leaf, free)
 
-        `usage_only`: by workloads placed by topology, so nothing has changed where these are left out.
-        """
+    def refresh_usage(self, key: Path, resources: Iterable[str]) -> None:
+        """Workloads placed by topology take more or less of these on this leaf: where they are left out all stays."""
+        found = self._changed(key)
+        if found is not None:
+            capacity, leaf = found
+            used, latest, foreign = self.usage.get(key, _NOTHING), self._shared.nodes, self._shared.foreign
+            free = {resource: -used.get(resource, 0) for resource in resources}
+            for node in capacity.tree.leaves[leaf].nodes:
+                allocatable, taken = latest.get(node.name, node).allocatable, foreign.get(node.name, _NOTHING)
+                for resource in free:
+                    free[resource] += allocatable.get(resource, 0) - taken.get(resource, 0)
+            capacity.put(leaf, free)
+
+    def _changed(self, key: Path) -> tuple[Capacity, int] | None:
+        """Where this leaf is in the tables that there are; None when it is not there now."""
         if self._late is not None:
             self._late.add(key)
         if self._capacity is None:
-            return
+            return None
         leaf = self._capacity.tree.leaf_of(key)
-        if leaf is None:
-            return
-        free, idle = self._columns(key, self._capacity.tree.leaves[leaf])
-        if not usage_only:
-            self._capacity.empty().replace(leaf, idle)
-        self._capacity.replace(leaf, free)
+        return None if leaf is None else (self._capacity, leaf)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class Capacity:
         "_empty",
         "_free",
         "_log",
+        "_log_limit",
         "_log_start",
         "_origin",
         "_origin_position",
@@ -53,6 +54,7 @@ class Capacity:
         self._free = np.ascontiguousarray(free, dtype=np.int64).reshape(len(self._rows), len(tree))
         self._shared = False
         self._log: list[int] = []
+        self._log_limit = max(_SHORTEST_LOG, 2 * len(tree))
         self._log_start = 0
         self._trials = 0
         self._undo: list[tuple[int, list[int]]] = []
@@ -143,8 +145,9 @@ class Capacity:
         self._shift(usage, 1)
 
     def _shift(self, usage: Iterable[DomainUsage], sign: int) -> None:
+        leaf_of = self.tree.leaf_of
         for item in usage:
-            leaf = self.tree.leaf_of(item.values)
+            leaf = leaf_of(item.values)
             if leaf is not None:
                 self._add(leaf, item.requests, sign * item.count, sign * item.count)
 
@@ -154,26 +157,27 @@ class Capacity:
 
     def _add(self, leaf: int, amounts: Mapping[str, int], factor: int, pods: int) -> None:
         """Add factor x amounts, and so many pods besides."""
-        rows = self._rows
-        if PODS not in rows or not amounts.keys() <= rows.keys():
-            for resource in (*amounts, PODS):
-                self._row_for_writing(resource)
-            rows = self._rows
-        column = self._touch(leaf)
+        if PODS not in self._rows:
+            self._row_for_writing(PODS)
+        self._touch(leaf, amounts)
+        rows, table = self._rows, self._free
         for resource, amount in amounts.items():
             row = rows[resource]
-            _set(column, row, column.item(row) + amount * factor)
+            _set(table, row, leaf, table.item(row, leaf) + amount * factor)
         if pods:
             row = rows[PODS]
-            _set(column, row, column.item(row) + pods)
+            _set(table, row, leaf, table.item(row, leaf) + pods)
+
+    def put(self, leaf: int, amounts: Mapping[str, int]) -> None:
+        """Set what is free of these resources on a leaf; others stay."""
+        self._touch(leaf, amounts)
+        rows, table = self._rows, self._free
+        for resource, amount in amounts.items():
+            _set(table, rows[resource], leaf, amount)
 
     def replace(self, leaf: int, amounts: Mapping[str, int]) -> None:
         """Set what is free on a leaf; resources that are not mentioned become 0."""
-        rows = [self._row_for_writing(resource) for resource in amounts]
-        column = self._touch(leaf)
-        column[:] = 0
-        for row, amount in zip(rows, amounts.values(), strict=True):
-            _set(column, row, amount)
+        self.put(leaf, {**dict.fromkeys(self._rows, 0), **amounts})
 
     def _row_for_writing(self, resource: str) -> int:
         row = self._rows.get(resource)
@@ -190,19 +194,20 @@ class Capacity:
             self._free = self._free.copy()
             self._shared = False
 
-    def _touch(self, leaf: int) -> Ints:
-        """The column of a leaf, about to be written to: it is noted who changes, and in a trial what was there."""
+    def _touch(self, leaf: int, resources: Iterable[str]) -> None:
+        """Make ready to write these on a leaf: each has a row, the leaf is noted, in a trial with what was there."""
+        for resource in resources:
+            if resource not in self._rows:
+                self._row_for_writing(resource)
         if self._shared:
             self._own()
-        column = self._free[:, leaf]
         if self._trials:
-            self._undo.append((leaf, column.tolist()))
-        elif len(self._log) > max(_SHORTEST_LOG, 2 * len(self.tree)):
+            self._undo.append((leaf, self._free[:, leaf].tolist()))
+        elif len(self._log) > self._log_limit:
             dropped = len(self._log) // 2
             self._log_start += dropped
             del self._log[:dropped]
         self._log.append(leaf)
-        return column
 
     def trial(self) -> AbstractContextManager[None]:
         """Whatever is changed inside the block is rolled back at its end.  Trials may be nested."""
@@ -231,7 +236,7 @@ class Capacity:
         fork._rows = self._rows
         fork._free = self._free
         self._shared = fork._shared = True
-        fork._log, fork._log_start = [], 0
+        fork._log, fork._log_limit, fork._log_start = [], self._log_limit, 0
         fork._trials, fork._undo = 0, []
         fork._origin, fork._origin_position = self, self.generation
         fork.counted = {}
@@ -266,18 +271,23 @@ class Capacity:
         """
         wanted: dict[Path, dict[str, int]] = {}
         for item in usage:
-            amounts = wanted.setdefault(item.values, {})
+            amounts, count = wanted.setdefault(item.values, {}), item.count
             for resource, amount in item.requests.items():
-                amounts[resource] = amounts.get(resource, 0) + amount * item.count
-            amounts[PODS] = amounts.get(PODS, 0) + item.count
+                amounts[resource] = amounts.get(resource, 0) + amount * count
+            amounts[PODS] = amounts.get(PODS, 0) + count
         for values, amounts in wanted.items():
             leaf = self.tree.leaf_of(values)
-            if leaf is None:
-                return values
-            free = self.free(leaf)
-            if any(amount > max(0, free.get(resource, 0)) for resource, amount in amounts.items()):
+            if leaf is None or self._lacks(leaf, amounts):
                 return values
         return None
+
+    def _lacks(self, leaf: int, amounts: Mapping[str, int]) -> bool:
+        rows, table = self._rows, self._free
+        for resource, amount in amounts.items():
+            row = rows.get(resource)
+            if amount > (max(0, table.item(row, leaf)) if row is not None else 0):
+                return True
+        return False
 
 
 class _Trial(AbstractContextManager[None]):
@@ -295,12 +305,12 @@ class _Trial(AbstractContextManager[None]):
         self._roll_back(self._mark)
 
 
-def _set(column: Ints, row: int, amount: int) -> None:
+def _set(table: Ints, row: int, leaf: int, amount: int) -> None:
     """Write an amount, cut to 64 bits."""
     try:
-        column[row] = amount
+        table[row, leaf] = amount
     except OverflowError:
-        column[row] = clamp(amount)
+        table[row, leaf] = clamp(amount)
 
 
 def _table(resources: Sequence[str], columns: Sequence[Mapping[str, int]]) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -60,6 +60,7 @@ class Placement:
     """Every pod set has its domains."""
 
     pod_sets: tuple[PodSetPlacement, ...]
+    _usage: tuple[DomainUsage, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> PodSetPlacement:
         """The pod set of that name.  KeyError when the request had none."""
@@ -69,15 +70,19 @@ class Placement:
         raise KeyError(name)
 
 
-def usage_of(placement: Placement) -> list[DomainUsage]:
+def usage_of(placement: Placement) -> tuple[DomainUsage, ...]:
     """What the placed pods take, to be charged to a capacity."""
-    return list(_usages(placement.pod_sets))
-
-
-def _usages(pod_sets: Sequence[PodSetPlacement]) -> Iterator[DomainUsage]:
-    for pod_set in pod_sets:
-        for domain in pod_set.assignment.domains:
-            yield DomainUsage(domain.values, pod_set.requests, domain.count)
+    known = placement._usage
+    if known is None:
+        known = tuple(
+            [
+                DomainUsage(domain.values, pod_set.requests, domain.count)
+                for pod_set in placement.pod_sets
+                for domain in pod_set.assignment.domains
+            ]
+        )
+        object.__setattr__(placement, "_usage", known)  # workloads that were given the same answer ask for it
+    return known
 
 
 class MisfitCode(StrEnum):

@@ -52,6 +52,17 @@ def test_charging_takes_requests_and_pods_and_releasing_gives_them_back() -> Non
     assert capacity.free(0) == before
 
 
+def test_what_is_put_on_a_leaf_leaves_other_resources_and_what_is_replaced_does_not() -> None:
+    """Either is noted as a change of the leaf."""
+    capacity = make_capacity()
+    pods, generation = capacity.free(0)[PODS], capacity.generation
+    capacity.put(0, {"cpu": 5, "gpu": 2**80})
+    assert capacity.free(0) == {"cpu": 5, PODS: pods, "gpu": INT64_MAX}
+    capacity.replace(1, {"cpu": 7})
+    assert capacity.free(1) == {"cpu": 7, PODS: 0, "gpu": 0}
+    assert capacity.touched_since(generation) == {0, 1}
+
+
 def test_usage_of_an_unknown_domain_is_ignored_when_charged_and_never_fits() -> None:
     """A node that is gone takes nothing, and holds nothing."""
     capacity = make_capacity()

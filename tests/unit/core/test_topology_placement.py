@@ -807,7 +807,7 @@ def test_what_a_placement_takes_is_charged_by_domain() -> None:
     capacity = racks(ONE_RACK)
     found = place_one(capacity, make_pod_set(7, required=RACK))
     assert isinstance(found, Placement)
-    assert usage_of(found) == [DomainUsage((h,), {"cpu": 1000}, n) for h, n in (("a", 3), ("b", 3), ("d", 1))]
+    assert usage_of(found) == tuple(DomainUsage((h,), {"cpu": 1000}, n) for h, n in (("a", 3), ("b", 3), ("d", 1)))
     capacity.charge(usage_of(found))
     again = place_one(capacity, make_pod_set(3, required=RACK))
     assert isinstance(again, Misfit)

@@ -224,11 +224,13 @@ def _slices(tree: Tree, resolved: Resolved, pods: Sequence[Ints]) -> list[Ints]:
     at, size = resolved.slice_level, resolved.slice_size
     if size == 1 and at == tree.lowest:
         return list(pods)
-    levels = [np.zeros_like(level) for level in pods]
-    levels[at] = pods[at] // size
-    for level in range(at - 1, -1, -1):
-        levels[level] = _sums(levels[level + 1], tree.first_child[level])
-    return levels
+    none = [tree.nothing(level) for level in range(at + 1, len(pods))]
+    if size == 1:
+        return [*pods[: at + 1], *none]
+    slices = [pods[at] // size]
+    for starts in reversed(tree.first_child[:at]):
+        slices.append(_sums(slices[-1], starts))
+    return [*reversed(slices), *none]
 
 
 def _rolled_up(

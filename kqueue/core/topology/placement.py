@@ -44,6 +44,8 @@ _RADIX_MAX = np.iinfo(np.int16).max
 _NO_LEADER = -1
 _FEW = 64
 """Up to so many domains are filled without numpy, whose calls cost more than their work then."""
+_HANDFUL = 16
+"""Among so few domains the tightest is found faster by looking at one after the other."""
 _MANY = 256
 """More domains than these are not put in order as long as there is another way."""
 _room_of = itemgetter(0)
@@ -382,10 +384,42 @@ def _fewest(room: Ints, need: int) -> int:
 
 
 def _tightest(room: Ints, need: int) -> int | None:
-    """The smallest room that holds the need, the first of equals; None when none does."""
-    spare = room - need
-    best = int(spare.view(np.uint64).argmin())  # read without sign, those that are too small are the largest
-    return best if spare.item(best) >= 0 else None
+    """The smallest room that holds the need (> 0), the first of equals; None when none does."""
+    if len(room) > _HANDFUL:
+        spare = room - need
+        best = int(spare.view(np.uint64).argmin())  # read without sign, those that are too small are the largest
+        return best if spare.item(best) >= 0 else None
+    tightest, least = None, _NEVER
+    for i, free in enumerate(room.tolist()):
+        if need <= free < least:
+            tightest, least = i, free
+    return tightest
+
+
+def _take_few(
+    pairs: Sequence[tuple[int, int]], need: int, *, ascending: bool, sort: bool
+) -> list[tuple[int, int]] | None:
+    """`_Search._fill` for so few (room, domain) that plain Python is faster: (units, domain) as they are taken.
+
+    `ascending`: those with the smallest room come first, and nothing is saved by a best fit.
+    """
+    able = [pair for pair in pairs if pair[0] > 0]
+    if sort:
+        able.sort(key=_room_of, reverse=not ascending)  # stable: equals stay in order
+    left, taken = need, 0
+    for room, _ in able:
+        if room >= left:
+            break
+        left -= room
+        taken += 1
+    else:
+        return None
+    last = able[taken]
+    if not ascending:
+        for pair in able[taken + 1 :]:
+            if left <= pair[0] < last[0]:
+                last = pair
+    return [*able[:taken], (left, last[1])]
 
 
 @dataclass(slots=True)
@@ -417,7 +451,7 @@ class _Search:
             if isinstance(found, Misfit):
                 return found
             if isinstance(found, int):
-                inside = self._fill_one(found) if self._plain and self._counts.uniform else None
+                inside = self._fill_one(found) if self._plain and not self._request.layered else None
                 if inside is not None:
                     return [d for _, d in inside], [pods for pods, _ in inside], _NO_LEADER
                 found = np.array([found], dtype=np.int64)
@@ -486,9 +520,19 @@ class _Search:
         if len(slices) > _MANY and slices.max() < need:
             return None  # to look costs less than to subtract
         best = _tightest(slices, need)
-        if best is None or self._counts.uniform:
+        return best if best is None else self._fewest_pods(level, slice(0, len(slices)), best)
+
+    def _fewest_pods(self, level: int, inside: slice, best: int) -> int:
+        """The first with fewest pods among the domains that hold as many slices as the best one.
+
+        Domains are those of `inside`, numbered from its first.
+        """
+        slices, pods = self._counts.slices[level], self._counts.pods[level]
+        if slices is pods:
             return best
-        return int(np.where(slices == slices[best], self._counts.pods[level], _NEVER).argmin())
+        rooms = slices[inside]
+        alike = np.flatnonzero(rooms == rooms[best])
+        return best if len(alike) == 1 else int(alike[pods[inside][alike].argmin()])
 
     def best_domain(self) -> int | None:
         """The domain of the last level that came closest, the one that is considered first; None when there are none.
@@ -547,30 +591,57 @@ class _Search:
         return None if current is None else self._split_down(level, current)
 
     def _fill_one(self, domain: int) -> list[tuple[int, int]] | None:
-        """`_descend` from one domain that holds everything: (pods, leaf), ascending by leaf.
+        """`_descend` from one domain that holds everything, without leader, affinity and inner layers.
 
-        None: somewhere on the way down are too many domains to do it without numpy.
+        Returns (pods, leaf), ascending by leaf; None: somewhere on the way down are too many domains to do it without
+        numpy.
         """
-        tree, need = self._tree, self._request.need
-        taken = [(need, domain)]
-        for level in range(self.last_level, tree.lowest):
-            starts, room = tree.first_child[level], self._counts.slices[level + 1]
-            pool: list[tuple[int, int]] = []
-            for _, parent in taken:
-                first = starts.item(parent)
-                end = starts.item(parent + 1) if parent + 1 < len(starts) else len(room)
-                if len(pool) + end - first > _FEW:
-                    return None
-                one = _tightest(room[first:end], need) if len(taken) == 1 and not self._request.least else None
-                if one is None:
-                    pool += zip(room[first:end].tolist(), range(first, end), strict=True)
-                else:
-                    pool.append((need, first + one))
-            filled = self._take_few(pool, need, sort=True)
-            if filled is None:
+        request = self._request
+        taken = [(request.need, domain)]
+        for level in range(self.last_level, request.slice_level):
+            parents = sorted([parent for _, parent in taken])
+            pool = self._fill_children(level, parents, request.need, in_slices=True)
+            if pool is None:
                 return None
-            taken = sorted(filled, key=_domain_of)
-        return taken
+            taken = pool
+        if request.slice_size != 1:
+            taken = [(slices * request.slice_size, parent) for slices, parent in taken]
+        for level in range(request.slice_level, self._tree.lowest):
+            shares = [self._fill_children(level, [parent], pods, in_slices=False) for pods, parent in taken]
+            taken = []
+            for share in shares:
+                if share is None:
+                    return None
+                taken += share
+        return sorted(taken, key=_domain_of) if len(taken) > 1 else taken
+
+    def _fill_children(
+        self, level: int, parents: Sequence[int], need: int, *, in_slices: bool
+    ) -> list[tuple[int, int]] | None:
+        """`_minimise` with `sort` for the children of these domains (ascending) of `level`: (units, child) as taken.
+
+        None: they are too many to do it without numpy, or not enough.
+        """
+        starts, counts = self._tree.first_child[level], self._counts
+        room = (counts.slices if in_slices else counts.pods)[level + 1]
+        ascending = self._request.least or not in_slices  # below slices, those with fewest pods come first
+        pairs: list[tuple[int, int]] = []
+        for parent in parents:
+            first = starts.item(parent)
+            end = starts.item(parent + 1) if parent + 1 < len(starts) else len(room)
+            if len(parents) == 1:
+                rooms = room[first:end]
+                one = _tightest(rooms, 1 if ascending else need)
+                if one is not None and rooms.item(one) >= need:
+                    if in_slices:
+                        one = self._fewest_pods(level + 1, slice(first, end), one)
+                    return [(need, first + one)]
+            if len(pairs) + end - first > _FEW:
+                return None
+            pairs += zip(room[first:end].tolist(), range(first, end), strict=True)
+        if in_slices and counts.pods[level + 1] is not room:
+            pairs.sort(key=lambda pair: counts.pods[level + 1].item(pair[1]))
+        return _take_few(pairs, need, ascending=ascending, sort=True)
 
     def _split_down(self, level: int, chosen: _Chosen) -> _Chosen | None:
         """Every domain of `level` shares out its pods below, down to the leaves; None when they hold less."""
@@ -674,7 +745,7 @@ class _Search:
         """
         if len(domains) <= _FEW and self._plain and self._counts.uniform:
             pairs = list(zip(room[domains].tolist(), domains.tolist(), strict=True))
-            few = self._take_few(pairs, need, sort=sort)
+            few = _take_few(pairs, need, ascending=self._request.least, sort=sort)
             if few is None:
                 return None
             return _Chosen(np.array([d for _, d in few]), np.array([units for units, _ in few]))
@@ -723,26 +794,6 @@ class _Search:
             if tight[best] != _NEVER:
                 taken[-1] = domains[best]
         return _Chosen(taken, units)
-
-    def _take_few(self, pairs: list[tuple[int, int]], need: int, *, sort: bool) -> list[tuple[int, int]] | None:
-        """`_fill` for so few (room, domain) that plain Python is faster; (units, domain) as they are taken."""
-        able = [pair for pair in pairs if pair[0] > 0]
-        if sort:
-            able.sort(key=_room_of, reverse=not self._request.least)  # stable: equals stay in order
-        left, taken = need, 0
-        for room, _ in able:
-            if room >= left:
-                break
-            left -= room
-            taken += 1
-        else:
-            return None
-        last = able[taken]
-        if not self._request.least:
-            for pair in able[taken + 1 :]:
-                if left <= pair[0] < last[0]:
-                    last = pair
-        return [*able[:taken], (left, last[1])]
 
     # -- orders --------------------------------------------------------------------------------------------------------
 

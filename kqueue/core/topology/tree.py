@@ -82,6 +82,7 @@ class Tree:
         "_filter",
         "_leaf_of",
         "_lookups",
+        "_nothing",
         "_path_of",
         "_splits",
         "first_child",
@@ -121,6 +122,7 @@ class Tree:
         self.first_leaf = tuple(np.flatnonzero(splits <= level) for level in range(depth))
         self.first_child = tuple(np.searchsorted(below, above) for above, below in pairwise(self.first_leaf))
         self._domain_of: list[Ints | None] = [None] * depth
+        self._nothing: list[Ints | None] = [None] * depth
         self._leaf_of: dict[Path, int] | None = None
         self._path_of: dict[str, Path] | None = None
         self._lookups = 0
@@ -168,6 +170,7 @@ class Tree:
         tree.leaves = tuple(changed)
         tree.paths, tree._splits = self.paths, self._splits
         tree.first_leaf, tree.first_child, tree._domain_of = self.first_leaf, self.first_child, self._domain_of
+        tree._nothing = self._nothing
         tree._leaf_of, tree._path_of, tree._lookups = self._leaf_of, self._path_of, self._lookups
         tree._filter, tree._eligible = None, {}
         places = np.array(numbers, dtype=np.int64)
@@ -249,6 +252,15 @@ class Tree:
             sizes = np.diff(self.first_leaf[level], append=len(self.leaves))
             known = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
             self._domain_of[level] = known
+        return known
+
+    def nothing(self, level: int) -> Ints:
+        """0 per domain of a level; not to be written to."""
+        known = self._nothing[level]
+        if known is None:
+            known = np.zeros(self.domains(level), dtype=np.int64)
+            known.setflags(write=False)
+            self._nothing[level] = known
         return known
 
     def leaves_of(self, level: int, domain: int) -> slice:

@@ -133,7 +133,7 @@ class Holding:
 
 def standing_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
     """The one flavor in which the pods of a pod set are counted on their hosts, which others share; None: in none."""
-    return min((flavor for flavor in set(pod_set.flavors.values()) if flavor in with_topology), default=None)
+    return min(set(pod_set.flavors.values()).intersection(with_topology), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -531,10 +531,8 @@ class Cache:
             if len(set(pod_set.flavors.values())) > 1:
                 self._of_many_flavors.add(holding.key)
             requests = holding.requests.get(pod_set.name, {})
-            usages += [
-                AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests)
-                for flavor in self._standing_in(pod_set)
-            ]
+            for flavor in self._standing_in(pod_set):
+                usages.append(AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests))
         if usages:
             self.ledger.add_usage(holding.key, usages)
 

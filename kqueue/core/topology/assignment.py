@@ -71,15 +71,17 @@ def encode(assignment: TopologyAssignment, *, by_host_prefix: bool = True) -> di
     """
     if not assignment.domains:
         raise ValueError("an assignment without domains cannot be written: leave topologyAssignment out instead")
-    runs: list[Sequence[Domain]] = [assignment.domains]
-    if by_host_prefix and assignment.levels[-1] == HOSTNAME and len(assignment.domains) > 1:
-        runs = _runs_by_prefix(assignment.domains)
+    levels, domains = list(assignment.levels), assignment.domains
+    runs: list[Sequence[Domain]] = [domains]
+    if by_host_prefix and levels[-1] == HOSTNAME and len(domains) > 1:
+        runs = _runs_by_prefix(domains)
+    if len(runs) == 1 and len(domains) <= MAX_DOMAINS_PER_SLICE:
+        return {"levels": levels, "slices": [_encode_slice(domains)]}
     chunks = [run[i : i + MAX_DOMAINS_PER_SLICE] for run in runs for i in range(0, len(run), MAX_DOMAINS_PER_SLICE)]
-    levels = list(assignment.levels)
     split = {"levels": levels, "slices": [_encode_slice(chunk) for chunk in chunks]}
-    if len(chunks) == 1 or len(assignment.domains) > MAX_DOMAINS_PER_SLICE:
+    if len(domains) > MAX_DOMAINS_PER_SLICE:
         return split
-    single = {"levels": levels, "slices": [_encode_slice(assignment.domains)]}
+    single = {"levels": levels, "slices": [_encode_slice(domains)]}
     return single if _text_length(single) < _text_length(split) else split
 
 

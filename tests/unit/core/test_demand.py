@@ -215,9 +215,14 @@ def test_forms_beyond_the_most_are_not_kept() -> None:
 
 
 def test_pod_sets_that_come_after_others_have_gone_are_not_taken_for_them() -> None:
-    """The memory of what is gone is used for what is made next."""
+    """What is made next takes the memory of what has gone."""
     world, demands = make_world(), Demands()
-    for pods in range(1, 9):
-        some = [make_pod_sets(pods) for _ in range(99)]
-        for pod_sets in some:
-            assert assign(world, pod_sets, demands).usage == {FlavorResource("f", CPU): pods}
+    gone = [make_pod_sets(1) for _ in range(99)]
+    for pod_sets in gone:
+        assign(world, pod_sets, demands)
+    where = {id(pod_sets) for pod_sets in gone}
+    del gone, pod_sets
+    new = [make_pod_sets(2) for _ in range(9999)]
+
+    assert where.isdisjoint(map(id, new))
+    assert all(assign(world, pod_sets, demands).usage == {FlavorResource("f", CPU): 2} for pod_sets in new[:99])

@@ -68,6 +68,8 @@ class Claims:
 
     def because_of(self, head: Head) -> Claim | None:
         """The claim that a workload, or the slice that it takes over from, has to leave for; None: it may stay."""
+        if not self._kept:
+            return None
         older = (head.queue, head.replaces.key) if head.replaces is not None else None
         for uid, kept in self._kept.items():
             victims = kept.claim.victims
@@ -77,6 +79,8 @@ class Claims:
 
     def leaving(self, *, besides: str = "") -> dict[str, Admitted]:
         """Who still has to leave for claims, by uid; for that of one preemptor only those who know already."""
+        if not self._kept:
+            return {}
         return {
             victim.uid: victim
             for uid, kept in self._kept.items()

@@ -265,9 +265,9 @@ class _Cycle:
         Whoever fits into what was kept for it goes first: it takes nothing that another one could have, and must not
         lose it to one that only keeps room free for a while.
         """
-        kept = [entry for entry in entries if entry.stand is Stand.FITS and self.claims.of(entry.head.uid) is not None]
+        kept = [e for e in entries if e.stand is Stand.FITS and self.claims.of(e.head.uid) is not None]
         served = {entry.head.uid for entry in kept}
-        for some in (kept, [entry for entry in entries if entry.head.uid not in served]):
+        for some in (kept, [e for e in entries if e.head.uid not in served] if kept else entries):
             if self.rules.fair is None:
                 yield from ordering.classical(some, order)
             else:
@@ -348,14 +348,18 @@ class _Cycle:
 
         Until that is known it goes on claiming what it claimed before.
         """
-        with self.claims.without(entry.head.uid):
-            possible = self._possible(entry)
+        if entry.stand is Stand.FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
+            possible = self._fits(entry)
+        else:
+            with self.claims.without(entry.head.uid):
+                possible = self._possible(entry)
+        if possible:
+            return entry
         if possible is None and self.claims.of(entry.head.uid) is None:
             return None
-        if not possible:  # of one for whom room is kept, too: it may have to go where that is
-            if not self._may_look_again(entry):
-                return None
-            entry = self._again(entry)
+        if not self._may_look_again(entry):  # one for whom room is kept, too, may have to go where that is
+            return None
+        entry = self._again(entry)
         return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
 
     def _may_look_again(self, entry: Entry) -> bool:
@@ -378,14 +382,24 @@ class _Cycle:
         if self.one_at_a_time:
             self.held_by = entry.head.key
         self.claims.give_up(entry.head.uid)
-        with without_older(entry.head, self.snapshot) as older:
-            node = self.snapshot.nodes[entry.head.queue]
-            for column, amount in entry.usage.items():
-                quota.add_usage(node, column, amount)
-            for flavor, found in entry.placement.items():
-                charge_domains(flavor, usage_of(found), self.snapshot.topologies)
-            older.for_good = True
-        return Admit(head=entry.head, admission=_admission(entry), quality=tuple(_quality(entry)))
+        if entry.head.replaces is None:
+            self._charge(entry)
+        else:
+            with without_older(entry.head, self.snapshot) as older:
+                self._charge(entry)
+                older.for_good = True
+        return Admit(
+            head=entry.head,
+            admission=_admission(entry),
+            quality=tuple(_quality(entry)) if entry.placement else (),
+        )
+
+    def _charge(self, entry: Entry) -> None:
+        node = self.snapshot.nodes[entry.head.queue]
+        for column, amount in entry.usage.items():
+            quota.add_usage(node, column, amount)
+        for flavor, found in entry.placement.items():
+            charge_domains(flavor, usage_of(found), self.snapshot.topologies)
 
     # --- what is left for it ---------------------------------------------------------------------------------------
 
@@ -394,21 +408,20 @@ class _Cycle:
         with without_older(entry.head, self.snapshot):
             if entry.as_claimed:
                 with self.claims.first_in_line(entry.head.uid):
-                    return self._topology_fits(entry) if self._quota_fits(entry) else None
+                    return self._fits(entry)
             if entry.stand is Stand.FITS:
-                return self._topology_fits(entry) if self._quota_fits(entry) else None
+                return self._fits(entry)
             if self._overlaps(entry):
                 return False
             with self.claims.fulfilled(besides=entry.head.uid), simulate(self.snapshot) as simulation:
                 for target in entry.targets:
                     simulation.remove(target.admitted)
-                return self._topology_fits(entry) if self._quota_fits(entry) else None
+                return self._fits(entry)
 
-    def _quota_fits(self, entry: Entry) -> bool:
-        node = self.snapshot.nodes[entry.head.queue]
-        return all(amount <= max(0, quota.available(node, column)) for column, amount in entry.usage.items())
-
-    def _topology_fits(self, entry: Entry) -> bool:
+    def _fits(self, entry: Entry) -> bool | None:
+        """Whether the domains of an entry are free, and its quota is; None when quota is not."""
+        if not quota.has_room(self.snapshot.nodes[entry.head.queue], entry.usage):
+            return None
         if not entry.placement:
             return True
         usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
@@ -417,14 +430,14 @@ class _Cycle:
     def _nobody(self, entry: Entry) -> Blocker:
         """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
-        policies = [f"withinClusterQueue {spec.preempts_own}"]
+        policies = f"withinClusterQueue {spec.preempts_own.value}"
         if self.snapshot.nodes[head.queue].parent is not None:
-            policies.append(f"reclaimWithinCohort {spec.reclaims}")
+            policies += f" and reclaimWithinCohort {spec.reclaims.value}"
         holders = None
         if spec.preempts_own is not Preempts.NEVER:  # else the search has not looked at them either
             lacking = entry.assignment.lacking
-            holders = sum(1 for _ in lesser(self.snapshot, head.queue, head.priority, lacking, self.rules))
-        return Blocker(kind=BlockerKind.NO_CANDIDATES, queue=head.queue, holders=holders, detail=" and ".join(policies))
+            holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.rules))
+        return Blocker(kind=BlockerKind.NO_CANDIDATES, queue=head.queue, holders=holders, detail=policies)
 
     def _reserve(self, entry: Entry, *, anyway: bool = False) -> None:
         """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.

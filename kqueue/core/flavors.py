@@ -204,8 +204,9 @@ def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
         found.append(best)
         picks += ((best.option, index),)
     for best in found:
-        out.mode, out.level = min(out.mode, best.worst), max(out.level, best.borrows)
-        out.lacking.update(best.lacking)
+        if best.worst is not Mode.FIT or best.borrows:
+            out.mode, out.level = min(out.mode, best.worst), max(out.level, best.borrows)
+            out.lacking.update(best.lacking)
     out.blockers += blockers
     out.add(demand.grant(picks))
     return None

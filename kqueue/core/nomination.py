@@ -18,7 +18,7 @@ from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import Assignment, Mode, Pins
-from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, simulate
+from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, nobody_may_go, simulate
 from kqueue.core.quota import FlavorResource
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
@@ -131,14 +131,20 @@ class Nominator:
         """
         pinned = pinned or flavors_to_keep(head)
         claim = self.claims.of(head.uid)
+        if claim is None and head.replaces is None:
+            return self._most(head, profile, pinned)
         with self.claims.without(head.uid), without_older(head, self.snapshot):
             if claim is not None and claim.pod_sets:
                 entry = self._claimed(claim, head, profile)
                 if entry is not None:
                     return entry
-            entry = self._whole(head, profile, pinned)
-            if entry.stand in (Stand.WAITS, Stand.NEVER):
-                entry = self._part(head, profile, pinned) or entry
+            return self._most(head, profile, pinned)
+
+    def _most(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+        """The whole of it, or else the largest part that is of use."""
+        entry = self._whole(head, profile, pinned)
+        if entry.stand in (Stand.WAITS, Stand.NEVER):
+            entry = self._part(head, profile, pinned) or entry
         return entry
 
     def moves(self, entry: Entry) -> bool:
@@ -277,6 +283,8 @@ class Nominator:
 
     def _misplaced(self, entry: Entry) -> bool:
         """Whether quota is there and domains are not: then those who stand on the hosts may have to go."""
+        if not entry.place_requests:
+            return False
         misfits = self.place(entry, measure=True)
         if not misfits:
             return False
@@ -335,6 +343,9 @@ class Nominator:
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
             nonlocal preemptor
+            if nobody_may_go(self.snapshot, head, frozenset((column,)), self.rules):
+                asked[column, amount] = ()
+                return Mode.NO_CANDIDATES, level
             if preemptor is None:
                 preemptor = _preemptor(head, {}, frozenset())
             targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.rules)
@@ -354,6 +365,8 @@ class Nominator:
 
     def _part(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry | None:
         """The largest part that fits or finds targets; None when there is none, or only the whole is of use."""
+        if all(p.min_count is None for p in head.pod_sets):
+            return None
         slack = [p.request.count - p.min_count if p.min_count is not None else 0 for p in head.pod_sets]
         total = sum(s for s in slack if s > 0)
         found: Entry | None = None

@@ -65,8 +65,11 @@ DEFAULT_RULES = OrderRules()
 def classical(entries: Iterable[E], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
     """Reservations first, then preemptors (by rule), less borrowing, higher priority (by rule), older, UID."""
 
+    preemptors_first = rules.preemptors_first
+
     def key(entry: E) -> tuple[bool, bool, int, _Seniority]:
-        return not entry.holds_reservation, _waits(entry, rules), entry.level, _seniority(entry.head, rules)
+        waits = preemptors_first and not entry.is_preemptor
+        return not entry.holds_reservation, waits, entry.level, _seniority(entry.head, rules)
 
     yield from sorted(entries, key=key)
 

@@ -221,9 +221,9 @@ def local_available(node: QuotaNode, column: FlavorResource) -> int:
 def available(node: QuotaNode, column: FlavorResource) -> int:
     """What the node can still take, borrowing included.  Negative when the tree is over-admitted."""
     cell = node.cells.get(column) or _cell(node, column)
-    limited: list[tuple[int, Cell]] = []
+    limited: list[tuple[int, Cell]] | None = None if cell.is_open else []
     while node.parent is not None:
-        if not cell.is_open and cell.up is not None:
+        if limited is not None and not cell.is_open and cell.up is not None:
             limited.append((node.usage.get(column, 0), cell))
             cell = cell.up
         node = node.parent
@@ -244,6 +244,11 @@ def borrowed(node: QuotaNode, column: FlavorResource) -> int:
     return max(0, minus(node.usage.get(column, 0), node.quota(column).nominal))
 
 
+def has_room(node: QuotaNode, usage: Mapping[FlavorResource, int]) -> bool:
+    """Whether the node can still take so much of every column; who asks for nothing of one is never refused."""
+    return not [column for column, amount in usage.items() if amount > 0 and amount > available(node, column)]
+
+
 class Reach(NamedTuple):
     """How far up the tree an amount would reach.
 
@@ -255,12 +260,16 @@ class Reach(NamedTuple):
     may_reclaim: bool
 
 
+_OWN = Reach(0, may_reclaim=True)
+_ALONE = Reach(0, may_reclaim=False)
+
+
 def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> Reach:
     """The smallest part of the tree whose quota would hold `amount` more."""
     cell, used = node.cells.get(column) or _cell(node, column), node.usage.get(column, 0)
     above = node.parent
     if above is None or plus(used, amount) <= cell.nominal:
-        return Reach(0, above is not None)
+        return _ALONE if above is None else _OWN
     while above is not None:
         if used < cell.local:
             amount = minus(amount, minus(cell.local, used))

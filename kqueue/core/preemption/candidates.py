@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from heapq import merge
 
-from kqueue.core.preemption.target import Candidates, Lowest, Preemptor, Rules
+from kqueue.core.preemption.target import Candidates, Lowest, Preemptor, Rules, Seeker
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
@@ -43,11 +43,9 @@ def _over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) 
 
 def candidates(snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules) -> list[Admitted]:
     """Workloads of one queue that were assigned a column in need and that the policy gives away; first to go first."""
-    if policy is Preempts.NEVER:
+    if all_are_above(snapshot, queue, policy, preemptor, rules):
         return []
-    admitted = snapshot.admitted.get(queue)
-    if not admitted or _all_are_above(admitted, queue, policy, preemptor, rules):
-        return []
+    admitted = snapshot.admitted[queue]
     known = preemptor.known.get((queue, policy))  # the same, whatever it needs
     if known is None or known.of is not admitted or known.rules is not rules:
         giving = [
@@ -67,25 +65,29 @@ def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:
     return policy is Preempts.LOWER_OR_NEWER_EQUAL and is_newer_equal
 
 
-def _all_are_above(
-    admitted: Mapping[str, Admitted], queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules
-) -> bool:
-    """Whether nobody in the queue yields, told without a look at each of them."""
+def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seeker, rules: Rules) -> bool:
+    """Whether nobody in a queue yields, told without a look at each of them."""
+    if policy is Preempts.NEVER:
+        return True
+    admitted = snapshot.admitted.get(queue)
+    if not admitted:
+        return True
     if policy is Preempts.ANY:
         return False
     lowest = _lowest(admitted, queue, rules)
-    if lowest.priority != preemptor.priority:
-        return lowest.priority > preemptor.priority
-    return policy is Preempts.LOWER_PRIORITY or lowest.newest <= preemptor.timestamp
+    if lowest.priority != seeker.priority:
+        return lowest.priority > seeker.priority
+    return policy is Preempts.LOWER_PRIORITY or lowest.newest <= seeker.timestamp
 
 
 def lesser(
     snapshot: Snapshot, queue: str, priority: int, columns: Collection[FlavorResource], rules: Rules
-) -> Iterator[Admitted]:
+) -> list[Admitted]:
     """Workloads of one queue that hold any of these columns and have a lower priority than this."""
     admitted = snapshot.admitted.get(queue)
-    if admitted and _lowest(admitted, queue, rules).priority < priority:
-        yield from (w for w in admitted.values() if w.priority < priority and any(c in w.usage for c in columns))
+    if not admitted or _lowest(admitted, queue, rules).priority >= priority:
+        return []
+    return [w for w in admitted.values() if w.priority < priority and any(c in w.usage for c in columns)]
 
 
 def _lowest(admitted: Mapping[str, Admitted], queue: str, rules: Rules) -> Lowest:

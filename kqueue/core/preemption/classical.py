@@ -84,7 +84,7 @@ def classical_targets(
 def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     found = _Found(own=candidates(snapshot, node.name, spec.preempts_own, preemptor, rules))
-    if spec.reclaims is Preempts.NEVER or not _anybody_else_borrows(node, preemptor.needs, rules):
+    if spec.reclaims is Preempts.NEVER or not anybody_else_borrows(node, preemptor.needs, rules):
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):
         queues = list(_borrowing_queues(ancestor, done, preemptor.needs, rules))
@@ -101,7 +101,7 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
     return found
 
 
-def _anybody_else_borrows(node: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> bool:
+def anybody_else_borrows(node: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> bool:
     """Whether any cohort around a queue has a child beside the way to it that uses more than its quota."""
     while node.parent is not None:
         over = over_quota(node.parent, columns, rules)

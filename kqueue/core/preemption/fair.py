@@ -18,7 +18,7 @@ from kqueue.core.preemption.candidates import Order, candidates, order, over_quo
 from kqueue.core.preemption.fit import Fit, Hosts, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
-from kqueue.core.quota import QuotaNode
+from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
 _Waiting = dict[QuotaNode, deque[Admitted]]
@@ -49,13 +49,23 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Waiting
     waiting: _Waiting = {}
     queues = [own]
     if spec.reclaims is not Preempts.NEVER:
-        queues += [queue for queue in over_quota(own.root, preemptor.needs, rules, queues=True) if queue is not own]
+        queues += _other_borrowers(own, preemptor.needs, rules)
     for queue in queues:
         policy = spec.preempts_own if queue is own else spec.reclaims
         found = candidates(snapshot, queue.name, policy, preemptor, rules)
         if found:
             waiting[queue] = deque(found)
     return waiting
+
+
+def _other_borrowers(own: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> list[QuotaNode]:
+    return [queue for queue in over_quota(own.root, columns, rules, queues=True) if queue is not own]
+
+
+def any_other_queue_borrows(own: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> bool:
+    """Whether any queue of the tree beside this one uses more than its quota."""
+    over = over_quota(own.root, columns, rules, queues=True)
+    return bool(over) and over != [own]
 
 
 class _Choice:

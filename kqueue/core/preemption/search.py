@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kqueue.core.preemption.classical import classical_targets
-from kqueue.core.preemption.fair import fair_targets
+from kqueue.core.preemption.candidates import all_are_above
+from kqueue.core.preemption.classical import anybody_else_borrows, classical_targets
+from kqueue.core.preemption.fair import any_other_queue_borrows, fair_targets
 from kqueue.core.preemption.fit import Hosts, nothing
 from kqueue.core.preemption.simulation import everybody
-from kqueue.core.preemption.target import Preemptor, Rules, Target
-from kqueue.core.workload import Admitted, Snapshot
+from kqueue.core.preemption.target import Preemptor, Rules, Seeker, Target
+from kqueue.core.quota import FlavorResource
+from kqueue.core.workload import Admitted, Preempts, Snapshot
+
+
+def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], rules: Rules) -> bool:
+    """Whether it is clear without a look at single workloads that no policy gives any away to who needs these columns.
+
+    Most of those who wait wait for that reason.  False: it is to be found out.
+    """
+    spec, node = snapshot.queues[seeker.queue], snapshot.nodes[seeker.queue]
+    if not all_are_above(snapshot, node.name, spec.preempts_own, seeker, rules):
+        return False
+    if spec.reclaims is Preempts.NEVER:
+        return True
+    borrows = anybody_else_borrows if rules.fair is None else any_other_queue_borrows
+    return not borrows(node, needs, rules)
 
 
 def find_targets(

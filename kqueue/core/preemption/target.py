@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Protocol
 
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.value import value
@@ -49,6 +50,22 @@ class Candidates:
     of: Mapping[str, Admitted]
     rules: Rules
     workloads: Sequence[Admitted]
+
+
+class Seeker(Protocol):
+    """A workload that room is sought for, as far as policies go."""
+
+    @property
+    def queue(self) -> str:
+        """Its ClusterQueue."""
+
+    @property
+    def priority(self) -> int:
+        """The higher one may preempt the lower one."""
+
+    @property
+    def timestamp(self) -> datetime:
+        """Orders it among equals."""
 
 
 @value(kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kqueue.core import quota
-from kqueue.core.preemption import Rules, Strategy, find_targets
+from kqueue.core.preemption import Rules, Strategy, find_targets, nobody_may_go
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec
 from tests.unit.core.preemption_cases import (
@@ -57,8 +57,34 @@ def test_what_is_known_of_a_cohort_ends_with_the_next_change(rules: Rules) -> No
     for change in (0, 6, -6):
         quota.shift_usage(snapshot.nodes["b"], GPUS, change)
         quota.shift_usage(snapshot.nodes["b"].root, GPUS, change)
+        assert nobody_may_go(snapshot, wants("a", 5, priority=3), frozenset({GPUS}), rules) is (change <= 0)
         found.append(sorted(victims(find_targets(snapshot, wants("a", 5, priority=3), rules))))
     assert found == [[], ["b1", "b2"], []]
+
+
+@pytest.mark.parametrize("rules", [RULES, Rules(now=NOW, fair=(Strategy.LTE,))], ids=["by quota", "by fair shares"])
+@pytest.mark.parametrize(
+    ("own", "before", "after"),
+    [
+        pytest.param(LOWER, {"priority": 3}, {"priority": 2}, id="its priority is lower now"),
+        pytest.param(LOWER_OR_NEWER, {"priority": 3}, {"priority": 3, "created": 200}, id="it is a newer one now"),
+        pytest.param(NEVER, {"priority": 0}, None, id="nobody of its own queue, whoever that is"),
+    ],
+)
+def test_that_nobody_may_go_is_true_of_those_who_run_now(
+    rules: Rules, own: Preempts, before: dict[str, int], after: dict[str, int] | None
+) -> None:
+    """The same rules are asked twice, and who runs in between is another one."""
+    rules, preemptor = replace(rules), wants("a", 4, priority=3)
+
+    def is_clear(**running: int) -> bool:
+        snapshot = world([leaf("a", nominal=6)], [runs("a1", "a", 6, **running)], [policy("a", preempts_own=own)])
+        answer = nobody_may_go(snapshot, preemptor, preemptor.needs, rules)
+        assert answer is not bool(find_targets(snapshot, preemptor, rules))
+        return answer
+
+    assert is_clear(**before)
+    assert after is None or not is_clear(**after)
 
 
 def test_a_queue_within_its_nominal_quota_reclaims_from_one_that_borrows() -> None:

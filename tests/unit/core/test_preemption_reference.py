@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets
+from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets, nobody_may_go
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
 from tests.unit.core.preemption_cases import CPU, GPUS, NOW, cohort, leaf, named, policy, runs, state, wants, world
@@ -93,8 +93,10 @@ class World:
 def assert_same(seed: int, world: World, rules: Rules, expected: Callable[[Snapshot, Preemptor, Rules], Answer]) -> int:
     """Compare one answer; how many targets there are."""
     before = state(world.snapshot)
+    is_clear = nobody_may_go(world.snapshot, world.preemptor, world.preemptor.needs, rules)
     targets = named(find_targets(world.snapshot, world.preemptor, rules))
     assert targets == expected(world.snapshot, world.preemptor, rules), f"seed {seed}"
+    assert not (is_clear and targets), f"seed {seed}: somebody may go all the same"
     assert state(world.snapshot) == before, f"seed {seed}"
     return len(targets)
 

@@ -72,12 +72,12 @@ def test_what_is_known_of_a_cohort_ends_with_the_next_change(rules: Rules) -> No
     ],
 )
 def test_that_nobody_may_go_is_true_of_those_who_run_now(
-    rules: Rules, own: Preempts, before: dict[str, int], after: dict[str, int] | None
+    rules: Rules, own: Preempts, before: dict[str, Any], after: dict[str, Any] | None
 ) -> None:
     """The same rules are asked twice, and who runs in between is another one."""
     rules, preemptor = replace(rules), wants("a", 4, priority=3)
 
-    def is_clear(**running: int) -> bool:
+    def is_clear(**running: Any) -> bool:
         snapshot = world([leaf("a", nominal=6)], [runs("a1", "a", 6, **running)], [policy("a", preempts_own=own)])
         answer = nobody_may_go(snapshot, preemptor, preemptor.needs, rules)
         assert answer is not bool(find_targets(snapshot, preemptor, rules))

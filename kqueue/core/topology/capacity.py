@@ -136,6 +136,16 @@ class Capacity:
         """What is free on one leaf."""
         return dict(zip(self._rows, self._free[:, leaf].tolist(), strict=True))
 
+    def times(self, leaf: int, amounts: Iterable[tuple[str, int]], most: int) -> int:
+        """How many times a leaf holds all of these amounts (> 0); `most` where it holds them more often."""
+        rows, table, fewest = self._rows, self._free, most
+        for resource, amount in amounts:
+            row = rows.get(resource)
+            held = table.item(row, leaf) // amount if row is not None else 0
+            if held < fewest:
+                fewest = held
+        return max(0, fewest)
+
     def charge(self, usage: Iterable[DomainUsage]) -> None:
         """Take what these pods need, `pods` included.  Domains that the tree does not have are ignored."""
         self._shift(usage, -1)

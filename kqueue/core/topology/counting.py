@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.matching import Eligibility
@@ -20,6 +21,9 @@ from kqueue.core.topology.tree import Ints, Tree
 
 COUNT_MAX = 2**31 - 1
 
+Mask = NDArray[np.bool_] | None
+"""Leaves that accept a pod; None when all do."""
+
 _FEW_LEAVES = 24  # below this, scalar arithmetic on the touched leaves beats a vectorised recount
 _KEPT_BYTES = 32 << 20  # counts kept per capacity
 _KEPT_SHAPES_MIN = 16
@@ -28,10 +32,10 @@ _KEPT_SHAPES_MIN = 16
 class _Counted:
     """Pods per domain of every level, true at `generation` of one capacity.  Arrays are copied before a change."""
 
-    __slots__ = ("generation", "levels", "shared")
+    __slots__ = ("generation", "levels", "mask", "shared")
 
-    def __init__(self, levels: list[Ints], generation: int, *, shared: bool) -> None:
-        self.levels, self.generation, self.shared = levels, generation, shared
+    def __init__(self, levels: list[Ints], mask: Mask, generation: int, *, shared: bool) -> None:
+        self.levels, self.mask, self.generation, self.shared = levels, mask, generation, shared
 
 
 def pods_per_domain(capacity: Capacity, shape: Shape) -> list[Ints]:
@@ -51,7 +55,9 @@ def _counted(capacity: Capacity, shape: Shape) -> _Counted:
     else:
         counted = _from_origin(capacity, shape)
     if counted is None:
-        counted = _Counted(_roll_up(capacity.tree, _fit(capacity, shape)), capacity.generation, shared=False)
+        mask = capacity.tree.eligible(shape.rules).mask
+        levels = _roll_up(capacity.tree, _fit(capacity, shape, mask))
+        counted = _Counted(levels, mask, capacity.generation, shared=False)
     kept[shape] = counted
     if len(kept) > max(_KEPT_SHAPES_MIN, _KEPT_BYTES // (8 * len(capacity.tree) + 1)):
         del kept[next(iter(kept))]
@@ -67,7 +73,7 @@ def _from_origin(capacity: Capacity, shape: Shape) -> _Counted | None:
         return None
     theirs = _counted(capacity.origin, shape)
     theirs.shared = True
-    mine = _Counted(list(theirs.levels), capacity.generation, shared=True)
+    mine = _Counted(list(theirs.levels), theirs.mask, capacity.generation, shared=True)
     return mine if _repair(mine, capacity, shape, differences) else None
 
 
@@ -83,45 +89,37 @@ def _repair(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[in
         return True
     leaves = np.array(sorted(touched), dtype=np.int64)
     lowest = counted.levels[-1].copy()
-    lowest[leaves] = _fit(capacity, shape, leaves)
+    lowest[leaves] = _fit(capacity, shape, counted.mask, leaves)
     counted.levels = _roll_up(capacity.tree, lowest)
     counted.shared = False
     return True
 
 
 def _repair_few(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[int]) -> None:
-    rows = [(capacity.row(resource), amount) for resource, amount in shape.requests]
-    mask = capacity.tree.eligible(shape.rules).mask
-    lowest = counted.levels[-1]
+    requests, mask, lowest = shape.requests, counted.mask, counted.levels[-1]
     changes: list[tuple[int, int, int]] = []
     for leaf in touched:
-        fit = COUNT_MAX
-        for row, amount in rows:
-            times = row.item(leaf) // amount if row is not None else 0
-            if times < fit:
-                fit = times
-        if fit < 0 or (mask is not None and not mask[leaf]):
-            fit = 0
-        before = lowest.item(leaf)
-        if fit != before:
-            changes.append((leaf, fit, fit - before))
+        fit = capacity.times(leaf, requests, COUNT_MAX) if mask is None or mask[leaf] else 0
+        change = fit - lowest.item(leaf)
+        if change:
+            changes.append((leaf, fit, change))
     if not changes:
         return
     if counted.shared:
         counted.levels = [level.copy() for level in counted.levels]
         counted.shared = False
     *above, lowest = counted.levels
-    parents = [capacity.tree.domain_of(level) for level in range(len(above))]
     for leaf, fit, _ in changes:
         lowest[leaf] = fit
-    for parent, pods in zip(parents, above, strict=True):
+    for level, pods in enumerate(above):
+        parent = capacity.tree.domain_of(level)
         for leaf, _, change in changes:
             domain = parent.item(leaf)
             pods[domain] = pods.item(domain) + change
 
 
-def _fit(capacity: Capacity, shape: Shape, leaves: Ints | None = None) -> Ints:
-    """Pods that fit on each leaf, or on each of these leaves, as a new array."""
+def _fit(capacity: Capacity, shape: Shape, mask: Mask, leaves: Ints | None = None) -> Ints:
+    """Pods that fit on each leaf of the mask, or on each of these leaves, as a new array."""
     size = len(capacity.tree) if leaves is None else len(leaves)
     rows: list[tuple[Ints, int]] = []
     for resource, amount in shape.requests:
@@ -138,7 +136,6 @@ def _fit(capacity: Capacity, shape: Shape, leaves: Ints | None = None) -> Ints:
         np.maximum(fit, 0, out=fit)
     if size and fit.max() > COUNT_MAX:
         np.minimum(fit, COUNT_MAX, out=fit)
-    mask = capacity.tree.eligible(shape.rules).mask
     if mask is not None:
         fit *= mask if leaves is None else mask[leaves]
     return fit

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from operator import itemgetter
 
 import numpy as np
@@ -52,28 +52,26 @@ _room_of = itemgetter(0)
 _domain_of = itemgetter(1)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Group:
     """Pod sets that share one domain: workers, and at most one leader pod."""
 
     name: str | None
     members: tuple[PodSetRequest, ...]
     """In request order."""
+    workers: PodSetRequest
+    """The pod set that was the larger one when all of its pods were there, the first of equals."""
+    leader: PodSetRequest | None
+    """The other one."""
 
-    @property
-    def workers(self) -> PodSetRequest:
-        """The pod set that was the larger one when all of its pods were there, the first of equals."""
-        if len(self.members) == 1:
-            return self.members[0]
-        return max(self.members, key=lambda member: member.count + member.ended)
-
-    @property
-    def leader(self) -> PodSetRequest | None:
-        """The other one."""
-        if len(self.members) == 1:
-            return None
-        workers = self.workers
-        return next((member for member in self.members if member is not workers), None)
+    @classmethod
+    def of(cls, name: str | None, members: Sequence[PodSetRequest]) -> _Group:
+        """These pod sets as a group."""
+        if len(members) == 1:
+            return cls(name, tuple(members), members[0], None)
+        workers = max(members, key=lambda member: member.count + member.ended)
+        leader = next((member for member in members if member is not workers), None)
+        return cls(name, tuple(members), workers, leader)
 
 
 def place(
@@ -165,12 +163,12 @@ def _in_order(pod_sets: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlac
 def _groups(pod_sets: Sequence[PodSetRequest]) -> list[_Group]:
     """Groups in order of first appearance; pod sets without pods are in none."""
     if len(pod_sets) == 1:
-        return [_Group(name=pod_sets[0].group, members=tuple(pod_sets))] if pod_sets[0].count > 0 else []
+        return [_Group.of(pod_sets[0].group, pod_sets)] if pod_sets[0].count > 0 else []
     members: dict[tuple[str | None, int], list[PodSetRequest]] = {}
     for i, pod_set in enumerate(pod_sets):
         if pod_set.count > 0:
             members.setdefault((pod_set.group, -1 if pod_set.group is not None else i), []).append(pod_set)
-    return [_Group(name=name, members=tuple(group)) for (name, _), group in members.items()]
+    return [_Group.of(name, group) for (name, _), group in members.items()]
 
 
 def _of_group(misfit: Misfit, group: _Group) -> Misfit:
@@ -361,14 +359,22 @@ def _quality(
 ) -> tuple[LevelQuality, ...]:
     """Domains used per level, against the fewest whose capacities sum to the need."""
     used_leaves = sorted({*leaves, *([leader_leaf] if leader_leaf != _NO_LEADER else [])})
+    if len(used_leaves) == 1:
+        return _one_of_each(tree.levels)
     result = []
     for level, label in enumerate(tree.levels):
         in_slices = level <= resolved.slice_level
         room = counts.slices[level] if in_slices else counts.pods[level]
         need = resolved.need if in_slices else resolved.need * resolved.slice_size
-        used = len(set(tree.domain_of(level)[used_leaves].tolist())) if len(used_leaves) > 1 else 1
+        used = len(set(tree.domain_of(level)[used_leaves].tolist()))
         result.append(LevelQuality(label, used, _fewest(room, need) if used > 1 else 1))
     return tuple(result)
+
+
+@lru_cache(maxsize=256)
+def _one_of_each(levels: tuple[str, ...]) -> tuple[LevelQuality, ...]:
+    """The quality of what is on one leaf."""
+    return tuple(LevelQuality(level, 1, 1) for level in levels)
 
 
 def _fewest(room: Ints, need: int) -> int:
@@ -528,10 +534,10 @@ class _Search:
         Domains are those of `inside`, numbered from its first.
         """
         slices, pods = self._counts.slices[level], self._counts.pods[level]
-        if slices is pods:
+        if slices is pods or inside.stop - inside.start == 1:
             return best
         rooms = slices[inside]
-        alike = np.flatnonzero(rooms == rooms[best])
+        (alike,) = (rooms == rooms[best]).nonzero()
         return best if len(alike) == 1 else int(alike[pods[inside][alike].argmin()])
 
     def best_domain(self) -> int | None:

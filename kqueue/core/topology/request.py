@@ -45,6 +45,15 @@ class Profile:
     unconstrained: Algorithm = Algorithm.LEAST_FREE_CAPACITY
     preferred_affinity: bool = False
     search_limit: int = 30_000
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hash once: what was found is looked up by it, in every search."""
+        fields = (self.constrained, self.unconstrained, self.preferred_affinity, self.search_limit)
+        object.__setattr__(self, "_hash", hash(fields))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def with_algorithm(self, algorithm: Algorithm | None) -> Profile:
         """The same with this algorithm for constrained requests; as it is for None."""
@@ -79,6 +88,15 @@ class TopologyRequest:
     unconstrained: bool | None = None
     implied: bool = False
     slices: tuple[SliceLayer, ...] = ()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Hash once, as a profile."""
+        fields = (self.required, self.preferred, self.unconstrained, self.implied, self.slices)
+        object.__setattr__(self, "_hash", hash(fields))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,40 @@ _SHORT_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
+class Waits:
+    """How long each of some has waited: taken in once, and shown by every family that counts them."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LONG_BUCKETS) + 1)
+        """By bucket of `LONG_BUCKETS`, the last one for whatever is longer."""
+        self.total = 0.0
+
+    def take(self, seconds: float) -> None:
+        """One that has waited so long."""
+        self.total += seconds
+        self.counts[bisect_left(LONG_BUCKETS, seconds)] += 1
+
+
 class LoopCounter(Counter):
     """A Counter that only the event loop counts on, so without locks: several are counted at every admission."""
 
     def _metric_init(self) -> None:
         super()._metric_init()
         self._count = 0.0
+        self._shown: list[Waits] = []
+
+    def show(self, waits: Waits) -> None:
+        """Count all that these take in, from the first one on."""
+        self._shown.append(waits)
 
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
         """Count; exemplars are not kept."""
         self._count += amount
 
     def _child_samples(self) -> Iterable[Sample]:
-        self._value.set(self._count)
+        self._value.set(self._count + sum(sum(waits.counts) for waits in self._shown))
         return super()._child_samples()
 
 
@@ -44,6 +65,12 @@ class LoopHistogram(Histogram):
         super()._metric_init()
         self._total = 0.0
         self._counts = [0] * len(self._upper_bounds)
+        self._shown: list[Waits] = []
+
+    def show(self, waits: Waits) -> None:
+        """Take in all that these take in, from the first one on; my buckets must be the first ones of theirs."""
+        assert tuple(self._upper_bounds[:-1]) == LONG_BUCKETS[: len(self._upper_bounds) - 1]
+        self._shown.append(waits)
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Take in a value; exemplars are not kept."""
@@ -51,8 +78,12 @@ class LoopHistogram(Histogram):
         self._counts[bisect_left(self._upper_bounds, amount)] += 1
 
     def _child_samples(self) -> Iterable[Sample]:
-        self._sum.set(self._total)
-        for bucket, count in zip(self._buckets, self._counts, strict=True):
+        self._sum.set(self._total + sum(waits.total for waits in self._shown))
+        counts, last = list(self._counts), len(self._counts) - 1
+        for waits in self._shown:
+            for i, count in enumerate(waits.counts):
+                counts[min(i, last)] += count
+        for bucket, count in zip(self._buckets, counts, strict=True):
             bucket.set(count)
         return super()._child_samples()
 
@@ -63,13 +94,13 @@ class _Group:
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self._registry = registry
 
-    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+    def _counter(self, name: str, documentation: str, *labels: str) -> LoopCounter:
         return LoopCounter(name, documentation, labels, registry=self._registry)
 
     def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
         return Gauge(name, documentation, labels, registry=self._registry)
 
-    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> LoopHistogram:
         return LoopHistogram(name, documentation, labels, registry=self._registry, buckets=buckets)
 
 
@@ -167,7 +198,7 @@ class ClusterQueueFamilies(_Group):
             "kqueue_placement_fewest_domains_total", "Domains that they need by the room in them", *placed, "level"
         )
 
-    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
+    def _wait(self, name: str, documentation: str, *labels: str) -> LoopHistogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 
@@ -232,7 +263,7 @@ class LocalQueueFamilies(_Group):
             f"{p}execution_time_seconds", "Admitted until finished", *by_class, buckets=LONG_BUCKETS
         )
 
-    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
+    def _wait(self, name: str, documentation: str, *labels: str) -> LoopHistogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 

@@ -18,6 +18,7 @@ from kqueue.observe.families import (
     ClusterQueueResourceFamilies,
     LocalQueueFamilies,
     PreemptorFamilies,
+    Waits,
 )
 
 _M = TypeVar("_M", bound=MetricWrapperBase)
@@ -107,8 +108,8 @@ class _QueueMetrics(_Bound):
     def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
         super().__init__(*labels)
         self._q = families
-        self._waits: dict[tuple[str, bool], tuple[tuple[Counter, Histogram], ...]] = {}
-        """What counts a reservation, by priority class and whether it admits; every admission asks, so all at once."""
+        self._waits: dict[tuple[str, bool], Waits] = {}
+        """Reservations by priority class and whether they admit: what four families show is taken in once."""
 
     def close(self) -> None:
         """From now on count for nobody."""
@@ -133,19 +134,19 @@ class _QueueMetrics(_Bound):
         """A reservation was made, `waited` seconds after queueing, and with it the Workload was admitted or not."""
         if self._closed:
             return
-        counts = self._waits.get((priority_class, admitted))
-        if counts is None:
-            counts = self._waits[priority_class, admitted] = self._bind_waits(priority_class, admitted=admitted)
-        seconds = max(0.0, waited)
-        for times, waits in counts:
-            times.inc()
-            waits.observe(seconds)
+        waits = self._waits.get((priority_class, admitted))
+        if waits is None:
+            waits = self._waits[priority_class, admitted] = self._shown_waits(priority_class, admitted=admitted)
+        waits.take(max(0.0, waited))
 
-    def _bind_waits(self, priority_class: str, *, admitted: bool) -> tuple[tuple[Counter, Histogram], ...]:
-        families: tuple[tuple[Counter, Histogram], ...] = ((self._q.reserved, self._q.reserved_wait),)
+    def _shown_waits(self, priority_class: str, *, admitted: bool) -> Waits:
+        waits = Waits()
+        self._of(self._q.reserved, priority_class).show(waits)
+        self._of(self._q.reserved_wait, priority_class).show(waits)
         if admitted:
-            families += ((self._q.admitted, self._q.admission_wait),)
-        return tuple((self._of(times, priority_class), self._of(waits, priority_class)) for times, waits in families)
+            self._of(self._q.admitted, priority_class).show(waits)
+            self._of(self._q.admission_wait, priority_class).show(waits)
+        return waits
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
         """A Workload's pods are ready, `waited` seconds after queueing."""

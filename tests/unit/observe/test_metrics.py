@@ -192,6 +192,27 @@ async def test_every_page_has_all_that_was_reported_before_it() -> None:
         assert [page.decode().splitlines().count(line) for page in pages] == [1, 1, 1], line
 
 
+@pytest.mark.parametrize(
+    ("waited", "reserved", "admitted"),
+    [
+        pytest.param(-1.0, "1.0", "1.0", id="a clock that disagrees counts as no wait"),
+        pytest.param(1.0, "1.0", "1.0", id="a bound is in its bucket"),
+        pytest.param(1.1, "2.5", "2.5", id="above it begins the next"),
+        pytest.param(10_240.0, "10240.0", "10240.0", id="the longest that both tell apart"),
+        pytest.param(10_241.0, "+Inf", "20480.0", id="admissions are told apart for longer"),
+        pytest.param(40_961.0, "+Inf", "+Inf", id="longer than all buckets"),
+    ],
+)
+def test_a_wait_is_in_the_bucket_of_each_of_its_families(waited: float, reserved: str, admitted: str) -> None:
+    """What is taken in once is shown in the buckets of reservations and in those of admissions."""
+    metrics = Metrics()
+    metrics.cluster_queue("q").quota_reserved(priority_class="", waited=waited, admitted=True)
+    for family, want in (("quota_reserved_wait", reserved), ("admission_wait", admitted)):
+        name = f"kueue_{family}_time_seconds_bucket"
+        filled = [dict(at)["le"] for (found, at), number in series(metrics).items() if (found, number) == (name, 1)]
+        assert min(filled, key=float) == want
+
+
 def test_a_local_queue_is_reported_and_forgotten() -> None:
     """LocalQueues are told apart by name and namespace."""
     metrics = Metrics()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from weakref import ref
 
 import structlog
 
@@ -183,6 +184,28 @@ class _Trees:
     """ClusterQueues whose cohort tree has a cycle."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A quota tree as it was given out in a snapshot."""
+
+    root: QuotaNode
+    changes: int
+    """How often usage of the tree had changed by then."""
+    queues: Mapping[str, QuotaNode]
+    charges: list[int]
+    """How often that of the copy has changed."""
+
+    @classmethod
+    def of(cls, root: QuotaNode) -> _Copy:
+        queues = quota.copy_tree(root)
+        return cls(root, root.changes[0], queues, next(iter(queues.values())).changes)
+
+    @property
+    def is_true(self) -> bool:
+        """Whether the copy is what the tree is now: neither of the two was charged since."""
+        return self.root.changes[0] == self.changes and not self.charges[0]
+
+
 @dataclass(slots=True)
 class Assumed:
     """What is held for a decision; each step until it is written is a block of this, and may be the one that fails."""
@@ -239,6 +262,10 @@ class Cache:
         self._topology_only: dict[str, bool] = {}
         """What is known of ClusterQueues since the configuration changed last."""
         self._trees = _Trees()
+        self._copies: dict[int, _Copy] = {}
+        """What the last snapshot has of the quota trees, by the identity of their roots."""
+        self._reader: Callable[[], object] = lambda: None
+        """None from it: nobody has that snapshot any more."""
         self._recounts = Recounts(_charged)
 
     # --- configuration -----------------------------------------------------------------------------------------
@@ -602,19 +629,28 @@ class Cache:
     def snapshot(self, queues: Iterable[str], claims: Sequence[Claim] = ()) -> Snapshot:
         """What a cycle over heads of these ClusterQueues decides on; charging it does not touch the cache.
 
-        `claims` are kept for preemptors of earlier cycles; their trees are in it, too.
+        `claims` are kept for preemptors of earlier cycles; their trees are in it, too.  Only trees that have changed
+        since the last one are copied again, as long as nobody keeps that one.
         """
         wanted = {*queues, *(claim.queue for claim in claims)}
         inactive = {name: why.message for name in wanted if (why := self.inactive(name)) is not None}
         specs: dict[str, QueueSpec] = {}
         nodes: dict[str, QuotaNode] = {}
+        former, self._copies = self._copies if self._reader() is None else {}, {}
         for name in wanted - inactive.keys():
             queue = self._queues.get(name)
             if queue is None:
                 continue
             specs[name] = queue.spec
             if name not in nodes:
-                nodes.update(quota.copy_tree(self._trees.queues[name].root))
+                root = queue.node.root
+                copy = former.get(id(root))
+                if copy is None or not copy.is_true:
+                    copy = _Copy.of(root)
+                self._copies[id(root)] = copy
+                nodes.update(copy.queues)
+        views = self._by_queue.views(nodes.keys(), self._with_topology)
+        self._reader = ref(views)
         topologies = {
             flavor: TopologyView(capacity.tree.topology, capacity.tree, capacity)
             for flavor, capacity in self.ledger.snapshot().items()
@@ -625,7 +661,7 @@ class Cache:
             flavors=dict(self._flavors),
             topologies=topologies,
             inactive=inactive,
-            admitted=self._by_queue.views(nodes.keys(), self._with_topology),
+            admitted=views,
             claims=claims,
         )
 
@@ -875,7 +911,7 @@ class Cache:
         if node is None or _nonzero(node.usage) == actual:
             return None
         drift = Drift("quota", f"of ClusterQueue {name}", _shown(node.usage), _shown(actual))
-        node.usage = actual
+        quota.set_usage(node, actual)
         return drift
 
     def _audit_sums(self, counted: Mapping[_Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.core.quota import FlavorResource, available
-from kqueue.core.workload import Admission
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.core.quota import FlavorResource, add_usage, available
+from kqueue.core.workload import Admission, Snapshot
 from kqueue.state import from_api
 from kqueue.state.cache import AssumedTwiceError, Cache, Holding, Told
 
@@ -257,6 +258,55 @@ def test_weights_reach_the_quota_tree() -> None:
         ("own", 3_000_000_000),
         ("root", 1_000_000_000),
     ]
+
+
+def test_a_snapshot_copies_trees_that_have_changed() -> None:
+    """Once nobody has the former one, the next one has the trees of it to which nothing happened."""
+    cache, first = make_cache(), make_queue()
+    cache.on_cluster_queue("rival", msgspec.structs.replace(first, metadata=read(ObjectMeta, name="rival")))
+    both = ["team", "rival"]
+    before = cache.snapshot(both).nodes
+    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    after = cache.snapshot(both).nodes
+    assert [after[name] is before[name] for name in both] == [False, True]
+    add_usage(after["rival"], CPU, 1)
+    kept = cache.snapshot(both)
+    assert [kept.nodes[name] is after[name] for name in both] == [True, False]
+    assert [cache.snapshot(both).nodes[name] is kept.nodes[name] for name in both] == [False, False]
+
+
+def test_a_snapshot_after_an_audit_has_what_was_healed() -> None:
+    """Not what the one before it had copied."""
+    cache = make_cache()
+    node = cache.node_of("team")
+    assert node is not None
+    node.usage = {CPU: 1}
+    assert cache.snapshot(["team"]).nodes["team"].usage == {CPU: 1}
+    assert [drift.key for drift in cache.audit()] == ["of ClusterQueue team"]
+    assert cache.snapshot(["team"]).nodes["team"].usage == {}
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_a_snapshot_shows_what_is_held_and_nobody_charges_it_from_outside(seed: int, steps: int) -> None:
+    """Whatever comes and goes, whoever is charged, and whichever snapshots are kept."""
+    chance, cache = random.Random(seed), make_cache()
+    kept: list[tuple[Snapshot, int]] = []
+    for _ in range(steps):
+        name = f"w{chance.randrange(3)}"
+        match chance.randrange(5):
+            case 0:
+                cache.on_workload(f"ns/{name}", make_workload(name, host="h1"))
+            case 1:
+                cache.on_workload(f"ns/{name}", None)
+            case 2 if kept:
+                kept.pop(chance.randrange(len(kept)))
+            case 3 if kept:
+                at = chance.randrange(len(kept))
+                add_usage(kept[at][0].nodes["team"], CPU, 1)
+                kept[at] = kept[at][0], kept[at][1] + 1
+            case _:
+                kept.append((cache.snapshot(["team"]), 4_000 * len(cache.holdings("team"))))
+        assert [snapshot.nodes["team"].usage.get(CPU, 0) for snapshot, _ in kept] == [used for _, used in kept]
 
 
 def test_what_is_assumed_is_charged_once_and_confirmed_by_the_echo() -> None:

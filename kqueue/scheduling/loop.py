@@ -17,7 +17,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 import structlog
-from cachetools import LRUCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
@@ -63,6 +62,9 @@ _GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
 
 _PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED})
 """Outcomes whose words are others from cycle to cycle: who took the room, who is to leave for whom."""
+
+_MOST_SCANS = 100_000
+"""Workloads of which it is remembered where their scan of flavors ended; of the oldest it is forgotten."""
 
 _SOON = timedelta(seconds=1)
 """Until what could not be known, or written, is looked at again."""
@@ -205,7 +207,7 @@ class SchedulingLoop:
             fair_usage=fair_usage,
             paused=self._pause,
         )
-        self._scans: LRUCache[str, ScanMemory] = LRUCache(maxsize=100_000)
+        self._scans: dict[str, ScanMemory] = {}
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
         self._demands = Demands()
@@ -465,7 +467,7 @@ class SchedulingLoop:
         problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
         if problem is not None:
             self._preemptions.end(obj.metadata.uid)
-            self._put_back(obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
+            self._put_back(item.key, obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
         memory = self._memory(queue, item, obj)
         try:
@@ -483,7 +485,7 @@ class SchedulingLoop:
             return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
         except InvalidObjectError as e:
             self._preemptions.end(obj.metadata.uid)
-            self._put_back(obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
+            self._put_back(item.key, obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
             return None
 
     def _memory(self, queue: str, item: Pending, obj: wire.Workload) -> ScanMemory | None:
@@ -528,6 +530,7 @@ class SchedulingLoop:
         self._evictions.begin(decision, obj)
         self._scans.pop(head.key, None)
         self._put_back(
+            head.key,
             obj,
             RequeueReason.PENDING_PREEMPTION,
             names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS,
@@ -562,8 +565,11 @@ class SchedulingLoop:
             attempt = self._read[head.key].attempt(head.queue, self.cycles)
             memory = remembered(decision, attempt, before, self._settings.scan)
             if memory is not None:
+                if len(self._scans) >= _MOST_SCANS:
+                    del self._scans[next(iter(self._scans))]
                 self._scans[head.key] = memory
         self._put_back(
+            head.key,
             obj,
             _REQUEUE[decision.outcome],
             decision.reason,
@@ -576,6 +582,7 @@ class SchedulingLoop:
 
     def _put_back(
         self,
+        key: str,
         obj: wire.Workload,
         requeue: RequeueReason,
         reason: str,
@@ -587,7 +594,6 @@ class SchedulingLoop:
         gated: bool = False,
     ) -> None:
         """`briefly` is as in `Waits.tell`, `gated` as in `Why`."""
-        key = from_api.workload_key(obj)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
         self._waits.tell(key, obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -101,27 +102,23 @@ class Waits:
         why = None
         while why is not self._untold[key]:
             why = self._untold[key]
-            await self._write_one(key, why)
+            written = await self._writes.tell(key, partial(self._change, key, why), what="the reason for waiting")
+            if written is not None:
+                _log.info("workload waits", workload=key, reason=why.reason, message=why.message)
+                self._observer.waits(written, reason=why.reason, message=why.message)
 
-    async def _write_one(self, key: str, why: Why) -> None:
-        def change(obj: wire.Workload) -> status.Patch | None:
-            if self._is_held(key):
-                return None  # admitted since: an old reason must not go over it
-            stamp = status.Stamp(self._clock.now())
-            return status.wait(
-                obj,
-                reason=why.reason,
-                message=why.message,
-                stamp=stamp,
-                requests=why.requests(),
-                gated=why.gated,
-                queued=True,
-            )
-
-        written = await self._writes.tell(key, change, what="the reason for waiting")
-        if written is not None:
-            _log.info("workload waits", workload=key, reason=why.reason, message=why.message)
-            self._observer.waits(written, reason=why.reason, message=why.message)
+    def _change(self, key: str, why: Why, obj: wire.Workload) -> status.Patch | None:
+        if self._is_held(key):
+            return None  # admitted since: an old reason must not go over it
+        return status.wait(
+            obj,
+            reason=why.reason,
+            message=why.message,
+            stamp=status.Stamp(self._clock.now()),
+            requests=why.requests(),
+            gated=why.gated,
+            queued=True,
+        )
 
 
 def _says(obj: wire.Workload, why: Why, *, briefly: bool) -> bool:

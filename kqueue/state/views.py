@@ -95,14 +95,12 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
             self._before.setdefault(queue, {}).setdefault(key, before)
 
     def __getitem__(self, queue: str) -> Mapping[str, Admitted]:
-        made = self._made.get(queue)
+        made: Mapping[str, Admitted] | None = self.get(queue)
         if made is None:
-            made = self._made[queue] = self._make(queue)
+            raise KeyError(queue)
         return made
 
     def _make(self, queue: str) -> Mapping[str, Admitted]:
-        if queue not in self._queues:
-            raise KeyError(queue)
         before = self._before.pop(queue, None)
         if before is None:
             return self._holdings.seen(queue, self._with_topology)
@@ -112,9 +110,11 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
     def get(self, queue: str, default: Any = None, /) -> Any:
         """As of any mapping; every head asks for its queue, so it is not left to an exception."""
         made = self._made.get(queue)
-        if made is not None:
-            return made
-        return self[queue] if queue in self._queues else default
+        if made is None:
+            if queue not in self._queues:
+                return default
+            made = self._made[queue] = self._make(queue)
+        return made
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._queues)

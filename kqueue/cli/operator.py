@@ -368,7 +368,7 @@ class Operator:
         )
         workloads = self._controller("workload", workload.reconcile, workers=8)
 
-        def on_parked(keys: list[str]) -> None:
+        def on_parked(keys: Iterable[str]) -> None:
             for key in keys:
                 if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
                     workloads.enqueue(key)

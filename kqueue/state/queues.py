@@ -109,6 +109,7 @@ _Line = Ranked[str, _Rank]
 """Workloads of one shape and one LocalQueue, which are parked and come back as one."""
 _Lines = dict[str, dict[str, _Line]]
 """By shape and LocalQueue, without empty ones."""
+_NO_LINES: dict[str, _Line] = {}
 _Place = tuple[str, str]
 """Shape, LocalQueue."""
 
@@ -228,17 +229,13 @@ class _Queue:
 
     # --- moving lines
 
-    def park_shape(self, shape: str) -> list[str]:
-        """Park all active ones of a shape; who they are."""
-        lines = self.active.pop(shape, None)
-        if lines is None:
-            return []
-        keys = [key for line in lines.values() for key in line]
-        for local_queue, line in lines.items():
+    def park_shape(self, shape: str, told: Callable[[Iterable[str]], None]) -> None:
+        """Park all active ones of a shape; `told` who they are, in one call for each LocalQueue."""
+        for local_queue, line in self.active.pop(shape, _NO_LINES).items():
+            told(line)
+            self.parked_count += len(line)
             self._leave_front((shape, local_queue))
             _add(self.parked, shape, local_queue, line)
-        self.parked_count += len(keys)
-        return keys
 
     def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> int:
         """Bring back who is parked and may enter, once its back-off is over; how many.  A line is asked about once."""
@@ -385,8 +382,11 @@ class Queues:
         """`by_shape`: what a try has said of one workload counts for all that cannot differ in its outcome."""
         self._now, self._by_shape = now, by_shape
         self._on_wake = on_wake
-        self.on_parked: Callable[[list[str]], None] = lambda _keys: None
-        """Told of the workloads that are parked without a try of their own, because an equal one was refused."""
+        self.on_parked: Callable[[Iterable[str]], None] = lambda _keys: None
+        """Told of workloads that are parked without a try of their own, because an equal one was refused.
+
+        Must go through them at once, if at all.
+        """
         self.on_tried: Callable[[str], None] = lambda _key: None
         """Told of each workload that comes back from a cycle."""
         self._queues: dict[str, _Queue] = {}
@@ -559,7 +559,8 @@ class Queues:
             self.on_tried(key)
             return True
         if self._by_shape and reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
-            self._park_shape(queue, item.shape, verdict)
+            queue.moved_shapes[item.shape] = verdict
+            queue.park_shape(item.shape, self.on_parked)
         queue.park(item)
         self.on_tried(key)
         return False
@@ -575,12 +576,6 @@ class Queues:
         else:
             immediate = reason in IMMEDIATE_BEST_EFFORT
         return immediate or has_more or queue.flushed_at_pop >= queue.pops
-
-    def _park_shape(self, queue: _Queue, shape: str, verdict: Verdict) -> None:
-        queue.moved_shapes[shape] = verdict
-        parked = queue.park_shape(shape)
-        if parked:
-            self.on_parked(parked)
 
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:
         """Move parked workloads of these ClusterQueues back into their heaps; returns how many moved.

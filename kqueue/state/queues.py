@@ -110,8 +110,9 @@ _Line = Ranked[str, _Rank]
 _Lines = dict[str, dict[str, _Line]]
 """By shape and LocalQueue, without empty ones."""
 _NO_LINES: dict[str, _Line] = {}
-_Place = tuple[str, str]
-"""Shape, LocalQueue."""
+_Bound = tuple[_Rank, str, str]
+"""Nobody in the active line of this shape and LocalQueue goes before this rank, if there is such a line."""
+_SLACK = 64
 
 
 @dataclass(slots=True)
@@ -127,8 +128,8 @@ class _Queue:
     active: _Lines = field(default_factory=dict)
     parked: _Lines = field(default_factory=dict)
     parked_count: int = 0
-    fronts: dict[str, Ranked[_Place, _Rank]] = field(default_factory=dict)
-    """Of active lines, who is first; all together, or by LocalQueue where usage counts."""
+    fronts: dict[str, list[_Bound]] = field(default_factory=dict)
+    """Heaps of bounds, one at least for each active line; all together, or by LocalQueue where usage counts."""
     resting: set[str] = field(default_factory=set)  # of those who wait: with a back-off, or on hold, when seen last
     in_flight: Pending | None = None
     preemptor: str | None = None  # for whom others leave; goes first where others may be skipped
@@ -165,13 +166,15 @@ class _Queue:
     # --- moving one
 
     def activate(self, item: Pending) -> None:
-        self._join(self.active, item)
-        self._see_first(item.shape, item.local_queue)
+        line = self._join(self.active, item)
+        first = line.first()
+        if first is not None and first[1] == item.key:
+            self._bound(first[0], item.shape, item.local_queue)
 
     def park(self, item: Pending) -> None:
         self._join(self.parked, item)
 
-    def _join(self, lines: _Lines, item: Pending) -> None:
+    def _join(self, lines: _Lines, item: Pending) -> _Line:
         """Let it stand in the line where it belongs, and nowhere else."""
         known = self.waiting.get(item.key)
         if known is not None and not (_is_alike(known, item) and _holds(lines, known)):
@@ -191,6 +194,7 @@ class _Queue:
         if line is None:
             line = of_shape[item.local_queue] = Ranked()
         line.put(item.key, self.rank(item))
+        return line
 
     def drop(self, key: str) -> None:
         """Take one out of whichever line it stands in."""
@@ -205,8 +209,6 @@ class _Queue:
         line.remove(item.key)
         if lines is self.parked:
             self.parked_count -= 1
-        else:
-            self._see_first(item.shape, item.local_queue)
         if not line:
             _take_out(lines, item.shape, item.local_queue)
 
@@ -216,10 +218,10 @@ class _Queue:
         for changed in {before, key}:
             item = self.waiting.get(changed) if changed is not None else None
             if item is not None:
-                lines = self.parked if _holds(self.parked, item) else self.active
-                self._join(lines, item)
-                if lines is self.active:
-                    self._see_first(item.shape, item.local_queue)
+                if _holds(self.parked, item):
+                    self.park(item)
+                else:
+                    self.activate(item)
 
     def forget(self, key: str) -> None:
         """It leaves the queue for good, so nobody makes room for it any more."""
@@ -234,7 +236,6 @@ class _Queue:
         for local_queue, line in self.active.pop(shape, _NO_LINES).items():
             told(line)
             self.parked_count += len(line)
-            self._leave_front((shape, local_queue))
             _add(self.parked, shape, local_queue, line)
 
     def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> int:
@@ -251,7 +252,7 @@ class _Queue:
                 woken += len(line)
                 _take_out(self.parked, shape, local_queue)
                 _add(self.active, shape, local_queue, line)
-                self._see_first(shape, local_queue)
+                self._bound_line(shape, local_queue)
         self.parked_count -= woken
         for item in still:
             self.park(item)
@@ -264,56 +265,72 @@ class _Queue:
                 for line in of_shape.values():
                     for key in line:
                         line.put(key, self.rank(self.waiting[key]))
-        self.fronts = {}
-        for shape, of_shape in self.active.items():
-            for local_queue in of_shape:
-                self._see_first(shape, local_queue)
+        self._rebuild_fronts()
 
     # --- who is first
 
-    def _see_first(self, shape: str, local_queue: str) -> None:
-        """Note who is the first of an active line now; of an empty one nobody is."""
-        first = self.active[shape][local_queue].first()
-        if first is None:
-            self._leave_front((shape, local_queue))
-            return
+    def _bound(self, rank: _Rank, shape: str, local_queue: str) -> None:
+        """Note that nobody in an active line goes before this rank."""
         which = local_queue if self.usage is not None else ""
         front = self.fronts.get(which)
         if front is None:
-            front = self.fronts[which] = Ranked()
-        front.put((shape, local_queue), first[0])
+            self.fronts[which] = [(rank, shape, local_queue)]
+            return
+        heapq.heappush(front, (rank, shape, local_queue))
+        if len(front) > 2 * len(self.waiting) + _SLACK:
+            self._rebuild_fronts()
 
-    def _leave_front(self, place: _Place) -> None:
-        which = place[1] if self.usage is not None else ""
+    def _bound_line(self, shape: str, local_queue: str) -> None:
+        first = self.active[shape][local_queue].first()
+        assert first is not None
+        self._bound(first[0], shape, local_queue)
+
+    def _rebuild_fronts(self) -> None:
+        self.fronts = {}
+        for shape, of_shape in self.active.items():
+            for local_queue in of_shape:
+                self._bound_line(shape, local_queue)
+
+    def _first_of(self, which: str) -> _Bound | None:
+        """Who is first of a front: its rank, and where it stands.  None: nobody is there, and the front is gone.
+
+        Bounds come up to where they belong here, when they are looked at: so lines come and go without any ado.
+        """
         front = self.fronts[which]
-        front.remove(place)
-        if not front:
-            del self.fronts[which]
+        while front:
+            bound = rank, shape, local_queue = front[0]
+            line = self.active.get(shape, _NO_LINES).get(local_queue)
+            first = line.first() if line is not None else None
+            if first is None:
+                heapq.heappop(front)
+            elif first[0] == rank:
+                return bound
+            else:
+                heapq.heapreplace(front, (first[0], shape, local_queue))
+        del self.fronts[which]
+        return None
 
-    def _foremost(self) -> Ranked[_Place, _Rank] | None:
-        """The front of lines whose first one goes first of all; None when nobody is active."""
-        if len(self.fronts) < 2 or self.usage is None:
-            return next(iter(self.fronts.values()), None)
-        used = {which: self.usage(which) for which in self.fronts}
+    def _first(self) -> _Bound | None:
+        """Who goes first of all; None when nobody is active."""
+        if self.usage is None:
+            return self._first_of("") if self.fronts else None
+        firsts = {which: first for which in list(self.fronts) if (first := self._first_of(which)) is not None}
+        if len(firsts) < 2:
+            return next(iter(firsts.values()), None)
+        used = {which: self.usage(which) for which in firsts}
         least = min(used.values())
-        leading = [front for which, front in self.fronts.items() if not used[which] > least]
-        return min(leading, key=lambda front: front.first() or ())
+        return min(first for which, first in firsts.items() if not used[which] > least)
 
     def pop(self) -> Pending | None:
         """Take the best active entry in flight; None when there is none."""
-        front = self._foremost()
-        first = front.first() if front is not None else None
-        if front is None or first is None:
+        first = self._first()
+        if first is None:
             return None
-        place = shape, local_queue = first[1]
+        _, shape, local_queue = first
         line = self.active[shape][local_queue]
         key = line.take_first()
         assert key is not None
-        following = line.first()
-        if following is not None:
-            front.put(place, following[0])
-        else:
-            self._leave_front(place)
+        if not line:
             _take_out(self.active, shape, local_queue)
         self.pops += 1
         self.resting.discard(key)
@@ -325,18 +342,19 @@ class _Queue:
         walks = (self._walk(which, front) for which, front in self.fronts.items())
         return (key for *_, key in heapq.merge(*walks))
 
-    def _walk(self, which: str, front: Ranked[_Place, _Rank]) -> Iterator[tuple[float, _Rank, str]]:
-        """Those of some lines, each looked into when its first one has its turn."""
+    def _walk(self, which: str, front: list[_Bound]) -> Iterator[tuple[float, _Rank, str]]:
+        """Those of some lines, each looked into when its first one may have its turn."""
         used = self.usage(which) if self.usage is not None else 0.0
         open_lines: list[tuple[_Rank, str, Iterator[tuple[_Rank, str]]]] = []
-        to_come = front.in_order()
-        next_line = next(to_come, None)
-        while open_lines or next_line is not None:
-            if next_line is not None and not (open_lines and open_lines[0][0] < next_line[0]):
-                shape, local_queue = next_line[1]
-                rest = self.active[shape][local_queue].in_order()
-                heapq.heappush(open_lines, (*next(rest), rest))
-                next_line = next(to_come, None)
+        to_come, opened = front.copy(), set[tuple[str, str]]()
+        while open_lines or to_come:
+            if to_come and not (open_lines and open_lines[0][0] < to_come[0][0]):
+                _, shape, local_queue = heapq.heappop(to_come)
+                line = self.active.get(shape, _NO_LINES).get(local_queue)
+                if line is not None and (shape, local_queue) not in opened:
+                    opened.add((shape, local_queue))
+                    rest = line.in_order()
+                    heapq.heappush(open_lines, (*next(rest), rest))
                 continue
             rank, key, rest = heapq.heappop(open_lines)
             yield used, rank, key

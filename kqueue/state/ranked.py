@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Generic, TypeVar
@@ -20,10 +19,12 @@ class Ranked(Generic[K, R]):
     rank stays there until it would be first: so both cost next to nothing.
     """
 
-    __slots__ = ("_beside", "_ranks", "_row")
+    __slots__ = ("_beside", "_passed", "_ranks", "_row")
 
     def __init__(self) -> None:
-        self._row: deque[tuple[R, K]] = deque()
+        self._row: list[tuple[R, K]] = []
+        self._passed = 0
+        """So many at the beginning of the row have had their turn."""
         self._beside: list[tuple[R, K]] = []
         self._ranks: dict[K, R] = {}
 
@@ -39,21 +40,21 @@ class Ranked(Generic[K, R]):
 
     def put(self, key: K, rank: R) -> None:
         """Add a key or change its rank."""
-        ranks, row = self._ranks, self._row
+        ranks = self._ranks
         if ranks.get(key) == rank:
             return
         ranks[key] = rank
         entry = rank, key
-        while row and ranks.get(row[0][1]) != row[0][0]:
-            row.popleft()
-        if not row or not entry < row[-1]:
-            row.append(entry)
-        elif entry < row[0]:
-            row.appendleft(entry)
+        front = self._front()
+        if front is None or not entry < self._row[-1]:
+            self._row.append(entry)
+        elif self._passed and entry < front:
+            self._passed -= 1
+            self._row[self._passed] = entry
         else:
             heappush(self._beside, entry)
-        if len(row) + len(self._beside) > 2 * len(ranks) + _SLACK:
-            self._row = deque(sorted((known, key) for key, known in ranks.items()))
+        if len(self._row) + len(self._beside) > 2 * len(ranks) + _SLACK:
+            self._row, self._passed = sorted((known, key) for key, known in ranks.items()), 0
             self._beside = []
 
     def remove(self, key: K) -> None:
@@ -67,34 +68,44 @@ class Ranked(Generic[K, R]):
 
     def first(self) -> tuple[R, K] | None:
         """The smallest rank, and whose it is; None when there is nobody."""
-        row, beside, ranks = self._row, self._beside, self._ranks
-        while row and ranks.get(row[0][1]) != row[0][0]:
-            row.popleft()
-        if not beside:
-            return row[0] if row else None
+        front, beside, ranks = self._front(), self._beside, self._ranks
         while beside and ranks.get(beside[0][1]) != beside[0][0]:
             heappop(beside)
-        if row and beside:
-            return min(row[0], beside[0])
-        return row[0] if row else beside[0] if beside else None
+        if beside and (front is None or beside[0] < front):
+            return beside[0]
+        return front
+
+    def _front(self) -> tuple[R, K] | None:
+        """The first one of the row."""
+        row, ranks = self._row, self._ranks
+        while self._passed < len(row):
+            entry = row[self._passed]
+            if ranks.get(entry[1]) == entry[0]:
+                return entry
+            self._passed += 1
+            if 2 * self._passed > len(row):
+                del row[: self._passed]
+                self._passed = 0
+        return None
 
     def take_first(self) -> K | None:
         """Take out the first one; None when there is nobody."""
         first = self.first()
         if first is None:
             return None
-        key = first[1]
-        del self._ranks[key]
-        if self._row and self._row[0] is first:
-            self._row.popleft()
-        return key
+        del self._ranks[first[1]]
+        return first[1]
 
     def in_order(self) -> Iterator[tuple[R, K]]:
         """All, the first one first, as they are now; cheap for those at the front."""
-        row, beside, ranks = self._row.copy(), self._beside.copy(), self._ranks.copy()
-        while row or beside:
-            from_row = not beside or (row and row[0] < beside[0])
-            rank, key = row.popleft() if from_row else heappop(beside)
+        row, beside, ranks = self._row[self._passed :], self._beside.copy(), self._ranks.copy()
+        to_come = iter(row)
+        front = next(to_come, None)
+        while front is not None or beside:
+            if front is not None and not (beside and beside[0] < front):
+                (rank, key), front = front, next(to_come, None)
+            else:
+                rank, key = heappop(beside)
             if ranks.get(key) == rank:
                 del ranks[key]  # who left and came back may stand there twice
                 yield rank, key

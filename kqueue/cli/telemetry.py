@@ -84,7 +84,7 @@ class CycleObserver:
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
         """Tell the user why."""
-        self._record(workload, reason=reason, message=message, warning=True)
+        self._events.record(workload_reference(workload), reason=reason, message=message, warning=True)
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
         """Tell the user that a newer slice took over."""

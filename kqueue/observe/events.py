@@ -245,9 +245,8 @@ class EventRecorder:
     def _name(self, of: str) -> str:
         """A name for an event about an object of this name that no other event has."""
         suffix = f".{next(self._numbers):x}"
-        name = of + suffix
-        if len(name) <= _NAME_LENGTH_MAX:
-            return name
+        if len(of) + len(suffix) <= _NAME_LENGTH_MAX:
+            return of + suffix
         return of[: _NAME_LENGTH_MAX - len(suffix)].rstrip("-.") + suffix
 
     # --- writing

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.samples import Sample
+
+_F = TypeVar("_F", bound="_Unlocked")
 
 WAIT_BUCKETS = (1.0, *(2.5 * 2**k for k in range(13)))
 """1 s, 2.5 s, 5 s ... 2.8 h: 14 values."""
@@ -37,7 +41,17 @@ class Waits:
         self.counts[bisect_left(LONG_BUCKETS, seconds)] += 1
 
 
-class LoopCounter(Counter):
+class _Unlocked(MetricWrapperBase):
+    """A family whose children only the event loop makes and removes."""
+
+    def labels(self: _F, *labelvalues: Any, **labelkwargs: Any) -> _F:
+        """The child of these label values.  One that is there is found in one look, without a lock."""
+        child: Any = self._metrics.get(labelvalues)
+        found: _F = super().labels(*labelvalues, **labelkwargs) if child is None else child
+        return found
+
+
+class LoopCounter(_Unlocked, Counter):
     """A Counter that only the event loop counts on, so without locks: several are counted at every admission."""
 
     def _metric_init(self) -> None:
@@ -58,7 +72,7 @@ class LoopCounter(Counter):
         return super()._child_samples()
 
 
-class LoopHistogram(Histogram):
+class LoopHistogram(_Unlocked, Histogram):
     """The same of a Histogram."""
 
     def _metric_init(self) -> None:

@@ -268,7 +268,9 @@ def test_the_process_is_reported() -> None:
     metrics.attempt(success=False, seconds=0.2)
     metrics.workload_created(job_kind="Job", seconds=0.5)
     metrics.drift("missing-pod", 2)
-    metrics.api_request(verb="patch", resource="pods", subresource="", lane="ungate", code=409, seconds=0.1)
+    for _ in range(3):  # the first makes the series, the others find it
+        metrics.api_request(verb="patch", resource="pods", subresource="", lane="ungate", code=409, seconds=0.5)
+    metrics.api_request(verb="patch", resource="pods", subresource="", lane="ungate", code=200, seconds=0.5)
     metrics.api_request(verb="watch", resource="pods", subresource="", lane="watch", code=200, seconds=300)
     metrics.reconcile(controller="job", result="success", seconds=0.1)
     metrics.webhook(path="/mutate--v1-pod", operation="CREATE", result="patched", seconds=0.001)
@@ -281,7 +283,9 @@ def test_the_process_is_reported() -> None:
     request = {"verb": "patch", "resource": "pods", "subresource": "", "lane": "ungate", "code": "409"}
     assert value(metrics, "kueue_admission_attempts_total", result="inadmissible") == 1
     assert value(metrics, "kueue_workload_creation_latency_seconds_sum", job_kind="Job") == 0.5
-    assert value(metrics, "kqueue_api_requests_total", **request) == 1
+    assert value(metrics, "kqueue_api_requests_total", **request) == 3
+    assert value(metrics, "kqueue_api_requests_total", **(request | {"code": "200"})) == 1
+    assert value(metrics, "kqueue_api_request_seconds_sum", verb="patch", lane="ungate") == 2
     assert value(metrics, "kqueue_api_request_seconds_count", verb="watch", lane="watch") is None
     assert value(metrics, "kqueue_watch_age_seconds", kind="pods") == 12.5
     assert value(metrics, "kqueue_cache_drift_total", cause="missing-pod") == 2

@@ -229,6 +229,9 @@ def _mistaken(head: Head) -> Wait:
     return Wait(head=head, outcome=Outcome.NO_FIT, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
 
 
+_Placed = tuple[tuple[PodSetAssignment, ...], tuple[PlacementQuality, ...]]
+
+
 @dataclass(slots=True)
 class _Cycle:
     """What one cycle works on."""
@@ -241,6 +244,8 @@ class _Cycle:
     looks: SecondLooks
     order: ordering.OrderRules
     nominator: Nominator
+    placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
+    """By the identity of what is asked for and given, which stays with it."""
 
     def not_now(self, head: Head) -> Wait | None:
         """Why a head is not even tried; None when it is."""
@@ -388,11 +393,18 @@ class _Cycle:
             with without_older(entry.head, self.snapshot) as older:
                 self._charge(entry)
                 older.for_good = True
-        return Admit(
-            head=entry.head,
-            admission=_admission(entry),
-            quality=tuple(_quality(entry)) if entry.placement else (),
-        )
+        pod_sets, quality = self._placed(entry) if entry.placement else (entry.assignment.pod_sets, ())
+        admission = Admission.of(entry.head.queue, pod_sets, usage=entry.usage)
+        return Admit(head=entry.head, admission=admission, quality=quality)
+
+    def _placed(self, entry: Entry) -> _Placed:
+        """Its pod sets with their domains, and how good these are: once for all that ask for and are given the same."""
+        same = (entry.head.pod_sets, entry.assignment.pod_sets, entry.placement)
+        key = (*map(id, same), entry.profile)
+        known = self.placed.get(key)
+        if known is None:
+            known = self.placed[key] = same, (_with_domains(entry), tuple(_quality(entry)))
+        return known[1]
 
     def _charge(self, entry: Entry) -> None:
         node = self.snapshot.nodes[entry.head.queue]
@@ -475,24 +487,19 @@ def _skipped(entry: Entry) -> Wait:
     return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, taken)
 
 
-def _admission(entry: Entry) -> Admission:
-    if not entry.placement:
-        return Admission(queue=entry.head.queue, pod_sets=entry.assignment.pod_sets)
+def _with_domains(entry: Entry) -> tuple[PodSetAssignment, ...]:
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
-    return Admission(
-        queue=entry.head.queue,
-        pod_sets=tuple(
-            [
-                PodSetAssignment(
-                    name=assigned.name,
-                    flavors=assigned.flavors,
-                    usage=assigned.usage,
-                    count=assigned.count,
-                    topology=domains.get(assigned.name),
-                )
-                for assigned in entry.assignment.pod_sets
-            ]
-        ),
+    return tuple(
+        [
+            PodSetAssignment(
+                name=assigned.name,
+                flavors=assigned.flavors,
+                usage=assigned.usage,
+                count=assigned.count,
+                topology=domains.get(assigned.name),
+            )
+            for assigned in entry.assignment.pod_sets
+        ]
     )
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from kqueue.core import quota
 from kqueue.core.demand import Choice, Demands, Grant, GroupDemand, Option, Pick
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
-from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.workload import Head, LastTried, PodSetAssignment, Preempts, QueueSpec, Snapshot
 
@@ -98,7 +98,7 @@ class Assignment:
     mode: Mode = Mode.FIT
     level: int = 0
     pod_sets: tuple[PodSetAssignment, ...] = ()
-    usage: Mapping[FlavorResource, int] = field(default_factory=dict)
+    usage: Usage = field(default_factory=dict)
     places: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
     lacking: set[FlavorResource] = field(default_factory=set)
     reason: WaitReason = WaitReason.WAITING_FOR_QUOTA

@@ -19,7 +19,7 @@ from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import Assignment, Mode, Pins
 from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, nobody_may_go, simulate
-from kqueue.core.quota import FlavorResource
+from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import PodSetRequest, Profile
@@ -58,7 +58,7 @@ class Entry:
     profile: Profile
     assignment: Assignment
     stand: Stand = Stand.WAITS
-    placement: dict[str, Placement] = field(default_factory=dict)
+    placement: Mapping[str, Placement] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     place_requests: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
     """What is to be placed, by topology flavor."""
@@ -75,8 +75,8 @@ class Entry:
     """Those that have quota already do not come here: they are mended."""
 
     @property
-    def usage(self) -> Mapping[FlavorResource, int]:
-        """Quota per column, for all pods."""
+    def usage(self) -> Usage:
+        """Quota per column, for all pods; not to be changed."""
         return self.assignment.usage
 
     @property
@@ -103,13 +103,29 @@ class Entry:
 
 
 @value()
+class _Found:
+    """Where pod sets go, or why they cannot, by flavor.  Heads share it, so it is not to be changed."""
+
+    places: Mapping[str, Placement]
+    misfits: Mapping[str, Misfit]
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Placement | Misfit]) -> _Found:
+        """These answers, by what they are."""
+        return cls(
+            {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Placement)},
+            {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Misfit)},
+        )
+
+
+@value()
 class _Answer:
     """Where these pod sets would go while capacities are of these generations."""
 
     requests: Mapping[str, Sequence[PodSetRequest]]
     """An answer is found by their identity, so they stay as long as it does."""
     free: list[int]
-    found: Mapping[str, Placement | Misfit]
+    found: _Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +169,7 @@ class Nominator:
             entry.avoids = entry.head.avoided
             return not self.place(entry, measure=True)
 
-    def place(self, entry: Entry, *, empty: bool = False, measure: bool = False) -> dict[str, Misfit]:
+    def place(self, entry: Entry, *, empty: bool = False, measure: bool = False) -> Mapping[str, Misfit]:
         """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
 
         `entry.placement` holds the domains found.  Flavors whose leaves are hosts share what this workload takes.
@@ -162,25 +178,27 @@ class Nominator:
         if not entry.place_requests:
             entry.placement = {}
             return {}
-        found = self._ask(entry, empty=True, measure=measure) if empty else self._answer(entry, measure=measure)
-        misfits = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Misfit)}
-        if misfits and entry.avoids and not empty:
+        if empty:
+            found = _Found.of(self._ask(entry, empty=True, measure=measure))
+        else:
+            found = self._answer(entry, measure=measure)
+        if found.misfits and entry.avoids and not empty:
             entry.avoids = frozenset()
             return self.place(entry, measure=measure)
-        entry.placement = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
-        return misfits
+        entry.placement = found.places
+        return found.misfits
 
-    def _answer(self, entry: Entry, *, measure: bool) -> Mapping[str, Placement | Misfit]:
+    def _answer(self, entry: Entry, *, measure: bool) -> _Found:
         """What was found for the same pod sets before, if the same is free; else what is found now."""
         requests = entry.place_requests
         if entry.avoids or entry.head.replaces is not None:
-            return self._ask(entry, empty=False, measure=measure)
+            return _Found.of(self._ask(entry, empty=False, measure=measure))
         asked = [(flavor, *map(id, pod_sets)) for flavor, pod_sets in requests.items()]
         key = (*asked, entry.profile, measure)
         free = [self.snapshot.topologies[flavor].capacity.generation for flavor in requests]
         known = self._answers.get(key)
         if known is None or known.free != free:
-            found = self._ask(entry, empty=False, measure=measure)
+            found = _Found.of(self._ask(entry, empty=False, measure=measure))
             known = self._answers[key] = _Answer(requests, free, found)
         return known.found
 

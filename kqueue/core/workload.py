@@ -149,17 +149,24 @@ class Admission:
     pod_sets: tuple[PodSetAssignment, ...]
     _usage: Usage | None = field(default=None, init=False, repr=False, compare=False)
 
+    @classmethod
+    def of(cls, queue: str, pod_sets: tuple[PodSetAssignment, ...], *, usage: Usage) -> Admission:
+        """The same where it is known already what all pod sets use together."""
+        admission = cls(queue=queue, pod_sets=pod_sets)
+        object.__setattr__(admission, "_usage", usage)
+        return admission
+
     def usage(self) -> Usage:
         """Quota per column, over all pod sets; not to be changed."""
-        known = self._usage
-        if known is None:
-            known = {}
-            for pod_set in self.pod_sets:
-                for resource, amount in pod_set.usage.items():
-                    column = FlavorResource(pod_set.flavors[resource], resource)
-                    known[column] = known.get(column, 0) + amount
-            object.__setattr__(self, "_usage", known)  # it is asked for whenever anybody comes or goes
-        return known
+        if self._usage is not None:
+            return self._usage
+        total: Usage = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.usage.items():
+                column = FlavorResource(pod_set.flavors[resource], resource)
+                total[column] = total.get(column, 0) + amount
+        object.__setattr__(self, "_usage", total)  # it is asked for whenever anybody comes or goes
+        return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,13 @@ def make_queues(strategy: Strategy = Strategy.BEST_EFFORT_FIFO, *, by_shape: boo
     return queues
 
 
+def pop_and_settle(queues: Queues) -> str | None:
+    uid = pop(queues)
+    if uid is not None:
+        queues.settle(f"ns/{uid}")
+    return uid
+
+
 def pop(queues: Queues) -> str | None:
     heads = queues.pop_heads(lambda _queue: True)
     return heads[0][1].uid if heads else None
@@ -377,6 +384,19 @@ def test_the_head_is_always_the_first_by_usage_and_rank(seed: int, steps: int) -
                 del waiting[want.key]
             else:
                 queues.requeue(want.key, RequeueReason.FAILED_AFTER_NOMINATION)
+
+
+def test_one_that_often_comes_to_the_front_of_its_line_leaves_no_trace() -> None:
+    """However long another line goes before it, so that nobody looks at its own."""
+    queues = make_queues()
+    queues.push(make_pending("first", priority=10_000))
+    for priority in range(1000):
+        queues.push(make_pending("rises", priority=priority, shape="same", version=str(priority)))
+        queues.push(make_pending("stays", priority=500, shape="same"))
+
+    assert len(queues._queues["team"].fronts[""]) < 100
+    assert queues.front("team", 3) == (["ns/first", "ns/rises", "ns/stays"], 3)
+    assert [pop_and_settle(queues) for _ in range(4)] == ["first", "rises", "stays", None]
 
 
 # --- against plain buckets -------------------------------------------------------------------------------------------

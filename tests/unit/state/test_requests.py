@@ -14,6 +14,7 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.workload import Head
 from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
+from kqueue.state import requests as forms
 from kqueue.state.requests import Requests
 
 JSON = dict[str, Any]
@@ -333,3 +334,14 @@ def test_a_change_between_queueing_and_trying_counts() -> None:
     head = requests.head(obj, item, queue="team", topology_only=False, last_tried={})
 
     assert head.pod_sets[0].quota_requests == {"cpu": 500}
+
+
+def test_forms_that_are_all_different_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest ones are forgotten, and read again for whoever has one of them."""
+    monkeypatch.setattr(forms, "_MOST_FORMS", 3)
+    requests = Requests()
+    asked = [str(cpus) for cpus in range(1, 6)]
+    made = [head_of(requests, make_workload(requests={"cpu": cpus})) for cpus in (*asked, "1")]
+
+    assert [head.pod_sets[0].quota_requests["cpu"] for head in made] == [1000, 2000, 3000, 4000, 5000, 1000]
+    assert len(requests._forms) == 3

@@ -56,6 +56,7 @@ class NodeLedger:
         self._usages: dict[str, tuple[AssignedUsage, ...]] = {}
         self._host_usage: dict[Path, Amounts] = {}
         self._rooms: dict[str, Room] = {}
+        self._alike: dict[str, tuple[Room, ...]] = {}  # as `_sharing` found them among these rooms
         self._shared = Shared(
             nodes=self._nodes, foreign=self._foreign, merge_duplicate_hostnames=merge_duplicate_hostnames
         )
@@ -133,7 +134,8 @@ class NodeLedger:
 
         Usage in a flavor that has no topology yet is kept, and counts as soon as it has one.
         """
-        self.remove_usage(workload)
+        if workload in self._usages:
+            self.remove_usage(workload)
         held = tuple(usages)
         if not held:
             return
@@ -294,7 +296,7 @@ class NodeLedger:
             if believed != (actual or None):
                 found.append(Drift("tas-usage", f"{flavor}/{','.join(key)}", believed, actual or None))
                 self._set(room.usage, key, actual)
-                for sharing in self._sharing(room):
+                for sharing in self._sharing(flavor):
                     sharing.refresh_domain(key)
         return found
 
@@ -340,24 +342,27 @@ class NodeLedger:
             del self._foreign[pod.node]
 
     def _count_usage(self, usage: AssignedUsage, sign: int) -> None:
-        room = self._rooms.get(usage.flavor)
-        if room is None:
+        sharing = self._sharing(usage.flavor)
+        if not sharing:
             return
-        sharing = self._sharing(room)
-        for (_, key), amounts in _taken_in_domains((usage,)):
-            total = room.usage.get(key)
+        taken = sharing[0].usage
+        for key, amounts in _taken_by(usage):
+            total = taken.get(key)
             if total is None:
-                total = room.usage[key] = {}
-            accumulate(total, amounts, sign)
+                total = taken[key] = {}
+            accumulate(total, amounts.items(), sign)
             if not total:
-                del room.usage[key]
-            resources = [resource for resource, _ in amounts]
-            for other in sharing:
-                other.refresh_usage(key, resources)
+                del taken[key]
+            for room in sharing:
+                room.refresh_usage(key, amounts)
 
-    def _sharing(self, room: Room) -> list[Room]:
-        """The rooms in which usage of this one counts."""
-        return [other for other in self._rooms.values() if other.usage is room.usage]
+    def _sharing(self, flavor: str) -> tuple[Room, ...]:
+        """The rooms in which usage of this flavor counts; none while it has none itself."""
+        known = self._alike.get(flavor)
+        if known is None:
+            rooms, own = self._rooms.values(), self._rooms.get(flavor)
+            known = self._alike[flavor] = tuple([r for r in rooms if own is not None and r.usage is own.usage])
+        return known
 
     def _meets(self, flavor: str, room: Room) -> bool:
         """Whether usage in `flavor` counts in `room`."""
@@ -374,6 +379,7 @@ class NodeLedger:
             self._count_usage(usage, -1)
         for name in flavors:
             self._rooms.pop(name, None)
+            self._alike.clear()
             facts = self._flavors.get(name)
             levels = self._topologies.get(facts.topology) if facts is not None and facts.topology is not None else None
             if facts is not None and levels is not None:
@@ -402,9 +408,18 @@ def _taken_on_node(pod: PodFacts) -> Iterator[tuple[str, Iterable[tuple[str, int
 def _taken_in_domains(held: Iterable[AssignedUsage]) -> Iterator[tuple[tuple[str, Path], Iterable[tuple[str, int]]]]:
     """What a workload takes, by flavor and written domain."""
     for usage in held:
-        for domain in usage.assignment.domains:
-            amounts = [(resource, amount * domain.count) for resource, amount in usage.requests.items()]
-            yield (usage.flavor, usage.assignment.named(domain.values)), (*amounts, (PODS, domain.count))
+        for key, amounts in _taken_by(usage):
+            yield (usage.flavor, key), amounts.items()
+
+
+def _taken_by(usage: AssignedUsage) -> Iterator[tuple[Path, Amounts]]:
+    """What one pod set takes, by written domain."""
+    assignment = usage.assignment
+    for domain in assignment.domains:
+        count = domain.count
+        amounts = {resource: amount * count for resource, amount in usage.requests.items()}
+        amounts[PODS] = amounts.get(PODS, 0) + count
+        yield assignment.named(domain.values), amounts
 
 
 def _frees(before: PodFacts, after: PodFacts | None) -> bool:

@@ -334,7 +334,7 @@ class _Cycle:
                 comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
                 self.claims.give_up(uid)
                 self._reserve(entry, anyway=comes_first)
-                entry.assignment.blockers.append(self._nobody(entry))
+                entry.assignment.blockers += (self._nobody(entry),)
                 return _wait(entry, Outcome.NO_CANDIDATES)
             case Stand.NEVER:
                 self.claims.give_up(uid)

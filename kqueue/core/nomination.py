@@ -248,6 +248,8 @@ class Nominator:
         if entry.assignment.mode is Mode.NO_FIT and not self.claims:
             entry.stand = Stand.NEVER
             return entry
+        if not self.claims:
+            return self._later(entry, pinned)
         with self.claims.fulfilled(besides=head.uid):
             return self._later(entry, pinned)
 
@@ -261,11 +263,11 @@ class Nominator:
         if entry.assignment.mode is Mode.NO_FIT:
             entry.stand = Stand.NEVER
             return entry
-        never = self.place(entry, empty=True)
-        if never:
-            self._refuse_for_ever(entry, never)
-            return entry
         if entry.place_requests:
+            never = self.place(entry, empty=True)
+            if never:
+                self._refuse_for_ever(entry, never)
+                return entry
             entry.assignment.lacking |= _placed_columns(entry)
         entry.targets = self._targets(entry)
         if not entry.targets and entry.avoids:
@@ -294,7 +296,7 @@ class Nominator:
         if head.replaces is not None and assignment.mode is Mode.NO_FIT and not assignment.blockers:
             older = head.replaces.key
             gone = f"ClusterQueue {head.queue} has not all flavors of {older} any more, which it is to replace"
-            assignment.blockers.append(Blocker(kind=BlockerKind.QUEUE, detail=gone))
+            assignment.blockers = (Blocker(kind=BlockerKind.QUEUE, detail=gone),)
         if assignment.mode is not Mode.NO_FIT:
             entry.place_requests = assignment.places
         return entry
@@ -309,7 +311,7 @@ class Nominator:
         assignment = entry.assignment
         assignment.mode = Mode.NO_CANDIDATES
         assignment.reason = WaitReason.WAITING_FOR_QUOTA
-        assignment.blockers += [topology_blocker(flavor, misfit) for flavor, misfit in misfits.items()]
+        assignment.blockers += tuple(topology_blocker(flavor, misfit) for flavor, misfit in misfits.items())
         return True
 
     @staticmethod
@@ -318,7 +320,7 @@ class Nominator:
         assignment = entry.assignment
         assignment.mode, assignment.reason = Mode.NO_FIT, WaitReason.TOPOLOGY_PLACEMENT_FAILED
         others = [b for b in assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
-        assignment.blockers = others + [topology_blocker(f, m, never=True) for f, m in never.items()]
+        assignment.blockers = (*others, *(topology_blocker(f, m, never=True) for f, m in never.items()))
 
     # --- who would have to go --------------------------------------------------------------------------------------
 
@@ -327,7 +329,7 @@ class Nominator:
             (question,) = entry.usage.items()
             if question in entry.asked:  # all that it asks for, on the same snapshot
                 return entry.asked[question]
-        preemptor = _preemptor(entry.head, entry.usage, frozenset(entry.assignment.lacking))
+        preemptor = _preemptor(entry.head, entry.usage, entry.assignment.lacking)
         if not entry.place_requests:
             return find_targets(self.snapshot, preemptor, self.rules)
 
@@ -383,7 +385,7 @@ class Nominator:
 
     def _part(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry | None:
         """The largest part that fits or finds targets; None when there is none, or only the whole is of use."""
-        if all(p.min_count is None for p in head.pod_sets):
+        if not [p for p in head.pod_sets if p.min_count is not None]:
             return None
         slack = [p.request.count - p.min_count if p.min_count is not None else 0 for p in head.pod_sets]
         total = sum(s for s in slack if s > 0)

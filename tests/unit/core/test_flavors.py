@@ -501,7 +501,7 @@ def test_a_flavor_that_fits_says_nothing_about_those_before_it() -> None:
     """Why other flavors did not do matters only to who waits."""
     result = assign(make_head(make_pod_set(cpu=3)), make_world({"f": 2, "g": 9}))
 
-    assert (result.mode, result.blockers) == (Mode.FIT, [])
+    assert (result.mode, result.blockers) == (Mode.FIT, ())
 
 
 def test_all_flavors_that_were_tried_are_named() -> None:

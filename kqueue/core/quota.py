@@ -359,20 +359,40 @@ def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: Quota
 
 
 def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
-    """A tree of the same shape whose usage can be changed freely: its ClusterQueues by name.
+    """The ClusterQueues, by name, of a copy that is made once."""
+    return TreeCopy(root).queues
+
+
+class TreeCopy:
+    """A tree of the same shape whose usage can be changed freely, and that can be made true again.
 
     Everything that follows from quotas alone is shared with the original.
     """
-    queues: dict[str, QuotaNode] = {}
-    copied = [(root, _twin(root, None, [0]))]
-    for node, twin in copied:
-        if not node.is_cohort:
-            queues[node.name] = twin
-        for child in node.children:
-            below = _twin(child, twin, twin.changes)
-            twin.children.append(below)
-            copied.append((child, below))
-    return queues
+
+    def __init__(self, root: QuotaNode) -> None:
+        self._original = root
+        self.queues: dict[str, QuotaNode] = {}
+        """The ClusterQueues of the copy, by name."""
+        self._changes = [0]
+        self._pairs = [(root, _twin(root, None, self._changes))]
+        for node, twin in self._pairs:
+            if not node.is_cohort:
+                self.queues[node.name] = twin
+            for child in node.children:
+                below = _twin(child, twin, self._changes)
+                twin.children.append(below)
+                self._pairs.append((child, below))
+        self._seen = root.changes[0], 0
+
+    def refresh(self) -> None:
+        """Be as the original is now, whatever became of either of the two.  Costs nothing while nothing did."""
+        if self._seen == (self._original.changes[0], self._changes[0]):
+            return
+        for node, twin in self._pairs:
+            twin.usage, twin.quotas, twin.subtree = node.usage.copy(), node.quotas, node.subtree
+            twin.height, twin.cells, twin.lendable = node.height, node.cells, node.lendable
+        self._changes[0] += 1
+        self._seen = self._original.changes[0], self._changes[0]
 
 
 def _twin(node: QuotaNode, parent: QuotaNode | None, changes: list[int]) -> QuotaNode:

@@ -184,28 +184,6 @@ class _Trees:
     """ClusterQueues whose cohort tree has a cycle."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """A quota tree as it was given out in a snapshot."""
-
-    root: QuotaNode
-    changes: int
-    """How often usage of the tree had changed by then."""
-    queues: Mapping[str, QuotaNode]
-    charges: list[int]
-    """How often that of the copy has changed."""
-
-    @classmethod
-    def of(cls, root: QuotaNode) -> _Copy:
-        queues = quota.copy_tree(root)
-        return cls(root, root.changes[0], queues, next(iter(queues.values())).changes)
-
-    @property
-    def is_true(self) -> bool:
-        """Whether the copy is what the tree is now: neither of the two was charged since."""
-        return self.root.changes[0] == self.changes and not self.charges[0]
-
-
 @dataclass(slots=True)
 class Assumed:
     """What is held for a decision; each step until it is written is a block of this, and may be the one that fails."""
@@ -262,7 +240,7 @@ class Cache:
         self._topology_only: dict[str, bool] = {}
         """What is known of ClusterQueues since the configuration changed last."""
         self._trees = _Trees()
-        self._copies: dict[int, _Copy] = {}
+        self._copies: dict[int, quota.TreeCopy] = {}
         """What the last snapshot has of the quota trees, by the identity of their roots."""
         self._reader: Callable[[], object] = lambda: None
         """None from it: nobody has that snapshot any more."""
@@ -629,8 +607,8 @@ class Cache:
     def snapshot(self, queues: Iterable[str], claims: Sequence[Claim] = ()) -> Snapshot:
         """What a cycle over heads of these ClusterQueues decides on; charging it does not touch the cache.
 
-        `claims` are kept for preemptors of earlier cycles; their trees are in it, too.  Only trees that have changed
-        since the last one are copied again, as long as nobody keeps that one.
+        `claims` are kept for preemptors of earlier cycles; their trees are in it, too.  Trees that the last one had
+        are not copied again, once nobody has that one: what has changed in them is brought up to date.
         """
         wanted = {*queues, *(claim.queue for claim in claims)}
         inactive = {name: why.message for name in wanted if (why := self.inactive(name)) is not None}
@@ -644,10 +622,8 @@ class Cache:
             specs[name] = queue.spec
             if name not in nodes:
                 root = queue.node.root
-                copy = former.get(id(root))
-                if copy is None or not copy.is_true:
-                    copy = _Copy.of(root)
-                self._copies[id(root)] = copy
+                copy = self._copies[id(root)] = former.get(id(root)) or quota.TreeCopy(root)
+                copy.refresh()
                 nodes.update(copy.queues)
         views = self._by_queue.views(nodes.keys(), self._with_topology)
         self._reader = ref(views)

@@ -317,6 +317,31 @@ def test_a_copy_and_its_original_do_not_touch_each_other(seed: int) -> None:
     assert quota.potential_available(root, CPU) == root.subtree[CPU] >= 1_000
 
 
+@given(SEEDS)
+def test_a_copy_can_be_made_true_again(seed: int) -> None:
+    """Whichever of the two was charged, and after a rebuild; who compares numbers of changes sees that there was one."""
+    chance = random.Random(seed)
+    root = make_random_tree(chance)[0]
+    copy = quota.TreeCopy(root)
+    twin = next(iter(copy.queues.values())).root
+    mine = [node for node in root.walk() if not node.is_cohort]
+    for _ in range(4):
+        before, changes = _state(list(twin.walk())), twin.changes[0]
+        match chance.randrange(4):
+            case 0:
+                quota.add_usage(chance.choice(mine), CPU, 5)
+            case 1:
+                quota.add_usage(copy.queues[chance.choice(mine).name], CPU, 5)
+            case 2:
+                root.quotas = {CPU: Quota(1_000)}
+                quota.rebuild(root)
+            case _:
+                pass
+        copy.refresh()
+        assert _state(list(twin.walk())) == _state(list(root.walk()))
+        assert _state(list(twin.walk())) == before or twin.changes[0] > changes
+
+
 def test_a_negative_charge_stays_where_it_is() -> None:
     """A reservation above the quota lowers what its own node counts, and nobody gains by it."""
     tree = make_tree()

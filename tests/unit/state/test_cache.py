@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.api.wire.meta import ObjectMeta
 from kqueue.core.quota import FlavorResource, add_usage, available
 from kqueue.core.workload import Admission, Snapshot
 from kqueue.state import from_api
@@ -260,19 +259,16 @@ def test_weights_reach_the_quota_tree() -> None:
     ]
 
 
-def test_a_snapshot_copies_trees_that_have_changed() -> None:
-    """Once nobody has the former one, the next one has the trees of it to which nothing happened."""
-    cache, first = make_cache(), make_queue()
-    cache.on_cluster_queue("rival", msgspec.structs.replace(first, metadata=read(ObjectMeta, name="rival")))
-    both = ["team", "rival"]
-    before = cache.snapshot(both).nodes
+def test_a_snapshot_takes_over_the_copies_of_one_that_nobody_has() -> None:
+    """They are as the trees are now: whatever was charged to them is forgotten."""
+    cache = make_cache()
+    node = cache.snapshot(["team"]).nodes["team"]
+    add_usage(node, CPU, 1)
     cache.on_workload("ns/a", make_workload("a", host="h1"))
-    after = cache.snapshot(both).nodes
-    assert [after[name] is before[name] for name in both] == [False, True]
-    add_usage(after["rival"], CPU, 1)
-    kept = cache.snapshot(both)
-    assert [kept.nodes[name] is after[name] for name in both] == [True, False]
-    assert [cache.snapshot(both).nodes[name] is kept.nodes[name] for name in both] == [False, False]
+    kept = cache.snapshot(["team"])
+    assert kept.nodes["team"] is node
+    assert node.usage == {CPU: 4_000}
+    assert cache.snapshot(["team"]).nodes["team"] is not node
 
 
 def test_a_snapshot_after_an_audit_has_what_was_healed() -> None:

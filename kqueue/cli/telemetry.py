@@ -127,7 +127,9 @@ class CycleObserver:
 
 
 class WorkloadCounter:
-    """Counts Workloads that get ready, finish, are evicted, and give back what they held, as their watch tells it."""
+    """Counts Workloads as their watch tells it: admitted when their checks are ready, pods ready, finished, evicted,
+    and giving back what they held.
+    """
 
     def __init__(self, metrics: Metrics, clock: Clock, counts: Callable[[], bool]) -> None:
         """`counts`: whether this replica is the one that counts; what a follower sees, the leader counts."""
@@ -141,6 +143,10 @@ class WorkloadCounter:
         if admission is None:
             return
         cluster = self._metrics.cluster_queue(admission.cluster_queue)
+        if _rose(old, new, names.CONDITION_ADMITTED) and not _rose(old, new, names.CONDITION_QUOTA_RESERVED):
+            waited = _waited(new, self._clock.now())  # those admitted with their reservation are counted with it
+            for queue in (cluster, self._local(new)):
+                queue.admitted(priority_class=_priority_class(new), waited=waited)
         if _rose(old, new, names.CONDITION_FINISHED):
             ran = self._since(new, names.CONDITION_ADMITTED)
             for queue in (cluster, self._local(new)):

@@ -78,6 +78,9 @@ def value(metrics: Metrics, name: str, labels: dict[str, str]) -> float | None:
     return samples(metrics).get((name, frozenset({**labels, "replica_role": "standalone"}.items())))
 
 
+WAITING = workload(held=False)
+CHECKED = workload(true("QuotaReserved", ago=90))
+ADMITTED = workload(true("QuotaReserved", ago=90), true("Admitted", ago=60))
 HELD = workload(true("QuotaReserved", ago=60), true("Admitted", ago=60))
 EVICTED = workload(true("Admitted", ago=60), true("Evicted", ago=5, reason="Preempted"), schedulingStats=evictions(1))
 AGAIN = workload(true("Admitted", ago=60), true("Evicted", ago=0, reason="Preempted"), schedulingStats=evictions(2))
@@ -102,6 +105,12 @@ FINISHED = workload(true("Admitted", ago=60), true("Finished"))
 @pytest.mark.parametrize(
     ("old", "new", "name", "labels", "want"),
     [
+        pytest.param(CHECKED, ADMITTED, "kueue_admitted_workloads_total", QUEUE | {"priority_class": "high"}, 1,
+                     id="admitted-once-its-checks-were-ready"),
+        pytest.param(CHECKED, ADMITTED, "kueue_local_queue_admission_wait_time_seconds_count",
+                     LOCAL | {"priority_class": "high"}, 1, id="its-wait-in-its-local-queue"),
+        pytest.param(WAITING, HELD, "kueue_admitted_workloads_total", QUEUE | {"priority_class": "high"}, None,
+                     id="not-what-was-counted-with-its-reservation"),
         pytest.param(HELD, READY, "kueue_admitted_until_ready_wait_time_seconds_sum",
                      QUEUE | {"priority_class": "high"}, 60, id="how-long-until-its-pods-were-ready"),
         pytest.param(HELD, READY, "kueue_local_queue_ready_wait_time_seconds_count",

@@ -561,7 +561,8 @@ class SchedulingLoop:
         if obj is None:
             return
         before = self._scans.pop(head.key, None)
-        if before is not None or decision.has_more_flavors:
+        has_more = decision.has_more_flavors
+        if before is not None or has_more:
             attempt = self._read[head.key].attempt(head.queue, self.cycles)
             memory = remembered(decision, attempt, before, self._settings.scan)
             if memory is not None:
@@ -574,7 +575,7 @@ class SchedulingLoop:
             _REQUEUE[decision.outcome],
             decision.reason,
             decision.message,
-            has_more=decision.has_more_flavors and not goes_round(decision, before),
+            has_more=has_more and not goes_round(decision, before),
             pod_sets=head.pod_sets,
             briefly=decision.outcome in _PASSING,
             gated=decision.outcome is Outcome.GATED,

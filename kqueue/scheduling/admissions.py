@@ -96,17 +96,18 @@ class Admissions:
         """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
         key = decision.head.key
         checks = self._has_checks(decision.admission.queue)
-        tried = 0
+        tried = ""
 
         def change(obj: wire.Workload) -> status.Patch | None:
             nonlocal tried
-            tried = int(obj.metadata.resource_version or 0)
+            tried = obj.metadata.resource_version
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
                 return None  # another workload, or another request than the one decided on
-            if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) and self._writer.newest(key) is not None:
+            patch = status.reserve(obj, decision.admission, checks=checks, stamp=status.Stamp(self._clock.now()))
+            reserved = patch is None and from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+            if reserved and self._writer.newest(key) is not None:
                 self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
-            stamp = status.Stamp(self._clock.now())
-            return status.reserve(obj, decision.admission, checks=checks, stamp=stamp)
+            return patch
 
         try:
             written = await self._writes.hold(key, change, held, doing="it was being admitted")
@@ -114,7 +115,7 @@ class Admissions:
             _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
             if self._fair_usage is not None:
                 self._fair_usage.withdraw(key)
-            self._push_again(key, tried)
+            self._push_again(key, int(tried or 0))
             return
         self._failures.pop(key, None)
         self._cache.on_written(key, written)

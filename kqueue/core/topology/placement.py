@@ -44,7 +44,7 @@ _RADIX_MAX = np.iinfo(np.int16).max
 _NO_LEADER = -1
 _FEW = 64
 """Up to so many domains are filled without numpy, whose calls cost more than their work then."""
-_HANDFUL = 16
+_HANDFUL = 12
 """Among so few domains the tightest is found faster by looking at one after the other."""
 _MANY = 256
 """More domains than these are not put in order as long as there is another way."""
@@ -526,7 +526,9 @@ class _Search:
         if len(slices) > _MANY and slices.max() < need:
             return None  # to look costs less than to subtract
         best = _tightest(slices, need)
-        return best if best is None else self._fewest_pods(level, slice(0, len(slices)), best)
+        if best is None or self._counts.uniform:
+            return best
+        return self._fewest_pods(level, slice(0, len(slices)), best)
 
     def _fewest_pods(self, level: int, inside: slice, best: int) -> int:
         """The first with fewest pods among the domains that hold as many slices as the best one.
@@ -605,7 +607,8 @@ class _Search:
         request = self._request
         taken = [(request.need, domain)]
         for level in range(self.last_level, request.slice_level):
-            parents = sorted([parent for _, parent in taken])
+            parents = [parent for _, parent in taken]
+            parents.sort()
             pool = self._fill_children(level, parents, request.need, in_slices=True)
             if pool is None:
                 return None
@@ -629,7 +632,7 @@ class _Search:
         None: they are too many to do it without numpy, or not enough.
         """
         starts, counts = self._tree.first_child[level], self._counts
-        room = (counts.slices if in_slices else counts.pods)[level + 1]
+        room, pods = (counts.slices if in_slices else counts.pods)[level + 1], counts.pods[level + 1]
         ascending = self._request.least or not in_slices  # below slices, those with fewest pods come first
         pairs: list[tuple[int, int]] = []
         for parent in parents:
@@ -639,14 +642,14 @@ class _Search:
                 rooms = room[first:end]
                 one = _tightest(rooms, 1 if ascending else need)
                 if one is not None and rooms.item(one) >= need:
-                    if in_slices:
+                    if room is not pods:
                         one = self._fewest_pods(level + 1, slice(first, end), one)
                     return [(need, first + one)]
             if len(pairs) + end - first > _FEW:
                 return None
             pairs += zip(room[first:end].tolist(), range(first, end), strict=True)
-        if in_slices and counts.pods[level + 1] is not room:
-            pairs.sort(key=lambda pair: counts.pods[level + 1].item(pair[1]))
+        if room is not pods:
+            pairs.sort(key=lambda pair: pods.item(pair[1]))
         return _take_few(pairs, need, ascending=ascending, sort=True)
 
     def _split_down(self, level: int, chosen: _Chosen) -> _Chosen | None:

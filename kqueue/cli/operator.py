@@ -696,6 +696,10 @@ class Operator:
         finally:
             await self._intake.close()
 
+    async def finish(self) -> None:
+        """Write the last events, when `run` has ended."""
+        await self._recorder.finish(self.timings.event_farewell)
+
     async def _compete(self) -> None:
         for watch in self.watches.all():
             await watch.synced.wait()

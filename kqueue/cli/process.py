@@ -103,6 +103,7 @@ async def running(
             if "webhooks" in flags.parts:
                 await stack.enter_async_context(_webhooks(client, configuration, flags, clock, metrics))
             work = asyncio.create_task(wired.run(), name="operator")
+            stack.push_async_callback(wired.finish)
             stack.push_async_callback(_ended, work)
             yield Running(wired, work)
 

@@ -80,6 +80,8 @@ class Timings:
     """Equal events within this time become one series.  Source: client-go's event broadcaster, 6 minutes."""
     event_series_interval: float = 10.0
     """The count of a running event series is written at most this often."""
+    event_farewell: float = 2.0
+    """A process that ends goes on writing its last events for so long."""
     metrics_cache: float = 5.0
     """A rendered metrics page is served again for this long."""
     loop_probe_interval: float = 0.25

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeVarTuple
 import structlog
 
 from kqueue.clock import Clock, utc_text
-from kqueue.errors import ApiError, ForbiddenError, InvalidError, NotFoundError
+from kqueue.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError, NotFoundError
 
 _log = structlog.get_logger(__name__)
 
@@ -157,7 +157,7 @@ class EventRecorder:
         """Write with `post` and `patch`.
 
         `instance` names this process (the pod's name); `lost` is told the cause of each event that is not written:
-        `queue-full`, `too-many-notes` or `refused`.
+        `queue-full`, `too-many-notes`, `refused` or `shutdown`.
         """
         self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
         self._instance = instance[:_WORD_LENGTH_MAX]
@@ -258,17 +258,33 @@ class EventRecorder:
             tasks.create_task(self._write_counts())
 
     async def drain(self) -> None:
-        """Write all that waits, once each; for the end of a process.  Bound it with a timeout."""
-        while self._waiting:
-            await self._write(self._waiting.popleft())
+        """Write all that waits, once each."""
+        await self._write_waiting()
         await self._flush_counts()
+
+    async def finish(self, seconds: float) -> None:
+        """Write what waits when the process ends, and `run` has.  What is not written in time is lost."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.drain()
+        except TimeoutError:
+            for _ in range(len(self._waiting)):
+                self._lost("shutdown")
 
     async def _write_new(self) -> None:
         while True:
-            while self._waiting:
-                await self._write(self._waiting.popleft())
+            await self._write_waiting()
             self._wake.clear()
             await self._wake.wait()
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            series = self._waiting.popleft()
+            try:
+                await self._write(series)
+            except asyncio.CancelledError:
+                self._waiting.appendleft(series)  # nobody knows whether it arrived
+                raise
 
     async def _write_counts(self) -> None:
         while True:
@@ -295,6 +311,8 @@ class EventRecorder:
                 try:
                     await write(*arguments)
                     return True
+                except AlreadyExistsError:
+                    return True  # it had arrived, but its answer had not
                 except (ForbiddenError, InvalidError, NotFoundError) as e:
                     return self._give_up(series, e)
                 except ApiError as e:

@@ -176,7 +176,7 @@ class Metrics:
         self._process.loop_lag.observe(max(0.0, seconds))
 
     def event_lost(self, cause: str) -> None:
-        """An event was not written: `queue-full`, `too-many-notes` or `refused`."""
+        """An event was not written: `queue-full`, `too-many-notes`, `refused` or `shutdown`."""
         self._process.events_lost.labels(cause).inc()
 
     def rank_fallback(self, reason: str) -> None:

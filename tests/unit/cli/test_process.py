@@ -20,6 +20,7 @@ from kqueue.cli.operator import Operator
 from kqueue.cli.process import Flags, run_webhooks, running
 from kqueue.clock import SystemClock
 from kqueue.config import Configuration, Timings, parse
+from kqueue.controllers.record import ObjectReference
 from kqueue.errors import ConfigError
 from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.runtime.client import RequestRecord
@@ -100,6 +101,16 @@ async def test_a_process_serves_probes_and_metrics_while_it_runs(kubeconfig: Pat
     assert "nodes" in {record.resource for record in requests}
     assert process.task.done()
     assert not await listens(address)
+
+
+async def test_events_that_wait_at_the_end_are_written(kubeconfig: Path, address: str) -> None:
+    """Stopping a process loses no event that it had recorded."""
+    seen = list[RequestRecord]()
+    flags = make_flags(kubeconfig, address)
+    async with running(make_configuration(), flags, on_request=seen.append) as process:
+        about = ObjectReference(api_version="v1", kind="Node", namespace="", name="node-0", uid="u")
+        process.operator._events.record(about, reason="Tested", message="recorded last")
+    assert [record.status for record in seen if record.resource == "events.events.k8s.io"] == [201]
 
 
 async def test_a_process_without_an_api_server_lives_and_is_not_ready(tmp_path: Path, address: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
-from kqueue.errors import ForbiddenError, NotFoundError, ServerError, TooManyRequestsError
+from kqueue.errors import AlreadyExistsError, ForbiddenError, NotFoundError, ServerError, TooManyRequestsError
 from kqueue.observe import EventLimits, EventRecorder
 
 JOB = ObjectReference(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u1")
@@ -323,3 +323,31 @@ async def test_a_series_whose_object_is_gone_begins_anew(running: Callable[..., 
     world.record()
     await world.settle()
     assert len(world.server.events) == 2
+
+
+async def test_what_waits_at_the_end_is_written_and_a_write_that_was_cut_off_too() -> None:
+    """Ending a process in the middle of a write loses no event; one that had arrived is not a failure."""
+    world = World()
+    world.server.gate.clear()
+    task = asyncio.create_task(world.recorder.run())
+    world.record(reason="R0")
+    world.record(reason="R1")
+    await world.settle()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert world.recorder.waiting == 2
+    world.server.gate.set()
+    world.server.failures = [AlreadyExistsError("it had arrived", status=409)]
+    await world.recorder.finish(10.0)
+    assert [body["reason"] for body in world.server.events.values()] == ["R1"]
+    assert (world.recorder.waiting, world.lost) == (0, {})
+
+
+async def test_what_cannot_be_written_at_the_end_is_counted() -> None:
+    """A process does not wait for an API server that does not answer."""
+    world = World()
+    world.server.gate.clear()
+    for number in range(3):
+        world.record(reason=f"R{number}")
+    await world.recorder.finish(0.01)
+    assert world.lost == {"shutdown": 3}

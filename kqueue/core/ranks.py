@@ -6,7 +6,7 @@ Source: KEP-2724 (topology-aware scheduling), rank-based ordering.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import starmap
@@ -129,23 +129,32 @@ def releases(
     if rules.index_label is None:
         return Releases(tuple(_greedy(left, alive)))
     ranked = _by_rank(assignment, alive, rules, count=count)
-    if left is not assignment and not isinstance(ranked, OrderLost):
+    if not isinstance(ranked, OrderLost):
         ranked = _within(left, alive, ranked)
     if isinstance(ranked, OrderLost):
         return Releases(tuple(_greedy(left, alive)), ranked)
     return Releases(tuple(ranked))
 
 
-def _within(left: TopologyAssignment, members: Iterable[Member], ranked: list[Release]) -> list[Release] | OrderLost:
-    """The releases, unless they need a place that was given back."""
+def _within(left: TopologyAssignment, members: Sequence[Member], ranked: list[Release]) -> list[Release] | OrderLost:
+    """The releases that have room now, unless one needs a place that was given back.
+
+    Who is leaving may hold the place of another rank, whose pod waits until it is gone.
+    """
     room = Counter({domain.values: domain.count for domain in left.domains})
     room.subtract(_place_of(member, left) for member in members if not member.gated)
+    leaving = Counter(_place_of(member, left) for member in members if member.leaving)
+    found: list[Release] = []
     for release in ranked:
-        room[release.values] -= 1
-        if room[release.values] < 0:
+        if room[release.values] > 0:
+            room[release.values] -= 1
+            found.append(release)
+        elif leaving[release.values] > 0:
+            leaving[release.values] -= 1
+        else:
             text = f"the place of pod {release.key} by its rank was given back when other pods had ended"
             return OrderLost(RankTrouble.PLACE_GIVEN_BACK, text)
-    return ranked
+    return found
 
 
 def _by_rank(

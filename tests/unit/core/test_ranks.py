@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kqueue.core.ranks import Member, RankRules, RankTrouble, left_over, releases
@@ -87,6 +87,12 @@ def member(
             RANKED,
             {"new": "h2"},
             id="a pod that is leaving a domain of an earlier assignment holds no place",
+        ),
+        pytest.param(
+            [member("old", "0", on="h2", leaving=True), member("a", "0"), member("c", "2")],
+            RANKED,
+            {"a": "h1"},
+            id="whose place another one is leaving waits for it",
         ),
         pytest.param(
             [member("old", "0", leaving=True), member("new", "0")],
@@ -332,6 +338,7 @@ def test_nobody_is_released_to_a_place_that_was_given_back(
     shuffled=st.booleans(),
     seed=st.integers(0, 2**32),
 )
+@example(counts=[1, 2, 4], ranked=True, shuffled=True, seed=865)
 def test_what_was_given_back_is_never_needed_again(counts: list[int], ranked: bool, shuffled: bool, seed: int) -> None:
     """Ranks end for good, pods fail and are made anew, in any order: as many places are given back as pods have ended,
     and no host ever has more pods than places left.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
+from collections import OrderedDict
 
 from kqueue.clock import Clock
 from kqueue.runtime.backoff import pause_after
@@ -25,7 +26,7 @@ class WorkQueue:
         """`retry_base` and `retry_max` are seconds."""
         self._clock, self._chance = clock, chance
         self._retry_base, self._retry_max = retry_base, retry_max
-        self._ready: dict[str, float] = {}  # key -> when it was queued, in order
+        self._ready: OrderedDict[str, float] = OrderedDict()  # key -> when it was queued, in order
         self._active: set[str] = set()
         self._dirty: dict[str, float] = {}  # active keys that were added meanwhile -> when
         self._due: dict[str, float] = {}
@@ -109,8 +110,7 @@ class WorkQueue:
                 return None
             self._available.clear()
             await self._available.wait()
-        key = next(iter(self._ready))
-        del self._ready[key]
+        key, _ = self._ready.popitem(last=False)
         self._active.add(key)
         return key
 

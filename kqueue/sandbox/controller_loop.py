@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -77,7 +78,7 @@ class ControllerLoop:
     def __init__(self, name: str, reconcile: Reconcile, *, clock: Clock, workers: int = 8) -> None:
         self.name = name
         self._reconcile, self._workers = reconcile, workers
-        self._ready: dict[str, None] = {}
+        self._ready: OrderedDict[str, None] = OrderedDict()
         self._active: set[str] = set()
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
@@ -118,8 +119,7 @@ class ControllerLoop:
             while not self._ready:
                 self._available.clear()
                 await self._available.wait()
-            key = next(iter(self._ready))
-            del self._ready[key]
+            key, _ = self._ready.popitem(last=False)
             self._active.add(key)
             try:
                 await self._step(key)

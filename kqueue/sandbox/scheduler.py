@@ -7,6 +7,7 @@ leaves out the rest of the stock scheduler: preferences, spreading constraints, 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -60,7 +61,7 @@ class Scheduler:
         self._table = NodeTable()
         self._homes: dict[str, str] = {}  # UID of a pod that takes room -> its node
         self._waiting: dict[str, _Waiting] = {}
-        self._gated: dict[str, Object] = {}  # pods that do not say yet that they are gated
+        self._gated: OrderedDict[str, Object] = OrderedDict()  # pods that do not say yet that they are gated
         self._writing: set[str] = set()
         self._work = asyncio.Event()
         self._slots = asyncio.Semaphore(_WRITES)
@@ -152,7 +153,7 @@ class Scheduler:
 
     async def _say_gated_to_all(self, group: asyncio.TaskGroup) -> None:
         while self._gated:
-            pod = self._gated.pop(next(iter(self._gated)))
+            _, pod = self._gated.popitem(last=False)
             await self._spawn(group, pod, partial(self._say_gated, pod))
 
     async def _pass(self, group: asyncio.TaskGroup) -> None:

@@ -10,7 +10,7 @@ whole gang, and they hold the rest of it.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -207,7 +207,7 @@ class SchedulingLoop:
             fair_usage=fair_usage,
             paused=self._pause,
         )
-        self._scans: dict[str, ScanMemory] = {}
+        self._scans: OrderedDict[str, ScanMemory] = OrderedDict()
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
         self._demands = Demands()
@@ -567,7 +567,7 @@ class SchedulingLoop:
             memory = remembered(decision, attempt, before, self._settings.scan)
             if memory is not None:
                 if len(self._scans) >= _MOST_SCANS:
-                    del self._scans[next(iter(self._scans))]
+                    self._scans.popitem(last=False)
                 self._scans[head.key] = memory
         self._put_back(
             head.key,

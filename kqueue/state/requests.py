@@ -7,6 +7,7 @@ that its templates name.  Equal pod sets are read once, however many workloads h
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -67,7 +68,7 @@ class Requests:
         self._namespaces: dict[str, _Surroundings] = {}
         self._overheads: dict[str, tuple[dict[str, int], str]] = {}
         self._overhead_changes = 0
-        self._forms: dict[tuple[object, ...], _Form] = {}
+        self._forms: OrderedDict[tuple[object, ...], _Form] = OrderedDict()
 
     # --- surroundings ------------------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class Requests:
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
-                del self._forms[next(iter(self._forms))]  # the oldest; whoever needs it makes it anew
+                self._forms.popitem(last=False)  # the oldest; whoever needs it makes it anew
             form = self._forms[key] = self._read(obj, around.limits)
         return form
 

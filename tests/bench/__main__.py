@@ -23,7 +23,7 @@ from types import ModuleType
 import numpy as np
 
 from kqueue.runtime.loop import tune_collector
-from tests.bench.table import HEADER, Figure, Row, WrongAnswerError, chosen, line, verdict
+from tests.bench.table import HEADER, Figure, Row, WrongAnswerError, chosen, line, pace, verdict
 
 
 @cache
@@ -67,6 +67,7 @@ def measure_here(module: str, names: Sequence[str]) -> int:
     for row in rows_of(module):
         if row.name not in names:
             continue
+        before = pace()
         try:
             figures = list(row.measure())
         except (WrongAnswerError, AssertionError):
@@ -76,11 +77,15 @@ def measure_here(module: str, names: Sequence[str]) -> int:
             continue
         for figure in figures:
             print(json.dumps({"row": row.name, "figure": figure.as_json()}), flush=True)
+        print(json.dumps({"row": row.name, "pace": (before + pace()) / 2}), flush=True)
     return code
 
 
-def measured(module: str, names: Sequence[str]) -> Iterator[tuple[str, Figure | None]]:
-    """(row, figure) as a process of its own finds them; None in place of the figures of a row that failed."""
+def measured(module: str, names: Sequence[str], paces: dict[str, float]) -> Iterator[tuple[str, Figure | None]]:
+    """(row, figure) as a process of its own finds them; None in place of the figures of a row that failed.
+
+    How fast the machine was beside each row is put into `paces`.
+    """
     command = [sys.executable, "-m", "tests.bench", "--here", module, *names]
     left = list(names)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
@@ -88,6 +93,9 @@ def measured(module: str, names: Sequence[str]) -> Iterator[tuple[str, Figure | 
         for text in child.stdout:
             found = json.loads(text)
             left = [name for name in left if name != found["row"]]
+            if "pace" in found:
+                paces[found["row"]] = found["pace"]
+                continue
             yield found["row"], None if found["figure"] is None else Figure.from_json(found["figure"])
     if child.returncode:
         yield from ((name, None) for name in left)
@@ -105,6 +113,7 @@ def report(plan: Sequence[tuple[str, list[str]]], *, as_json: bool) -> list[str]
     """Run everything, show it as it comes; returns what failed."""
     failed: list[str] = []
     found: list[tuple[str, Figure]] = []
+    paces: dict[str, float] = {}
     shown = ""
     for module, names in plan:
         if names == [module]:
@@ -113,7 +122,7 @@ def report(plan: Sequence[tuple[str, list[str]]], *, as_json: bool) -> list[str]
         if shown != module and not as_json:
             print(f"\n== {module}\n{HEADER}", flush=True)
         shown = module
-        for row, figure in measured(module, names):
+        for row, figure in measured(module, names, paces):
             if figure is None:
                 failed.append(row)
             elif as_json:
@@ -121,8 +130,9 @@ def report(plan: Sequence[tuple[str, list[str]]], *, as_json: bool) -> list[str]
             else:
                 print(line(row, figure), flush=True)
                 found.append((row, figure))
-    for text in verdict(found):
-        print(text)
+    if not as_json:
+        for text in verdict(found, paces):
+            print(text)
     return failed
 
 

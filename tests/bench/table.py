@@ -26,7 +26,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -159,6 +159,18 @@ def _repetition(act: Callable[[], object], ready: Callable[[], object]) -> float
     return statistics.median(times) * 1e3
 
 
+def pace() -> float:
+    """Milliseconds that a fixed piece of work takes now: what a busy machine adds to it, it adds to figures, too."""
+
+    def work() -> float:
+        start = time.perf_counter()
+        made = {number: (number, str(number)) for number in range(20_000)}
+        assert sum(len(text) for _, text in made.values()) == 88_890
+        return time.perf_counter() - start
+
+    return statistics.median(work() for _ in range(5)) * 1e3
+
+
 # --- the table
 
 
@@ -186,11 +198,15 @@ def _shown(value: float, unit: str) -> str:
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 1_000 else f"{value:.3g}"
 
 
-def verdict(figures: Iterable[tuple[str, Figure]]) -> Iterator[str]:
-    """How many goals were reached, and which were not."""
+def verdict(figures: Iterable[tuple[str, Figure]], paces: Mapping[str, float]) -> Iterator[str]:
+    """How many goals were reached, which were not, and how steady the machine was; `paces` by row."""
     judged = [(row, f, f.goal.reached_by(f.value)) for row, f in figures if f.goal is not None]
+    best, worst = min(paces.values(), default=0.0), max(paces.values(), default=0.0)
     if judged:
         yield f"\n{sum(reached for *_, reached in judged)} of {len(judged)} goals reached"
     for row, figure, reached in judged:
         if not reached:
-            yield f"falls short: {row} {figure.metric}"
+            slower = f", at {paces[row] / best:.1f} times the best pace" if row in paces else ""
+            yield f"falls short: {row} {figure.metric}{slower}"
+    if paces:
+        yield f"pace: a fixed piece of work beside the rows took {best:.1f} ms at best, {worst:.1f} ms at worst"

@@ -43,6 +43,10 @@ _OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
 """Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
 
 
+def _told_reclaimable(workload: wire.Workload) -> dict[str, int]:
+    return {r.name: r.count for r in workload.status.reclaimable_pods}
+
+
 def owner_keys(workload: wire.Workload) -> list[str]:
     """Index of Workloads by controller: `group/kind/namespace/name`."""
     return [
@@ -350,8 +354,8 @@ class JobReconciler:
     async def _report(self, job: JSON, workload: wire.Workload) -> bool:
         """Write what the job tells of its pods; True when something was written."""
         key = from_api.workload_key(workload)
-        reclaimable = dict(self.kind.reclaimable(job)) if self._switches.reclaimable_pods else {}
-        if reclaimable != {r.name: r.count for r in workload.status.reclaimable_pods}:
+        reclaimable = self._reclaimable(job, workload)
+        if reclaimable != _told_reclaimable(workload):
             wanted = [{"name": name, "count": count} for name, count in sorted(reclaimable.items())]
             await self._writer.write(
                 key, lambda w: {"status": {"reclaimablePods": wanted or None, **self._finished(w, reclaimable)}}
@@ -362,6 +366,18 @@ class JobReconciler:
         ready = self.kind.pods_ready(job)
         stamp = status.Stamp(self._clock.now())
         return await self._writer.write(key, lambda w: status.pods_ready(w, ready=ready, stamp=stamp)) is not None
+
+    def _reclaimable(self, job: JSON, workload: wire.Workload) -> dict[str, int]:
+        """Pods that will not run again, by pod set.
+
+        What was given back stays so while quota is held: the API takes no less.  A Job that was evicted and now runs
+        with fewer pods than before counts from those.
+        """
+        found = dict(self.kind.reclaimable(job)) if self._switches.reclaimable_pods else {}
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            for name, count in _told_reclaimable(workload).items():
+                found[name] = max(count, found.get(name, 0))
+        return found
 
     def _tells_readiness(self, job: JSON, workload: wire.Workload) -> bool:
         """PodsReady is written from the first time that it is True: a missing condition says "not started yet", and

@@ -470,14 +470,28 @@ async def test_pods_that_are_no_longer_needed_are_reported(make: Callable[..., J
 
 
 async def test_where_pods_give_nothing_back_before_the_end_none_are_reported(make: Callable[..., Jobs]) -> None:
-    """What was reported before is taken back."""
+    """Switched off, it reports nothing."""
     world = make(make_job(completions=5), switches=Switches(reclaimable_pods=False))
     await world.running(succeeded=3)
     assert await world.step() == []
+    assert "reclaimablePods" not in world.found["status"]
+
+
+@pytest.mark.parametrize("reports", [pytest.param(True, id="reporting"), pytest.param(False, id="switched off since")])
+async def test_what_was_given_back_stays_so_while_quota_is_held(make: Callable[..., Jobs], reports: bool) -> None:
+    """A Job that runs with fewer pods than before its eviction counts from those, and the API takes no less than it was
+    told: nothing is written then, and an eviction is followed.
+    """
+    world = make(make_job(completions=5), switches=Switches(reclaimable_pods=reports))
+    await world.running(succeeded=1)
     world.client.change(WORKLOADS, f"team/{NAME}", {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}})
 
-    assert await world.step() == [f"patch workloads team/{NAME}/status"]
-    assert "reclaimablePods" not in world.found["status"]
+    assert await world.step() == []
+
+    assert world.found["status"]["reclaimablePods"] == [{"name": "main", "count": 2}]
+    world.evict()
+    await world.step()
+    assert world.job["spec"]["suspend"] is True
 
 
 async def test_places_that_are_not_needed_any_more_are_reported_by_the_same_write(make: Callable[..., Jobs]) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs.kind import JobKind
-from kqueue.jobs.registry import BY_FRAMEWORK
+from kqueue.jobs.kind import ReviewedKind
+from kqueue.jobs.registry import REVIEWED
 from webhooks.routes import FRAMEWORK_PATHS
 
 JSON = dict[str, Any]
@@ -42,9 +42,9 @@ class Target:
 
 def webhook_configurations(target: Target, *, frameworks: Iterable[str], own_namespace: str) -> list[JSON]:
     """The mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
-    enabled = [f for f in FRAMEWORK_PATHS if f in set(frameworks) and f in BY_FRAMEWORK]
-    jobs = [(BY_FRAMEWORK[f], FRAMEWORK_PATHS[f]) for f in enabled]
-    mutating = [_job_hook("m", kind, rest, ["CREATE"], target, own_namespace) for kind, rest in jobs]
+    enabled = [f for f in FRAMEWORK_PATHS if f in set(frameworks) and f in REVIEWED]
+    jobs = [(REVIEWED[f], FRAMEWORK_PATHS[f]) for f in enabled]
+    mutating = [_job_hook("m", kind, rest, _defaulted_on(kind), target, own_namespace) for kind, rest in jobs]
     validating = [_job_hook("v", kind, rest, ["CREATE", "UPDATE"], target, own_namespace) for kind, rest in jobs]
     for kind, resources in (("clusterqueue", ["clusterqueues"]), ("resourceflavor", ["resourceflavors"])):
         mutating.append(_own_hook("m", kind, resources, ["CREATE"], target))
@@ -60,6 +60,10 @@ def webhook_configurations(target: Target, *, frameworks: Iterable[str], own_nam
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, mutating),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, validating),
     ]
+
+
+def _defaulted_on(kind: ReviewedKind) -> list[str]:
+    return ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
 
 
 def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
@@ -87,7 +91,9 @@ def _word(letter: str) -> str:
     return "mutate" if letter == "m" else "validate"
 
 
-def _job_hook(letter: str, kind: JobKind, rest: str, verbs: Sequence[str], target: Target, own_namespace: str) -> JSON:
+def _job_hook(
+    letter: str, kind: ReviewedKind, rest: str, verbs: Sequence[str], target: Target, own_namespace: str
+) -> JSON:
     rule = {
         "apiGroups": [kind.gvk.group],
         "apiVersions": [kind.gvk.version],

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kqueue.api import names
-from kqueue.jobs.kind import JobKind, Surroundings
-from kqueue.jobs.registry import BY_FRAMEWORK
+from kqueue.jobs.kind import ReviewedKind, Surroundings
+from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.switches import Switches
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Answer, Request
@@ -47,7 +47,7 @@ def routes(frameworks: Iterable[str], switches: Switches) -> dict[str, Handler]:
     enabled = set(frameworks)
     found: dict[str, Handler] = {}
     for framework, rest in FRAMEWORK_PATHS.items():
-        kind = BY_FRAMEWORK.get(framework) if framework in enabled else None
+        kind = REVIEWED.get(framework) if framework in enabled else None
         found[f"/mutate-{rest}"] = _mutate_job(kind, switches) if kind is not None else _allow
         found[f"/validate-{rest}"] = _validate_job(kind, switches) if kind is not None else _allow
     return found | _own_kinds(switches)
@@ -75,12 +75,12 @@ def _allow(_request: Request) -> Answer:
     return ALLOWED
 
 
-def _mutate_job(kind: JobKind, switches: Switches) -> Handler:
+def _mutate_job(kind: ReviewedKind, switches: Switches) -> Handler:
     around = Surroundings(switches=switches)
     return lambda request: Answer(patch=kind.defaults(request.obj, around))
 
 
-def _validate_job(kind: JobKind, switches: Switches) -> Handler:
+def _validate_job(kind: ReviewedKind, switches: Switches) -> Handler:
     around = Surroundings(switches=switches)
 
     def answer(request: Request) -> Answer:

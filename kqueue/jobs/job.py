@@ -50,6 +50,7 @@ class BatchJob:
     framework = "batch/job"
     gvk = GroupVersionKind("batch", "v1", "Job")
     resource = "jobs"
+    defaults_on_update = False
 
     def is_suspended(self, job: JSON) -> bool:
         """`spec.suspend` is true and no stop is half done."""

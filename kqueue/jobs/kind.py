@@ -101,11 +101,8 @@ class Surroundings:
     """Jobs of this namespace are managed even if they name no queue."""
 
 
-class JobKind(Protocol):
-    """One kind of job: to a Workload and back.  Pure: JSON in, values and merge patches out.
-
-    Merge patches carry no resource version; the caller adds the precondition.
-    """
+class ReviewedKind(Protocol):
+    """One kind whose objects pass through our webhooks.  Pure: JSON in, values and merge patches out."""
 
     @property
     def framework(self) -> str:
@@ -121,6 +118,30 @@ class JobKind(Protocol):
     def resource(self) -> str:
         """Plural name in URLs, as in `jobs`."""
         ...
+
+    @property
+    def defaults_on_update(self) -> bool:
+        """Whether `defaults` are asked for at each update, too, and not only at creation."""
+        ...
+
+    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+        """What the mutating webhook changes in an object; empty for one that is not ours."""
+        ...
+
+    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+        """Every mistake in `new`, each with its path; `old` is None on create."""
+        ...
+
+    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+        """What is allowed and probably not meant; shown to the user by kubectl."""
+        ...
+
+
+class JobKind(ReviewedKind, Protocol):
+    """One kind of job: to a Workload and back.
+
+    Merge patches carry no resource version; the caller adds the precondition.
+    """
 
     def is_suspended(self, job: JSON) -> bool:
         """True when nothing may run, and no stop is half done."""
@@ -172,16 +193,4 @@ class JobKind(Protocol):
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
         """Pods per pod set whose quota is not needed any more; empty when there are none."""
-        ...
-
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
-        """What the mutating webhook changes in a new job; empty for a job that is not ours."""
-        ...
-
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
-        """Every mistake in `new`, each with its path; `old` is None on create."""
-        ...
-
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
-        """What is allowed and probably not meant; shown to the user by kubectl."""
         ...

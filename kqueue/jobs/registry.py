@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import JobKind, ReviewedKind
 
 _ALL: tuple[JobKind, ...] = (BatchJob(),)
 
@@ -16,3 +16,9 @@ BY_GROUP_KIND: Mapping[tuple[str, str], JobKind] = MappingProxyType(
     {(kind.gvk.group, kind.gvk.kind): kind for kind in _ALL}
 )
 """Job kinds by API group and kind; the version does not matter."""
+
+_ONLY_REVIEWED: tuple[ReviewedKind, ...] = ()
+"""Kinds that are queued through their pods, or not as one object: webhooks know them, the job reconciler does not."""
+
+REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType({kind.framework: kind for kind in (*_ALL, *_ONLY_REVIEWED)})
+"""Every kind that has webhooks, by the name that `integrations.frameworks` uses."""

@@ -243,7 +243,7 @@ async def test_workloads_are_taken_in_again_when_their_surroundings_change(make:
     spec = msgspec.convert({"queueName": "main", "podSets": [sandboxed]}, wire.WorkloadSpec)
     workload = msgspec.structs.replace(make_workload("other"), spec=spec)
     operator.watches.workloads.store.put("ns/other", workload)
-    (requests,) = [c for c in operator._controllers if c.name == "requests"]
+    (requests,) = [c for c in operator.wiring.controllers if c.name == "requests"]
     item = operator.cache.requests.pending(workload)
 
     assert await woken(operator, put("limit_ranges", "x/bounds", make_limit_range("x"))) == set()
@@ -294,7 +294,7 @@ def make_placed(*unhealthy: str) -> wire.Workload:
 
 def leads(operator: Operator) -> None:
     """The process begins to lead."""
-    for begin in operator._on_lead:
+    for begin in operator.wiring.on_lead:
         begin()
 
 
@@ -324,7 +324,7 @@ async def test_failed_nodes_are_looked_at_and_what_they_damage_comes_back_to_the
     assert "node_health" in await woken(operator, put("pods", "ns/p", from_api.pod_view(waits)))
 
     operator.watches.workloads.store.put("ns/w", make_placed("h1"))
-    (second_pass,) = [c for c in operator._controllers if c.name == "second_pass"]
+    (second_pass,) = [c for c in operator.wiring.controllers if c.name == "second_pass"]
     assert isinstance(operator.clock, FakeClock)
     running = asyncio.create_task(second_pass.run())
     await operator.clock.advance(0.9)
@@ -337,7 +337,7 @@ async def test_failed_nodes_are_looked_at_and_what_they_damage_comes_back_to_the
 
 async def woken(operator: Operator, change: Callable[[Operator], None]) -> set[str]:
     """The controllers that a change gives something to do."""
-    for controller in operator._controllers:
+    for controller in operator.wiring.controllers:
         while len(controller.queue):
             key = await controller.queue.get()
             assert key is not None

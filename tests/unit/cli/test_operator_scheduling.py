@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.operator import Operator, loop_settings
+from kqueue.cli.operator import Operator
+from kqueue.cli.wiring.rules import loop_settings
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.core.cycle import SecondLooks

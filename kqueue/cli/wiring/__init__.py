@@ -1,0 +1,1 @@
+"""How the parts of a controller process are put together: one module per part."""

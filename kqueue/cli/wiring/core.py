@@ -1,0 +1,160 @@
+"""The part `core`: which reconciler keeps which of our own kinds, and which events bring what to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.wiring.handlers import enqueues, if_changed
+from kqueue.cli.wiring.shared import AT_ONCE, Wiring
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.finalizers import FinalizerReconciler
+from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
+from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.runtime.controller import Controller, Result
+from kqueue.runtime.reflector import Reflector
+from kqueue.state import from_api
+
+
+def make_core(wiring: Wiring) -> None:
+    """Reconcilers of our own kinds: Workloads, queues, cohorts, flavors, topologies."""
+    watches = wiring.watches
+    workload = WorkloadReconciler(
+        workloads=watches.workloads.store,
+        local_queues=watches.local_queues.store,
+        writer=wiring.workload_writer,
+        cache=wiring.cache,
+        queues=wiring.queues,
+        namespace_labels=wiring.namespace_labels,
+        recorder=wiring.events,
+        clock=wiring.clock,
+        tell_after=wiring.timings.untried_told_after,
+        keeps_gates=wiring.config.enabled("MultiKueueOrchestratedPreemption"),
+        at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
+    )
+    workloads = wiring.controller("workload", workload.reconcile, workers=8)
+
+    def on_parked(keys: Iterable[str]) -> None:
+        for key in keys:
+            if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
+                workloads.enqueue(key)
+            else:
+                on_tried(key)
+
+    def on_tried(key: str) -> None:
+        if workload.is_due(key):
+            workloads.enqueue(key)
+
+    wiring.queues.on_parked, wiring.queues.on_tried = on_parked, on_tried
+    cluster_queue = ClusterQueueReconciler(
+        cluster_queues=watches.cluster_queues.store,
+        writer=wiring.writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),
+        cache=wiring.cache,
+        queues=wiring.queues,
+        clock=wiring.clock,
+        fair_sharing=wiring.config.fair_sharing is not None,
+    )
+    cluster_queues = wiring.controller("cluster_queue", cluster_queue.reconcile)
+    cohort = CohortReconciler(
+        cohorts=watches.cohorts.store,
+        writer=wiring.writer(kinds.COHORTS, watches.cohorts, wire.Cohort),
+        cache=wiring.cache,
+        fair_sharing=wiring.config.fair_sharing is not None,
+    )
+    cohorts = wiring.controller("cohort", cohort.reconcile)
+    local_queue = LocalQueueReconciler(
+        local_queues=watches.local_queues.store,
+        writer=wiring.writer(kinds.LOCAL_QUEUES, watches.local_queues, wire.LocalQueue),
+        cache=wiring.cache,
+        queues=wiring.queues,
+        clock=wiring.clock,
+        fair_usage=wiring.fair_usage,
+    )
+    wiring.on_lead.append(lambda: _remember_usage(wiring))
+    local_queues = wiring.controller("local_queue", local_queue.reconcile)
+    flavor_writer = wiring.writer(kinds.RESOURCE_FLAVORS, watches.flavors, wire.ResourceFlavor)
+    flavor = FinalizerReconciler(flavor_writer, wiring.cache.is_flavor_used)
+    flavors = wiring.controller("resource_flavor", flavor.reconcile)
+    topology_writer = wiring.writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
+    topology = FinalizerReconciler(topology_writer, lambda name: bool(wiring.cache.flavors_of_topology(name)))
+    topologies = wiring.controller("topology", topology.reconcile)
+    _route(wiring, workloads, cluster_queues, cohorts, local_queues, flavors, topologies)
+
+
+def _route(
+    wiring: Wiring,
+    workloads: Controller,
+    cluster_queues: Controller,
+    cohorts: Controller,
+    local_queues: Controller,
+    flavors: Controller,
+    topologies: Controller,
+) -> None:
+    """Which events make which keys be looked at.  Counts are refreshed in a window, not at every event."""
+    watches, window = wiring.watches, wiring.timings.status_refresh_window
+
+    def refresh_counts() -> None:
+        for name in wiring.cache.queue_names():
+            cluster_queues.enqueue(name, after=window)
+        for name in watches.cohorts.store:
+            cohorts.enqueue(name, after=window)
+        for key in watches.local_queues.store:
+            local_queues.enqueue(key, after=window)
+
+    def refresh_counts_of(workload: wire.Workload) -> None:
+        local = from_api.local_queue_key(workload)
+        local_queues.enqueue(local, after=window)
+        admission = workload.status.admission
+        for name in {wiring.queues.cluster_queue_of(local), admission.cluster_queue if admission else None}:
+            if name is not None:
+                cluster_queues.enqueue(name, after=window)
+                for cohort in wiring.cohorts_above(name):
+                    cohorts.enqueue(cohort, after=window)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for workload in (old, new):
+            if workload is not None:
+                refresh_counts_of(workload)
+        seen = new if new is not None else old
+        if seen is not None:
+            workloads.enqueue(from_api.workload_key(seen))
+
+    async def look_at_all(_key: str) -> Result:
+        """A queue, flavor, topology or namespace changed: every waiting workload may be blocked or freed by it."""
+        refresh_counts()
+        for name in watches.flavors.store:
+            flavors.enqueue(name)
+        for name in watches.topologies.store:
+            topologies.enqueue(name)
+        for number, key in enumerate(list(watches.workloads.store), start=1):
+            workloads.enqueue(key)
+            if number % AT_ONCE == 0:
+                await wiring.clock.sleep(0)
+        return Result()
+
+    everything = wiring.controller("configuration", look_at_all)  # many changes at once, as at the start, are one
+
+    def on_configuration(_old: object, _new: object) -> None:
+        everything.enqueue("all")
+
+    watches.workloads.subscribe(on_workload)
+    configuration: list[Reflector[Any, Any]] = [
+        watches.local_queues,
+        watches.cluster_queues,
+        watches.cohorts,
+        watches.flavors,
+        watches.topologies,
+        watches.checks,
+        watches.namespaces,
+    ]
+    for watch in configuration:
+        watch.subscribe(if_changed(on_configuration))
+    watches.flavors.subscribe(enqueues(flavors))
+    watches.topologies.subscribe(enqueues(topologies))
+
+
+def _remember_usage(wiring: Wiring) -> None:
+    """What LocalQueues used is what the leader before has written."""
+    if wiring.fair_usage is not None:
+        wiring.fair_usage.begin(wiring.watches.local_queues.store.values(), wiring.clock.now())

@@ -1,0 +1,106 @@
+"""The rules by which the core decides, as the configuration file and the feature gates say them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kqueue.config import Configuration, Timings
+from kqueue.core.cycle import SecondLooks
+from kqueue.core.ordering import OrderRules
+from kqueue.core.preemption import Strategy
+from kqueue.core.quantity import parse_exactly
+from kqueue.core.quota_requests import Counting, Transformation
+from kqueue.core.scan import ScanRules
+from kqueue.core.topology import Algorithm, Profile
+from kqueue.scheduling.loop import LoopSettings
+from kqueue.state.fair_usage import FairRules, FairUsage
+from kqueue.state.from_api import QueueOrder
+
+
+def profile(enabled: Callable[[str], bool]) -> Profile:
+    """How domains are chosen, as the gates say; ClusterQueues may choose otherwise."""
+    return Profile(
+        constrained=Algorithm.BALANCED if enabled("TASBalancedPlacement") else Algorithm.BEST_FIT,
+        unconstrained=Algorithm.LEAST_FREE_CAPACITY if enabled("TASProfileMixed") else Algorithm.BEST_FIT,
+        preferred_affinity=enabled("TASRespectNodeAffinityPreferred"),
+    )
+
+
+def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
+    """How cycles go, as the file and the gates say."""
+    fair = config.fair_sharing
+    return LoopSettings(
+        retry_base=timings.cycle_retry_base,
+        retry_max=timings.cycle_retry_max,
+        yield_after=timings.cycle_yield_after,
+        elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
+        fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
+        fair=None if fair is None else tuple(Strategy(name) for name in fair.preemption_strategies),
+        within_nominal=config.enabled("FairSharingPreemptWithinNominal"),
+        order=OrderRules(
+            preemptors_first=config.enabled("PrioritizePreemptorWorkloads"),
+            non_borrowing_first=config.enabled("FairSharingPrioritizeNonBorrowing"),
+            priority=config.enabled("PrioritySortingWithinCohort"),
+        ),
+        queue_order=queue_order(config),
+        block_admission=blocks_admission(config),
+        scan=ScanRules(
+            keeps_progress=config.enabled("FlavorFungibilityPreserveScanProgress"),
+            by_shape=config.enabled("SchedulingEquivalenceHashing"),
+        ),
+        preemption_gates=config.enabled("ConcurrentAdmission") or config.enabled("MultiKueueOrchestratedPreemption"),
+        looks=SecondLooks(
+            for_targets=config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap"),
+            for_domains=config.enabled("TASRecomputeAssignmentWithinSchedulingCycle"),
+        ),
+    )
+
+
+def counting(config: Configuration) -> Counting:
+    """What requests cost in quota."""
+    return Counting(
+        excluded_prefixes=config.resources.exclude_resource_prefixes,
+        transformations={
+            rule.input: Transformation(
+                input=rule.input,
+                outputs={resource: parse_exactly(amount) for resource, amount in rule.outputs.items()},
+                keeps_input=rule.strategy == "Retain",
+                multiply_by=rule.multiply_by,
+            )
+            for rule in config.resources.transformations
+        },
+    )
+
+
+def ignores_undeclared(config: Configuration) -> bool:
+    """Whether a resource that a ClusterQueue does not list is no reason to keep a workload out."""
+    return config.resources.quota_check_strategy == "IgnoreUndeclared" and config.enabled("QuotaCheckStrategy")
+
+
+def fair_usage(config: Configuration) -> FairUsage | None:
+    """What LocalQueues used lately, where the file has such an order; None: it counts nowhere."""
+    rules = config.admission_fair_sharing
+    if rules is None or not config.enabled("AdmissionFairSharing"):
+        return None
+    return FairUsage(
+        FairRules(
+            half_life=rules.usage_half_life_time.total_seconds(),
+            interval=rules.usage_sampling_interval.total_seconds(),
+            weights=rules.resource_weights,
+        )
+    )
+
+
+def blocks_admission(config: Configuration) -> bool:
+    """Whether nobody is admitted while one that was admitted has not got its pods ready."""
+    return config.wait_for_pods_ready is not None and config.wait_for_pods_ready.block_admission
+
+
+def queue_order(config: Configuration) -> QueueOrder:
+    """What besides creation tells a workload's place in its queue."""
+    ready = config.wait_for_pods_ready
+    return QueueOrder(
+        by_timeout=ready is None or ready.requeuing_strategy.timestamp == "Eviction",
+        by_reclaim=not config.enabled("PrioritySortingWithinCohort"),
+        boosts=config.enabled("PriorityBoost"),
+    )

@@ -1,0 +1,151 @@
+"""What the parts of a controller process share, and where each of them leaves what is to be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import Events, WorkloadCounter
+from kqueue.cli.wiring import rules
+from kqueue.cli.wiring.watches import Watches
+from kqueue.clock import Clock
+from kqueue.config import Configuration, Timings
+from kqueue.controllers import resources as kinds
+from kqueue.core.topology import HOSTNAME
+from kqueue.jobs.switches import switches_from
+from kqueue.observe import EventLimits, EventRecorder, Metrics
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.leader import unique_identity
+from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.resources import EVENTS, ResourceType
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.state.cache import Cache
+from kqueue.state.preemptions import Preemptions
+from kqueue.state.queues import Queues, SecondPass
+from kqueue.state.requests import Requests
+
+AT_ONCE = 1000
+"""Keys that are queued before the event loop gets a turn."""
+
+
+class Wiring:
+    """Shared state, watches and writers.  A part adds its controllers, and what runs or begins with the lead."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        config: Configuration,
+        timings: Timings,
+        clock: Clock,
+        metrics: Metrics,
+        watches: Watches,
+        leads: Callable[[], bool],
+        wake: Callable[[], None],
+    ) -> None:
+        """`leads` says whether this process leads; `wake` makes the scheduling loop look again."""
+        self.client, self.config, self.timings, self.clock = client, config, timings, clock
+        self.metrics, self.watches, self.wake = metrics, watches, wake
+        self.switches = switches_from(config.enabled)
+        self.order = rules.queue_order(config)
+        self.cache = Cache(
+            rules.profile(config.enabled),
+            merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
+            order=self.order,
+            requests=Requests(rules.counting(config), partial_admission=config.enabled("PartialAdmission")),
+            ignores_undeclared=rules.ignores_undeclared(config),
+            fungible=config.enabled("FlavorFungibility"),
+        )
+        self.queues = Queues(clock.now, wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
+        self.second_pass = SecondPass()
+        self.preemptions = Preemptions()
+        self.fair_usage = rules.fair_usage(config)
+        self.recorder = self._make_recorder()
+        self.events = Events(self.recorder)
+        self.workload_writer: StatusWriter[wire.Workload] = self.writer(
+            kinds.WORKLOADS, watches.workloads, wire.Workload
+        )
+        self.counter = WorkloadCounter(metrics, clock, leads)
+        self.controllers: list[Controller] = []
+        """Work queues with their reconcilers; they run while this process leads."""
+        self.on_lead: list[Callable[[], None]] = []
+        """Called when this process begins to lead, before anything writes."""
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What runs beside the controllers while this process leads."""
+
+    def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1) -> Controller:
+        """A work queue whose keys `reconcile` works off while this process leads."""
+        controller = Controller(
+            name,
+            reconcile,
+            clock=self.clock,
+            settings=ControllerSettings(
+                workers=workers,
+                retry_base=self.timings.reconcile_retry_base,
+                retry_max=self.timings.reconcile_retry_max,
+            ),
+            on_reconcile=lambda r: self.metrics.reconcile(
+                controller=r.controller, result=r.outcome.value, seconds=r.seconds
+            ),
+        )
+        self.controllers.append(controller)
+        self.metrics.work_queue(name, lambda: len(controller.queue))
+        return controller
+
+    def writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:
+        """Writes objects of one kind, on top of what their watch has brought."""
+
+        def key_of(obj: Any) -> str:
+            meta = obj.metadata
+            return f"{meta.namespace}/{meta.name}" if resource.namespaced else str(meta.name)
+
+        return StatusWriter(
+            self.client,
+            resource,
+            store=watch.store,
+            decode=decode,
+            key_of=key_of,
+            version_of=lambda obj: obj.metadata.resource_version,
+        )
+
+    def _make_recorder(self) -> EventRecorder:
+        async def post(event: dict[str, Any]) -> None:
+            await self.client.create(EVENTS, event, lane=Lane.EVENTS)
+
+        async def patch(namespace: str, name: str, change: dict[str, Any]) -> None:
+            await self.client.patch(EVENTS, name, change, namespace, lane=Lane.EVENTS)
+
+        return EventRecorder(
+            post=post,
+            patch=patch,
+            clock=self.clock,
+            instance=unique_identity(),
+            lost=self.metrics.event_lost,
+            limits=EventLimits(window=self.timings.event_window, series_interval=self.timings.event_series_interval),
+        )
+
+    # --- looks -------------------------------------------------------------------------------------------------
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None when there is none of that name."""
+        namespace = self.watches.namespaces.store.get(name)
+        return namespace.metadata.labels if namespace is not None else None
+
+    def manages(self, namespace: str) -> bool:
+        """Whether jobs of the namespace are managed at all (`managedJobsNamespaceSelector`)."""
+        labels = self.namespace_labels(namespace)
+        return labels is not None and self.config.manages_namespace(namespace, dict(labels))
+
+    def cohorts_above(self, cluster_queue: str) -> list[str]:
+        """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""
+        node = self.cache.node_of(cluster_queue) if self.config.fair_sharing is not None else None
+        above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
+        return [name for name in above if name in self.watches.cohorts.store]
+
+    def host_of(self, node: str) -> str | None:
+        """The hostname label of a node; None for a node that is unknown or has none."""
+        found = self.watches.nodes.store.get(node)
+        return found.labels.get(HOSTNAME) if found is not None else None

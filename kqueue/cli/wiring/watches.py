@@ -1,0 +1,110 @@
+"""All watches of the controller process.  They run in every replica, so that a follower is warm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.config import Timings
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.core.topology import NodeFacts
+from kqueue.jobs.kind import JobKind
+from kqueue.runtime.client import Client
+from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
+from kqueue.runtime.resources import ResourceType
+from kqueue.state import from_api
+from kqueue.state.from_api import PodView, pod_view
+
+
+@dataclass(slots=True)
+class Watches:
+    """All reflectors of the process."""
+
+    nodes: Reflector[wire_core.Node, NodeFacts]
+    pods: Reflector[wire_core.Pod, PodView]
+    namespaces: Reflector[wire_core.Namespace, wire_core.Namespace]
+    limit_ranges: Reflector[wire_core.LimitRange, wire_core.LimitRange]
+    runtime_classes: Reflector[wire_core.RuntimeClass, wire_core.RuntimeClass]
+    priority_classes: Reflector[wire_core.PriorityClass, wire_core.PriorityClass]
+    workloads: Reflector[wire.Workload, wire.Workload]
+    local_queues: Reflector[wire.LocalQueue, wire.LocalQueue]
+    cluster_queues: Reflector[wire.ClusterQueue, wire.ClusterQueue]
+    cohorts: Reflector[wire.Cohort, wire.Cohort]
+    flavors: Reflector[wire.ResourceFlavor, wire.ResourceFlavor]
+    topologies: Reflector[wire.Topology, wire.Topology]
+    checks: Reflector[wire.AdmissionCheck, wire.AdmissionCheck]
+    workload_priorities: Reflector[wire.WorkloadPriorityClass, wire.WorkloadPriorityClass]
+    jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = field(default_factory=dict)
+
+    def all(self) -> list[Reflector[Any, Any]]:
+        """In the order in which they are started."""
+        return [
+            self.nodes,
+            self.namespaces,
+            self.limit_ranges,
+            self.runtime_classes,
+            self.topologies,
+            self.flavors,
+            self.cohorts,
+            self.checks,
+            self.cluster_queues,
+            self.local_queues,
+            self.priority_classes,
+            self.workload_priorities,
+            self.pods,
+            self.workloads,
+            *self.jobs.values(),
+        ]
+
+
+def make_watches(client: Client, kinds_on: Iterable[JobKind], *, clock: Clock, timings: Timings) -> Watches:
+    """Reflectors of everything that the parts read; those of jobs for the kinds that are on."""
+
+    def reflector(
+        resource: ResourceType, decode: type[Any], view: Callable[[Any], Any] = _same, selector: str = ""
+    ) -> Reflector[Any, Any]:
+        return Reflector(
+            client,
+            resource,
+            decode=decode,
+            view=view,
+            clock=clock,
+            selection=Selection(label_selector=selector),
+            settings=WatchSettings(retry_base=timings.watch_retry_base, retry_max=timings.watch_retry_max),
+        )
+
+    return Watches(
+        nodes=reflector(kinds.NODES, wire_core.Node, from_api.node_facts),
+        pods=reflector(kinds.PODS, wire_core.Pod, pod_view),
+        namespaces=reflector(kinds.NAMESPACES, wire_core.Namespace),
+        limit_ranges=reflector(kinds.LIMIT_RANGES, wire_core.LimitRange),
+        runtime_classes=reflector(kinds.RUNTIME_CLASSES, wire_core.RuntimeClass),
+        priority_classes=reflector(kinds.PRIORITY_CLASSES, wire_core.PriorityClass),
+        workloads=reflector(kinds.WORKLOADS, wire.Workload),
+        local_queues=reflector(kinds.LOCAL_QUEUES, wire.LocalQueue),
+        cluster_queues=reflector(kinds.CLUSTER_QUEUES, wire.ClusterQueue),
+        cohorts=reflector(kinds.COHORTS, wire.Cohort),
+        flavors=reflector(kinds.RESOURCE_FLAVORS, wire.ResourceFlavor),
+        topologies=reflector(kinds.TOPOLOGIES, wire.Topology),
+        checks=reflector(kinds.ADMISSION_CHECKS, wire.AdmissionCheck),
+        workload_priorities=reflector(kinds.WORKLOAD_PRIORITY_CLASSES, wire.WorkloadPriorityClass),
+        jobs={
+            kind.framework: reflector(resource_of(kind), RawObject, as_json, selector=names.QUEUE_NAME_LABEL)
+            for kind in kinds_on
+        },
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def resource_of(kind: JobKind) -> ResourceType:
+    """Where objects of the kind are found."""
+    return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)

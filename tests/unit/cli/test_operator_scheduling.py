@@ -180,9 +180,9 @@ async def test_what_a_preemptor_gives_up_has_others_tried_again() -> None:
         await clock.advance(2)
         flushed: list[str] = []
         made.queues.flush = lambda names, *_: len(flushed.extend(names) or [])  # type: ignore[method-assign, func-returns-value]
-        made.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
+        made.wiring.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
 
-        made.preemptions.end("p")
+        made.wiring.preemptions.end("p")
         await clock.advance(2)
 
     assert flushed == ["team"]
@@ -205,8 +205,8 @@ async def test_what_cycles_take_decides_when_the_next_flush_comes(busy: float, f
         made.queues.flush = lambda *_: len(flushes.append(clock.monotonic()) or [])  # type: ignore[method-assign, func-returns-value]
         made.loop.busy += busy
         begun = clock.monotonic()
-        made.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
-        made.preemptions.end("p")
+        made.wiring.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
+        made.wiring.preemptions.end("p")
         await clock.advance(2)
 
     assert [at - begun for at in flushes] == [pytest.approx(flushed_at)]

@@ -89,6 +89,10 @@ class Past:
         """Since when it is what it is."""
         return self._values[-1][0]
 
+    def before(self, moment: float) -> tuple[float, Any]:
+        """What it was just before `moment`, and since when; since the moment itself, and None, when it was not there."""
+        return next(((at, value) for at, value in reversed(self._values) if at < moment), (moment, None))
+
     def stayed(self, value: Any, first: float, last: float) -> bool:
         """Whether it was `value` all the time."""
         return bool(self.between(first, first)) and all(each == value for each in self.between(first, last))
@@ -172,6 +176,15 @@ class History:
         """Something came from outside: a new era."""
         self.era += 1
         self.stirred = now
+
+    def in_line_since(self, admitted: Admitted) -> float:
+        """From when on a Workload was the next one of its ClusterQueue, as far as is written: since it was admitted, or
+        since it began to wait for others to leave, if it did so until then.
+
+        Who does goes before those who come later, though they be older or of higher priority, also on other room.
+        """
+        since, said = self.lives[admitted.uid].says.before(admitted.at)
+        return since if said == names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS else admitted.at
 
     def _live(self, old: Object | None, new: Object | None, now: float) -> None:
         """Take down how the Workload stands now."""

@@ -231,10 +231,14 @@ def strangers_are_left_alone(world: World) -> Breaches:
 def equals_are_admitted_in_order(world: World) -> Breaches:
     """(6) Among Workloads of one queue with the same priority and shape, the older one (the smaller uid among those of
     one second) is admitted first, if it was there in time, or at most `horizon` later: writes of one cycle race.
+
+    In time is before the other one was admitted, or before others began to leave for it: from then on it goes first.
     """
     first: dict[str, float] = {}
+    in_line: dict[str, float] = {}
     for admitted in world.history.admissions:
-        first.setdefault(admitted.uid, admitted.at)
+        if admitted.uid not in first:
+            first[admitted.uid], in_line[admitted.uid] = admitted.at, world.history.in_line_since(admitted)
     lines: defaultdict[str, list[tuple[str, str, Object]]] = defaultdict(list)
     for workload in world.objects(WORKLOADS):
         if owner_of(workload) in world.disturbed:
@@ -250,7 +254,7 @@ def equals_are_admitted_in_order(world: World) -> Breaches:
         for i, (_, older, workload) in enumerate(line):
             for _, younger, other in line[i + 1 :]:
                 went = first.get(younger, math.inf)
-                in_time = world.history.born[older] + world.horizon <= went
+                in_time = world.history.born[older] + world.horizon <= in_line.get(younger, math.inf)
                 if in_time and went + world.horizon < min(first.get(older, math.inf), world.clock.monotonic()):
                     yield f"{other['metadata']['name']} was admitted before {workload['metadata']['name']}, which is older"
 

@@ -120,11 +120,13 @@ def nobody_is_passed(world: World) -> Breaches:
     """While a Workload waits in a strict ClusterQueue, none behind it is admitted; in any queue, no equal one is.
 
     It waits from well before the other admission until well after it, in a queue that was open and the same all the
-    time.  An equal one that was preempted may have to wait for those it left for.
+    time.  An equal one that was preempted may have to wait for those it left for, and one that came when others were
+    leaving for the one behind it waits for that.
     """
     history, margin = world.history, world.margin
     for admitted in _ripe(world, "nobody_is_passed"):
         first, last = admitted.at - margin, admitted.at + margin
+        in_line = history.in_line_since(admitted) - margin
         queue = queue_of(admitted.workload)
         strict = _strict(history.specs[CLUSTER_QUEUES.plural, queue].between(first, last))
         if strict is None:
@@ -137,7 +139,8 @@ def nobody_is_passed(world: World) -> Breaches:
             if not door or any(not _is_open(each) or each[0].get("clusterQueue") != queue for each in door):
                 continue
             was_preempted = any(p.uid == life.uid for p in history.preemptions)
-            if strict or (life.shape == mine.shape and not was_preempted):
+            was_there = life.stands.stayed(Stand.WAITS, in_line, last)
+            if strict or (life.shape == mine.shape and was_there and not was_preempted):
                 yield f"{mine.name} was admitted to {queue} at t={admitted.at:.1f} while {life.name} waited before it"
 
 

@@ -24,12 +24,12 @@ SLOW = pytest.mark.slow
 def _seeds() -> list[object]:
     """Sixteen, and more that are slow; `KQUEUE_SIM_SEEDS=1000-1100` (or 7,9,12) chooses others.
 
-    In 87 a Job runs with fewer pods after its eviction; in the last two a sliced gang is evicted when some of its pods have
-    ended.
+    In 87 a Job runs with fewer pods after its eviction; in 99 others leave for a Job when an older equal one comes, and
+    it starts in other room; in the last two a sliced gang is evicted when some of its pods have ended.
     """
     chosen = os.environ.get("KQUEUE_SIM_SEEDS", "")
     numbers: list[int] = []
-    for part in (chosen or "0-63,87,1016,1039").split(","):
+    for part in (chosen or "0-63,87,99,1016,1039").split(","):
         first, _, last = part.partition("-")
         numbers += range(int(first), int(last or first) + 1)
     return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]

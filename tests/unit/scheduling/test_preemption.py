@@ -237,6 +237,36 @@ async def test_what_is_free_and_what_gets_free_is_kept_for_the_preemptor(make: M
     }
 
 
+@pytest.mark.parametrize(
+    "newcomer",
+    [
+        pytest.param({}, id="an equal one with a smaller uid"),
+        pytest.param({"minute": 0}, id="an older one"),
+        pytest.param({"priority": 2}, id="a higher one"),
+    ],
+)
+async def test_who_waits_for_its_victims_gets_other_room_before_those_who_came_later(
+    make: Make, newcomer: dict[str, Any]
+) -> None:
+    """It needs its victims' room no more: that goes to the next one, and nobody else has to leave."""
+    world = make(*by_priority())
+    world.add(running("low", cpus=5), running("top", cpus=5, priority=3))
+    world.add(make_workload("b", cpus=5, priority=1, minute=1))
+    await world.cycle()
+    world.add(make_workload("a", **{"cpus": 5, "priority": 1, "minute": 1, **newcomer}))
+    world.client.change(WORKLOADS, "ns/top", {"status": {"conditions": [condition("Finished")]}})
+    world.sync()
+
+    assert await world.cycle()
+    assert not await world.cycle()
+    assert [is_admitted(world, name) for name in ("a", "b")] == [False, True]
+
+    await leave(world, "low")
+    assert await world.cycle()
+    assert [is_admitted(world, name) for name in ("a", "b")] == [True, True]
+    assert world.observed.preemptions == [("low", "b")]
+
+
 async def test_a_victim_comes_back_after_the_one_that_it_left_for(make: Make) -> None:
     """Though there is room for it before: it says for whom it waits, and is tried when that one is in."""
     world = make(*cohort())

@@ -135,15 +135,11 @@ class JobReconciler:
             return Result()
         if not self._manages(namespace) or not rules.queue_name(job):
             return Result()
-        if self.kind.managed_by(job) not in ("", self._own_controller()):
+        if self.kind.managed_by(job) != self.kind.own_controller:
             return Result()
         if self._is_old(key, job):
             return Result(requeue_after=self._echo_timeout)
         return await self._step(job)
-
-    @staticmethod
-    def _own_controller() -> str:
-        return names.JOB_CONTROLLER
 
     async def _step(self, job: JSON) -> Result:
         try:

@@ -27,8 +27,6 @@ from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.template import merged, restored, without_duplicate_environment
 
-OWN_CONTROLLER = "kubernetes.io/job-controller"
-"""Value of `spec.managedBy` that means the same as none."""
 INDEX = topology_request.IndexLabels(pod=names.JOB_COMPLETION_INDEX_LABEL)
 _CONTROLLER_LABELS = (
     names.LEGACY_JOB_NAME_LABEL,
@@ -51,6 +49,7 @@ class BatchJob:
     gvk = GroupVersionKind("batch", "v1", "Job")
     resource = "jobs"
     defaults_on_update = False
+    own_controller = names.JOB_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
         """`spec.suspend` is true and no stop is half done."""
@@ -70,7 +69,7 @@ class BatchJob:
 
     def managed_by(self, job: JSON) -> str:
         """`spec.managedBy`, or Kubernetes' own controller."""
-        return text(job, "spec", "managedBy") or OWN_CONTROLLER
+        return text(job, "spec", "managedBy") or self.own_controller
 
     def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
         """One pod set, `main`: min(parallelism, completions) pods."""

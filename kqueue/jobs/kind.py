@@ -143,6 +143,11 @@ class JobKind(ReviewedKind, Protocol):
     Merge patches carry no resource version; the caller adds the precondition.
     """
 
+    @property
+    def own_controller(self) -> str:
+        """What the kind's managed-by field says where the kind's own controller runs the job; others are left alone."""
+        ...
+
     def is_suspended(self, job: JSON) -> bool:
         """True when nothing may run, and no stop is half done."""
         ...

@@ -16,7 +16,7 @@ from kqueue.cli.telemetry import CycleObserver, QueueGauges
 from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
-from kqueue.cli.wiring.jobs import make_job_kind
+from kqueue.cli.wiring.jobs import make_job_kind, make_steps
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.cli.wiring.topology import make_node_health, make_second_pass, make_ungater
 from kqueue.cli.wiring.watches import make_watches
@@ -183,8 +183,9 @@ class Operator:
             make_core(wiring)
         ungater = make_ungater(wiring) if "topology" in self.parts else None
         if "jobs" in self.parts:
+            steps = make_steps(wiring, ungater)
             for kind in self._kinds:
-                make_job_kind(wiring, kind, ungater)
+                make_job_kind(wiring, kind, steps)
         if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
             make_node_health(wiring)
         if "scheduler" in self.parts:

@@ -10,28 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import structlog
 from cachetools import TTLCache
 
 from kqueue.api import names
-from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.record import ObjectReference, Recorder, workload_reference
-from kqueue.controllers.resources import WORKLOADS
-from kqueue.errors import AlreadyExistsError, InvalidObjectError, KqueueError, NotFoundError, TerminalError
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.errors import InvalidObjectError, KqueueError, NotFoundError
 from kqueue.jobs import rules
-from kqueue.jobs.infos import flavors_of, infos_at_start, infos_at_stop
+from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.workload import Priority, belongs, equivalent, priority_source, spec_for, workload_for
-from kqueue.runtime.client import Client, Propagation
+from kqueue.jobs.workload import Priority, belongs, equivalent, spec_for, workload_for
+from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api, status
+from kqueue.state import from_api
 
 _log = structlog.get_logger(__name__)
 
@@ -39,12 +36,6 @@ JSON = dict[str, Any]
 OWNER_INDEX = "owner"
 _REMEMBERED = 100_000
 """Own writes that are waited for at most; those beyond cost a request that changes nothing."""
-_OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
-"""Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
-
-
-def _told_reclaimable(workload: wire.Workload) -> dict[str, int]:
-    return {r.name: r.count for r in workload.status.reclaimable_pods}
 
 
 def owner_keys(workload: wire.Workload) -> list[str]:
@@ -61,10 +52,6 @@ def owner_key(group: str, kind: str, namespace: str, name: str) -> str:
     return f"{group}/{kind}/{namespace}/{name}"
 
 
-class MissingPriorityClassError(TerminalError):
-    """A job names a priority class that does not exist; it is looked at again when classes change."""
-
-
 class JobReconciler:
     """One kind of job."""
 
@@ -75,32 +62,28 @@ class JobReconciler:
         client: Client,
         jobs: Store[JSON],
         workloads: Store[wire.Workload],
-        writer: StatusWriter[wire.Workload],
-        flavors: Callable[[str], wire.ResourceFlavor | None],
-        workload_priorities: Store[wire.WorkloadPriorityClass],
-        pod_priorities: Store[wire_core.PriorityClass],
+        newest: Callable[[str], wire.Workload | None],
+        steps: WorkloadSteps,
         manages: Callable[[str], bool],
         recorder: Recorder,
         switches: Switches,
         clock: Clock,
         label_keys_to_copy: Sequence[str] = (),
         on_created: Callable[[float], None] = lambda _seconds: None,
-        finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {},
         echo_timeout: float = 60.0,
     ) -> None:
-        """`manages` says whether jobs of a namespace are managed at all.
+        """`newest` has the newest Workload of a key that is known; `manages` says whether jobs of a namespace are
+        managed at all.
 
-        `on_created` is told how many seconds after a new job its Workload was created.  `finished(workload, ended)`
-        makes the status fields that go with so many pods per pod set having ended for good.  `echo_timeout`: seconds
+        `on_created` is told how many seconds after a new job its Workload was created.  `echo_timeout`: seconds
         after which a write of ours that the watch has not brought is not waited for any longer.
         """
         self.kind = kind
         self.resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
-        self._client, self._jobs, self._workloads, self._writer = client, jobs, workloads, writer
-        self._flavors, self._manages, self._recorder = flavors, manages, recorder
-        self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
+        self._client, self._jobs, self._workloads, self._newest = client, jobs, workloads, newest
+        self._steps, self._manages, self._recorder = steps, manages, recorder
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
-        self._on_created, self._finished, self._echo_timeout = on_created, finished, echo_timeout
+        self._on_created, self._echo_timeout = on_created, echo_timeout
         self._written: TTLCache[str, int] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """Job key to the resource version of our newest write, until the watch has brought it."""
         self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
@@ -159,7 +142,7 @@ class JobReconciler:
         namespace, name = split_key(key)
         gvk = self.kind.gvk
         keys = self._workloads.keys_by_index(OWNER_INDEX, owner_key(gvk.group, gvk.kind, namespace, name))
-        found = [self._writer.newest(k) for k in keys]
+        found = [self._newest(k) for k in keys]
         return [w for w in found if w is not None]
 
     async def _find(self, job: JSON, pod_sets: Sequence[JSON]) -> wire.Workload | None:
@@ -174,13 +157,13 @@ class JobReconciler:
             return None
         first = owned[0]
         reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
-        same_job = belongs(job, _json(first)) or self._is_owner(job, first)
+        same_job = belongs(job, as_json(first)) or self._is_owner(job, first)
         if suspended and not reserved and same_job and first.metadata.deletion_timestamp is None:
             await self._rewrite(job, first)
             await self._delete(owned[1:], job)
             return None
         if not suspended and self.kind.finished(job) is None and same_job:
-            await self._stop(job, infos_at_stop(_json(first)), "NoMatchingWorkload", "no Workload matches the job")
+            await self._stop(job, infos_at_stop(as_json(first)), "NoMatchingWorkload", "no Workload matches the job")
         await self._delete(owned, job)
         return None
 
@@ -189,32 +172,23 @@ class JobReconciler:
         return any(o.uid == job["metadata"]["uid"] for o in workload.metadata.owner_references if o.controller)
 
     def _matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
-        as_json = _json(workload)
-        if not belongs(job, as_json):
+        text = as_json(workload)
+        if not belongs(job, text):
             return False
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             return True
         infos: tuple[PodSetInfo, ...] | None = None
         if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            infos = self._infos(as_json)
-        return equivalent(pod_sets, as_json, infos=infos, suspended=suspended, slim=True)
+            infos = self._infos(workload)
+        return equivalent(pod_sets, text, infos=infos, suspended=suspended, slim=True)
 
-    def _infos(self, workload: JSON) -> tuple[PodSetInfo, ...] | None:
+    def _infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | None:
         """What the admission injects; None when a flavor is unknown or sources contradict each other."""
-        flavors = self._flavor_objects(workload)
-        if flavors is None:
+        try:
+            found = self._steps.infos(workload)
+        except NotFoundError:
             return None
-        found = infos_at_start(workload, flavors, switches=self._switches)
         return None if isinstance(found, Refused) else found
-
-    def _flavor_objects(self, workload: JSON) -> dict[str, JSON] | None:
-        out: dict[str, JSON] = {}
-        for name in flavors_of(workload):
-            flavor = self._flavors(name)
-            if flavor is None:
-                return None
-            out[name] = msgspec.to_builtins(flavor)
-        return out
 
     # --- without a Workload ------------------------------------------------------------------------------------
 
@@ -239,9 +213,8 @@ class JobReconciler:
             return Result()
         self._created[job["metadata"]["uid"]] = None
         try:
-            await self._client.create(WORKLOADS, workload)
-        except AlreadyExistsError:
-            return Result()  # made by us before; the watch brings it
+            if not await self._steps.create(workload):
+                return Result()  # made by us before; the watch brings it
         except KqueueError:
             self._created.pop(job["metadata"]["uid"], None)
             raise
@@ -249,7 +222,6 @@ class JobReconciler:
             created = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
             self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         self._event(job, reason="CreatedWorkload", message=f"Created Workload {_key(workload)}; it waits for admission")
-        _log.info("workload created", job=_key(job), workload=_key(workload))
         return Result()
 
     async def _is_gone(self, job: JSON) -> bool:
@@ -270,57 +242,23 @@ class JobReconciler:
         return False
 
     def _priority(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
-        source = priority_source(job, pod_sets)
-        if source is None:
-            defaults = [c for c in self._pod_priorities.values() if c.global_default]
-            lowest = min(defaults, key=lambda c: c.value, default=None)
-            if lowest is None:
-                return Priority()
-            return Priority(value=lowest.value, kind=names.PRIORITY_CLASS_KIND, name=lowest.metadata.name)
-        found: wire.WorkloadPriorityClass | wire_core.PriorityClass | None
-        if source.kind == names.WORKLOAD_PRIORITY_CLASS_KIND:
-            found = self._workload_priorities.get(source.name)
-        else:
-            found = self._pod_priorities.get(source.name)
-        if found is None:
-            message = f"{source.kind} {source.name} does not exist; create it or correct the job"
-            self._event(job, reason=f"{source.kind}NotFound", message=message, warning=True)
-            raise MissingPriorityClassError(f"job {_key(job)}: {message}")
-        return Priority(value=found.value, kind=source.kind, name=source.name)
+        try:
+            return self._steps.priority_of(job, pod_sets)
+        except MissingPriorityClassError as e:
+            self._event(job, reason=e.reason, message=str(e), warning=True)
+            raise
 
     async def _rewrite(self, job: JSON, workload: wire.Workload) -> None:
         """Give a pending Workload the job's new text; it keeps its name and its place in time."""
         pod_sets = self.kind.pod_sets(job, self._switches)
-        spec = spec_for(
-            self.kind,
-            job,
-            priority=self._priority(job, pod_sets),
-            switches=self._switches,
-        )
-
-        def change(w: wire.Workload) -> dict[str, Any] | None:
-            if from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED):
-                return None  # reserved since: what was decided on must not change under it
-            return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
-
-        key = from_api.workload_key(workload)
-        if await self._writer.write(key, change, subresource=None) is not None:
-            self._event(job, reason="UpdatedWorkload", message=f"Updated Workload {key}")
+        spec = spec_for(self.kind, job, priority=self._priority(job, pod_sets), switches=self._switches)
+        if await self._steps.rewrite(workload, spec):
+            message = f"Updated Workload {from_api.workload_key(workload)}"
+            self._event(job, reason="UpdatedWorkload", message=message)
 
     async def _delete(self, workloads: Sequence[wire.Workload], job: JSON) -> None:
         for workload in workloads:
-            await self._release(workload)
-            if workload.metadata.deletion_timestamp is None:
-                try:
-                    await self._client.delete(
-                        WORKLOADS,
-                        workload.metadata.name,
-                        workload.metadata.namespace,
-                        uid=workload.metadata.uid,
-                        propagation=Propagation.BACKGROUND,
-                    )
-                except NotFoundError:
-                    continue
+            if await self._steps.delete(workload):
                 key = from_api.workload_key(workload)
                 self._event(job, reason="DeletedWorkload", message=f"Deleted Workload {key}, which no longer matches")
 
@@ -329,13 +267,13 @@ class JobReconciler:
     async def _with_workload(self, job: JSON, workload: wire.Workload) -> None:
         """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
-            await self._release(workload)
+            await self._steps.release(workload)
         elif workload.metadata.deletion_timestamp is not None:
-            await self._stop(job, infos_at_stop(_json(workload)), "WorkloadDeleted", "the Workload was deleted")
-            await self._release(workload)
+            await self._stop(job, infos_at_stop(as_json(workload)), "WorkloadDeleted", "the Workload was deleted")
+            await self._steps.release(workload)
         elif (end := self.kind.finished(job)) is not None:
             reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
-            await self._finish(workload, reason, end.message)
+            await self._steps.finish(workload, reason, end.message)
         elif await self._report(job, workload):
             return
         elif from_api.condition_true(workload, names.CONDITION_EVICTED):
@@ -343,65 +281,23 @@ class JobReconciler:
         elif self.kind.is_suspended(job):
             await self._start_or_follow(job, workload)
         elif not from_api.condition_true(workload, names.CONDITION_ADMITTED):
-            await self._stop(job, infos_at_stop(_json(workload)), "NotAdmitted", "the Workload is not admitted")
+            await self._stop(job, infos_at_stop(as_json(workload)), "NotAdmitted", "the Workload is not admitted")
         elif not self.kind.suspend(job):  # neither suspended nor running: a stop was cut off before the admission came
-            await self._stop(job, infos_at_stop(_json(workload)), "NotAdmitted", "")
+            await self._stop(job, infos_at_stop(as_json(workload)), "NotAdmitted", "")
 
     async def _report(self, job: JSON, workload: wire.Workload) -> bool:
         """Write what the job tells of its pods; True when something was written."""
-        key = from_api.workload_key(workload)
-        reclaimable = self._reclaimable(job, workload)
-        if reclaimable != _told_reclaimable(workload):
-            wanted = [{"name": name, "count": count} for name, count in sorted(reclaimable.items())]
-            await self._writer.write(
-                key, lambda w: {"status": {"reclaimablePods": wanted or None, **self._finished(w, reclaimable)}}
-            )
-            return True
-        if not self._tells_readiness(job, workload):
-            return False
-        ready = self.kind.pods_ready(job)
-        stamp = status.Stamp(self._clock.now())
-        return await self._writer.write(key, lambda w: status.pods_ready(w, ready=ready, stamp=stamp)) is not None
-
-    def _reclaimable(self, job: JSON, workload: wire.Workload) -> dict[str, int]:
-        """Pods that will not run again, by pod set.
-
-        What was given back stays so while quota is held: the API takes no less.  A Job that was evicted and now runs
-        with fewer pods than before counts from those.
-        """
-        found = dict(self.kind.reclaimable(job)) if self._switches.reclaimable_pods else {}
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            for name, count in _told_reclaimable(workload).items():
-                found[name] = max(count, found.get(name, 0))
-        return found
-
-    def _tells_readiness(self, job: JSON, workload: wire.Workload) -> bool:
-        """PodsReady is written from the first time that it is True: a missing condition says "not started yet", and
-        saying so costs no write on the way to admission.
-        """
-        written = from_api.condition(workload.status.conditions, names.CONDITION_PODS_READY)
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
-        return written is not None or (admitted and self.kind.pods_ready(job))
+        return await self._steps.report(
+            workload, reclaimable=self.kind.reclaimable(job), ready=self.kind.pods_ready(job)
+        )
 
     async def _leave(self, job: JSON, workload: wire.Workload) -> None:
         """Evicted: stop the job, and when its pods are gone give the quota back."""
         evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
         assert evicted is not None
-        job = await self._stop(job, infos_at_stop(_json(workload)), "WorkloadEvicted", evicted.message)
-        if self.kind.active(job) or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            return
-        requeued = evicted.reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
-        stamp = status.Stamp(self._clock.now())
-        await self._writer.write(
-            from_api.workload_key(workload),
-            lambda w: status.unreserve(
-                w,
-                reason=names.REASON_PENDING_EVALUATION,
-                message=evicted.message,
-                stamp=stamp,
-                requeued=requeued,
-            ),
-        )
+        job = await self._stop(job, infos_at_stop(as_json(workload)), "WorkloadEvicted", evicted.message)
+        if not self.kind.active(job):
+            await self._steps.give_back(workload)
 
     async def _start_or_follow(self, job: JSON, workload: wire.Workload) -> None:
         if from_api.condition_true(workload, names.CONDITION_ADMITTED):
@@ -412,11 +308,10 @@ class JobReconciler:
             return
         wanted = rules.queue_name(job)
         if wanted != (workload.spec.queue_name or ""):
-            key = from_api.workload_key(workload)
-            await self._writer.write(key, lambda _: {"spec": {"queueName": wanted}}, subresource=None)
+            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
         elif (profile := rules.placement_profile(job)) not in ("", from_api.profile_name(workload.metadata)):
             change = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
-            await self._writer.write(from_api.workload_key(workload), lambda _: change, subresource=None)
+            await self._steps.amend(workload, change)
 
     @staticmethod
     def _was_started(job: JSON, workload: wire.Workload) -> bool:
@@ -432,40 +327,23 @@ class JobReconciler:
         active again.  Starting it once more would undo what the user asked for.
         """
         key = from_api.workload_key(workload)
-        await self._writer.write(key, lambda _: {"spec": {"active": False}}, subresource=None)
+        await self._steps.amend(workload, {"spec": {"active": False}})
         message = f"The job was suspended by its user; set spec.active of Workload {key} to true to queue it again"
         self._event(job, reason="Suspended", message=message)
         _log.info("job suspended by its user", job=_key(job), workload=key)
 
     async def _start(self, job: JSON, workload: wire.Workload) -> None:
-        as_json = _json(workload)
-        flavors = self._flavor_objects(as_json)
-        if flavors is None:
-            missing = sorted(f for f in flavors_of(as_json) if self._flavors(f) is None)
-            raise NotFoundError(f"job {_key(job)} cannot start: ResourceFlavor {', '.join(missing)} not found")
+        infos = self._steps.infos(workload)
         # a stop that was cut off half-way is finished first: templates are restored before they are changed again
-        job = await self._stop(job, infos_at_stop(as_json), "WorkloadEvicted", "")
-        infos = infos_at_start(as_json, flavors, switches=self._switches)
+        job = await self._stop(job, infos_at_stop(as_json(workload)), "WorkloadEvicted", "")
         patch = infos if isinstance(infos, Refused) else self.kind.start(job, infos)
         if isinstance(patch, Refused):
-            await self._finish(workload, names.REASON_FAILED_TO_START, str(patch))
+            await self._steps.finish(workload, names.REASON_FAILED_TO_START, str(patch))
             return
         await self._patch(job, patch)
         queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
         self._event(job, reason="Started", message=f"Admitted by ClusterQueue {queue}")
         _log.info("job started", job=_key(job), workload=from_api.workload_key(workload), cluster_queue=queue)
-
-    async def _finish(self, workload: wire.Workload, reason: str, message: str) -> None:
-        stamp = status.Stamp(self._clock.now())
-        key = from_api.workload_key(workload)
-        written = await self._writer.write(
-            key, lambda w: status.finish(w, reason=reason, message=message or reason, stamp=stamp)
-        )
-        if written is not None:
-            self._recorder.record(
-                workload_reference(workload), reason="FinishedWorkload", message=f"Workload {key} finished: {message}"
-            )
-            _log.info("workload finished", workload=key, reason=reason)
 
     # --- writes ------------------------------------------------------------------------------------------------
 
@@ -496,17 +374,6 @@ class JobReconciler:
             job = written
         return job
 
-    async def _release(self, workload: wire.Workload) -> None:
-        """Take our finalizer off a Workload that needs us no more."""
-
-        def change(w: wire.Workload) -> dict[str, Any] | None:
-            if names.RESOURCE_IN_USE_FINALIZER not in w.metadata.finalizers:
-                return None
-            kept = [f for f in w.metadata.finalizers if f != names.RESOURCE_IN_USE_FINALIZER]
-            return {"metadata": {"finalizers": kept or None}}
-
-        await self._writer.write(from_api.workload_key(workload), change, subresource=None)
-
     async def _finalize(self, key: str) -> None:
         """The job is gone, on its way out, or no longer queued: end the Workloads that it left behind."""
         owned = self._owned(key)
@@ -521,8 +388,10 @@ class JobReconciler:
             alive = job is not None and not job["metadata"].get("deletionTimestamp") and self._is_owner(job, workload)
             if not alive:
                 if not from_api.condition_true(workload, names.CONDITION_FINISHED):
-                    await self._finish(workload, names.REASON_OWNER_NOT_FOUND, f"{self.kind.gvk.kind} {key} is gone")
-                await self._release(workload)
+                    await self._steps.finish(
+                        workload, names.REASON_OWNER_NOT_FOUND, f"{self.kind.gvk.kind} {key} is gone"
+                    )
+                await self._steps.release(workload)
 
     def _event(self, job: JSON, *, reason: str, message: str, warning: bool = False) -> None:
         gvk, meta = self.kind.gvk, job["metadata"]
@@ -534,10 +403,6 @@ class JobReconciler:
             uid=meta["uid"],
         )
         self._recorder.record(reference, reason=reason, message=message, warning=warning)
-
-
-def _json(workload: wire.Workload) -> JSON:
-    return dict(msgspec.to_builtins(workload))
 
 
 def _key(obj: Mapping[str, Any]) -> str:

@@ -9,21 +9,36 @@ from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.controllers.job import JobReconciler, owner_keys
 from kqueue.controllers.topology_ungater import TopologyUngater
+from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.kind import JobKind
 
 
-def make_job_kind(wiring: Wiring, kind: JobKind, ungater: TopologyUngater | None) -> None:
-    """`ungater`: the one of this process, None where that is in another one."""
+def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps:
+    """What all owners of Workloads do with them.  `ungater`: the one of this process, None where that is elsewhere."""
+    watches = wiring.watches
+    return WorkloadSteps(
+        client=wiring.client,
+        writer=wiring.workload_writer,
+        flavors=watches.flavors.store.get,
+        workload_priorities=watches.workload_priorities.store,
+        pod_priorities=watches.priority_classes.store,
+        recorder=wiring.events,
+        switches=wiring.switches,
+        clock=wiring.clock,
+        finished=ungater.finished if ungater is not None else lambda _workload, _ended: {},
+    )
+
+
+def make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps) -> None:
+    """The reconciler of one kind."""
     watches = wiring.watches
     reconciler = JobReconciler(
         kind=kind,
         client=wiring.client,
         jobs=watches.jobs[kind.framework].store,
         workloads=watches.workloads.store,
-        writer=wiring.workload_writer,
-        flavors=watches.flavors.store.get,
-        workload_priorities=watches.workload_priorities.store,
-        pod_priorities=watches.priority_classes.store,
+        newest=wiring.workload_writer.newest,
+        steps=steps,
         manages=wiring.manages,
         recorder=wiring.events,
         switches=wiring.switches,
@@ -31,7 +46,6 @@ def make_job_kind(wiring: Wiring, kind: JobKind, ungater: TopologyUngater | None
         label_keys_to_copy=wiring.config.integrations.label_keys_to_copy,
         echo_timeout=wiring.timings.expectation_timeout,
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
-        finished=ungater.finished if ungater is not None else lambda _workload, _ended: {},
     )
     jobs = wiring.controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
 

@@ -10,9 +10,10 @@ import pytest
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.job import OWNER_INDEX, JobReconciler, MissingPriorityClassError, owner_keys
+from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps
 from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, ServerError, UnreachableError
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import Switches
@@ -39,19 +40,31 @@ class Jobs(World):
         self.workload_priorities: Store[wire.WorkloadPriorityClass] = Store("workload priorities")
         self.pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
         self.managed = {"team"}
+        switches = more.pop("switches", Switches())
+        ended = {"finished": more.pop("finished")} if "finished" in more else {}
+        self.steps = WorkloadSteps(
+            client=self.client,
+            writer=self.writer,
+            flavors=self.flavors.get,
+            workload_priorities=self.workload_priorities,
+            pod_priorities=self.pod_priorities,
+            recorder=self.recorder,
+            switches=switches,
+            clock=self.clock,
+            **ended,
+        )
         self.reconciler = JobReconciler(
             kind=BatchJob(),
             client=self.client,
             jobs=self.jobs,
             workloads=self.workloads,
-            writer=self.writer,
-            flavors=self.flavors.get,
-            workload_priorities=self.workload_priorities,
-            pod_priorities=self.pod_priorities,
+            newest=self.writer.newest,
+            steps=self.steps,
             manages=self.managed.__contains__,
             recorder=self.recorder,
+            switches=switches,
             clock=self.clock,
-            **{"switches": Switches(), **more},
+            **more,
         )
         self.client.put(JOBS, job if job is not None else make_job())
 

@@ -1,0 +1,241 @@
+"""What every owner of Workloads does with them: makes, reports on, gives back, finishes and lets go of them.
+
+Each step reads the newest Workload known and writes at most once; done twice, it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
+from kqueue.jobs.infos import flavors_of, infos_at_start
+from kqueue.jobs.kind import PodSetInfo, Refused
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority, PrioritySource, priority_source
+from kqueue.runtime.client import Client, Propagation
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import Store
+from kqueue.state import from_api, status
+
+_log = structlog.get_logger(__name__)
+
+JSON = dict[str, Any]
+_OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
+"""Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
+_REQUEUED_AT_ONCE = (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
+"""Evictions after which a workload is to be tried again without waiting for anything."""
+
+
+class MissingPriorityClassError(TerminalError):
+    """A job names a priority class that does not exist; it is looked at again when classes change."""
+
+    def __init__(self, source: PrioritySource) -> None:
+        super().__init__(f"{source.kind} {source.name} does not exist; create it or correct the job")
+        self.reason = f"{source.kind}NotFound"
+        """As the event on the job says it."""
+
+
+def as_json(workload: wire.Workload) -> JSON:
+    """The Workload as the pure functions of the jobs take it."""
+    return dict(msgspec.to_builtins(workload))
+
+
+class WorkloadSteps:
+    """One per process is enough: it remembers nothing."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        writer: StatusWriter[wire.Workload],
+        flavors: Callable[[str], wire.ResourceFlavor | None],
+        workload_priorities: Store[wire.WorkloadPriorityClass],
+        pod_priorities: Store[wire_core.PriorityClass],
+        recorder: Recorder,
+        switches: Switches,
+        clock: Clock,
+        finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {},
+    ) -> None:
+        """`finished(workload, ended)`: status fields that go with so many pods per pod set having ended for good."""
+        self._client, self._writer, self._recorder, self._clock = client, writer, recorder, clock
+        self._flavors, self._switches, self._finished = flavors, switches, finished
+        self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
+
+    # --- what surrounds a Workload -----------------------------------------------------------------------------
+
+    def priority_of(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
+        """The priority of a job's Workload, and the class that it comes from.
+
+        Raises:
+            MissingPriorityClassError: the job names a class that does not exist.
+        """
+        source = priority_source(job, pod_sets)
+        if source is None:
+            defaults = [c for c in self._pod_priorities.values() if c.global_default]
+            lowest = min(defaults, key=lambda c: c.value, default=None)
+            if lowest is None:
+                return Priority()
+            return Priority(value=lowest.value, kind=names.PRIORITY_CLASS_KIND, name=lowest.metadata.name)
+        found: wire.WorkloadPriorityClass | wire_core.PriorityClass | None
+        if source.kind == names.WORKLOAD_PRIORITY_CLASS_KIND:
+            found = self._workload_priorities.get(source.name)
+        else:
+            found = self._pod_priorities.get(source.name)
+        if found is None:
+            raise MissingPriorityClassError(source)
+        return Priority(value=found.value, kind=source.kind, name=source.name)
+
+    def infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | Refused:
+        """What the admission adds to each pod set; Refused where sources contradict each other.
+
+        Raises:
+            NotFoundError: a flavor of the admission does not exist (yet, or any more); trying again may help.
+        """
+        found = as_json(workload)
+        flavors: dict[str, JSON] = {}
+        for name in sorted(flavors_of(found)):
+            flavor = self._flavors(name)
+            if flavor is None:
+                raise NotFoundError(
+                    f"Workload {from_api.workload_key(workload)} cannot start: ResourceFlavor {name} not found"
+                )
+            flavors[name] = msgspec.to_builtins(flavor)
+        return infos_at_start(found, flavors, switches=self._switches)
+
+    # --- the object --------------------------------------------------------------------------------------------
+
+    async def create(self, workload: JSON) -> bool:
+        """Make it; False where one of its name exists already."""
+        try:
+            await self._client.create(WORKLOADS, workload)
+        except AlreadyExistsError:
+            return False
+        meta = workload["metadata"]
+        _log.info("workload created", workload=f"{meta['namespace']}/{meta['name']}")
+        return True
+
+    async def rewrite(self, workload: wire.Workload, spec: Mapping[str, Any]) -> bool:
+        """Give a Workload that holds no quota another text; name, age, status and `active` stay.  True when written."""
+
+        def change(w: wire.Workload) -> JSON | None:
+            if from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED):
+                return None  # reserved since: what was decided on must not change under it
+            return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
+
+        return await self._change(workload, change)
+
+    async def amend(self, workload: wire.Workload, change: Mapping[str, Any]) -> bool:
+        """Write a part of its metadata or spec; True when it is there still."""
+        return await self._change(workload, lambda _: dict(change))
+
+    async def delete(self, workload: wire.Workload) -> bool:
+        """Let go of it and delete it; False where it is gone or on its way."""
+        await self.release(workload)
+        meta = workload.metadata
+        if meta.deletion_timestamp is not None:
+            return False
+        try:
+            await self._client.delete(
+                WORKLOADS, meta.name, meta.namespace, uid=meta.uid, propagation=Propagation.BACKGROUND
+            )
+        except NotFoundError:
+            return False
+        return True
+
+    async def release(self, workload: wire.Workload) -> None:
+        """Take our finalizer off a Workload that needs us no more."""
+
+        def change(w: wire.Workload) -> JSON | None:
+            if names.RESOURCE_IN_USE_FINALIZER not in w.metadata.finalizers:
+                return None
+            kept = [f for f in w.metadata.finalizers if f != names.RESOURCE_IN_USE_FINALIZER]
+            return {"metadata": {"finalizers": kept or None}}
+
+        await self._change(workload, change)
+
+    async def _change(self, workload: wire.Workload, change: Callable[[wire.Workload], JSON | None]) -> bool:
+        written = await self._writer.write(from_api.workload_key(workload), change, subresource=None)
+        return written is not None
+
+    # --- its status --------------------------------------------------------------------------------------------
+
+    async def report(
+        self, workload: wire.Workload, *, reclaimable: Mapping[str, int], ready: bool | None = None
+    ) -> bool:
+        """Write what its owner tells of the pods, one thing at a time; True when something was written.
+
+        Args:
+            workload: the newest one known.
+            reclaimable: pods that will not run again, by pod set.  What was given back stays so while quota is held:
+                the API takes no less, and a job that was evicted and now runs with fewer pods counts from those.
+            ready: whether all pods are ready or have succeeded; None: that is not told.
+        """
+        return await self._report_reclaimable(workload, reclaimable) or await self._report_ready(workload, ready)
+
+    async def _report_reclaimable(self, workload: wire.Workload, found: Mapping[str, int]) -> bool:
+        told = {r.name: r.count for r in workload.status.reclaimable_pods}
+        wanted = dict(found) if self._switches.reclaimable_pods else {}
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            wanted.update({name: max(count, wanted.get(name, 0)) for name, count in told.items()})
+        if wanted == told:
+            return False
+        entries = [{"name": name, "count": count} for name, count in sorted(wanted.items())]
+        await self._writer.write(
+            from_api.workload_key(workload),
+            lambda w: {"status": {"reclaimablePods": entries or None, **self._finished(w, wanted)}},
+        )
+        return True
+
+    async def _report_ready(self, workload: wire.Workload, ready: bool | None) -> bool:
+        """PodsReady is written from the first time that it is True: a missing condition says "not started yet", and
+        saying so costs no write on the way to admission.
+        """
+        written = from_api.condition(workload.status.conditions, names.CONDITION_PODS_READY)
+        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        if ready is None or (written is None and not (admitted and ready)):
+            return False
+        stamp = status.Stamp(self._clock.now())
+        told = await self._writer.write(
+            from_api.workload_key(workload), lambda w: status.pods_ready(w, ready=ready, stamp=stamp)
+        )
+        return told is not None
+
+    async def give_back(self, workload: wire.Workload, *, requeued: bool | None = None) -> None:
+        """After an eviction, when none of its pods is left: release the quota.  Nothing is done where none is held.
+
+        `requeued`: whether it is tried again at once; None: as the reason of its eviction says.
+        """
+        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        if evicted is None or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return
+        again = evicted.reason in _REQUEUED_AT_ONCE if requeued is None else requeued
+        stamp = status.Stamp(self._clock.now())
+        await self._writer.write(
+            from_api.workload_key(workload),
+            lambda w: status.unreserve(
+                w, reason=names.REASON_PENDING_EVALUATION, message=evicted.message, stamp=stamp, requeued=again
+            ),
+        )
+
+    async def finish(self, workload: wire.Workload, reason: str, message: str) -> None:
+        """It has come to its end; told once, as an event on it."""
+        stamp = status.Stamp(self._clock.now())
+        key = from_api.workload_key(workload)
+        written = await self._writer.write(
+            key, lambda w: status.finish(w, reason=reason, message=message or reason, stamp=stamp)
+        )
+        if written is not None:
+            self._recorder.record(
+                workload_reference(workload), reason="FinishedWorkload", message=f"Workload {key} finished: {message}"
+            )
+            _log.info("workload finished", workload=key, reason=reason)

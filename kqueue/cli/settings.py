@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,25 +11,59 @@ import typer
 
 from kqueue.cli.output import Output, OutputOption, show
 
+GatesOption = Annotated[str, typer.Option(help="Gate=true,Other=false; as the controller's flag.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
 
-    @app.command("config")
-    def config(
+    group = typer.Typer(
+        help="Check a Configuration file, or print what a controller would run with.", no_args_is_help=True
+    )
+    app.add_typer(group, name="config")
+
+    @group.command("check")
+    def check(
+        file: Annotated[Path, typer.Argument(help="A Configuration file.")],
+        feature_gates: GatesOption = "",
+        output: OutputOption = Output.TEXT,
+    ) -> None:
+        """Say what is wrong with a Configuration file: all mistakes at once, each with its path and its remedy.
+
+        The exit code is 0 when a controller would start with the file, and 2 when it would not.
+        """
+        from kqueue.config import load
+        from kqueue.config.load import ConfigFileError
+
+        try:
+            configuration = load(file, feature_gates=feature_gates)
+        except ConfigFileError as e:
+            if output is Output.TEXT:
+                raise
+            problems = [{"path": p.path, "problem": p.problem, "value": p.value} for p in e.problems]
+            show({"file": str(file), "valid": False, "problems": problems, "warnings": []}, output)
+            raise typer.Exit(2) from e
+        if output is not Output.TEXT:
+            found = list(configuration.warnings)
+            show({"file": str(file), "valid": True, "problems": [], "warnings": found}, output)
+            return
+        _warn(configuration.warnings)
+        print(f"{file}: a controller would start with this file")
+
+    @group.command("show")
+    def show_settings(
         file: Annotated[Path | None, typer.Argument(help="A Configuration file; all defaults without one.")] = None,
-        feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; as the controller's flag.")] = "",
+        feature_gates: GatesOption = "",
         output: OutputOption = Output.YAML,
     ) -> None:
-        """Check a Configuration file and print it with every default filled in.
+        """Print a Configuration file with every default filled in.
 
-        Mistakes are listed all at once, and the exit code is 2.  Fields without effect are named on stderr.
+        Fields without effect are named on stderr.
         """
         from kqueue.config import load
 
         configuration = load(file, feature_gates=feature_gates)
-        for warning in configuration.warnings:
-            print(f"kqueue: warning: {warning}", file=sys.stderr)
+        _warn(configuration.warnings)
         fields = configuration.model_dump(mode="json", by_alias=True, exclude_none=True)
         if configuration.wait_for_pods_ready is None:  # only v1beta1 can say so by leaving the section out
             fields["featureGates"]["DisableWaitForPodsReady"] = True
@@ -43,3 +78,8 @@ def register(app: typer.Typer) -> None:
         from kqueue.config.timings import PREFIX, Timings
 
         show({PREFIX + name.upper(): seconds for name, seconds in asdict(Timings.from_env()).items()}, output)
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        print(f"kqueue: warning: {warning}", file=sys.stderr)

@@ -39,7 +39,7 @@ sys.exit(code)
 
 def test_the_module_is_the_command() -> None:
     """`python -m kqueue` works, and its errors are one line on stderr with exit code 2."""
-    command = [sys.executable, "-m", "kqueue", "config", "missing.yaml"]
+    command = [sys.executable, "-m", "kqueue", "config", "check", "missing.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -63,7 +63,7 @@ def test_a_configuration_is_checked_and_printed(tmp_path: Path, capsys: pytest.C
         "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
         "clientConnection: {qps: 7}\nqueueVisibility: {}\n"
     )
-    assert app.run(["config", str(path)]) == 0
+    assert app.run(["config", "show", str(path)]) == 0
     out, err = capsys.readouterr()
     printed = yaml.safe_load(out)
     assert printed["clientConnection"]["qps"] == 7.0
@@ -75,7 +75,7 @@ def test_all_mistakes_of_a_file_are_shown(tmp_path: Path, capsys: pytest.Capture
     """One line per mistake, exit code 2, no traceback."""
     path = tmp_path / "config.yaml"
     path.write_text("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwebhook: {prt: 1, port: 0}\n")
-    assert app.run(["config", str(path)]) == 2
+    assert app.run(["config", "check", str(path)]) == 2
     err = capsys.readouterr().err
     assert "webhook.prt: unknown field; did you mean port?" in err
     assert "webhook.port: must be at least 1 (found 0)" in err

@@ -43,9 +43,9 @@ def test_a_printed_configuration_read_again_is_the_same(
     """Every default is filled in and nothing is lost: the output is a file for the next controller."""
     given, printed = tmp_path / "given.yaml", tmp_path / "printed.yaml"
     given.write_text(text)
-    assert app.run(["config", str(given)]) == 0
+    assert app.run(["config", "show", str(given)]) == 0
     printed.write_text(capsys.readouterr().out)
-    assert app.run(["config", str(printed)]) == 0
+    assert app.run(["config", "show", str(printed)]) == 0
 
     assert capsys.readouterr().out == printed.read_text()
     settings = load(given).model_dump(exclude={"feature_gates"})
@@ -57,7 +57,7 @@ def test_a_configuration_is_printed_for_programs_too(capsys: pytest.CaptureFixtu
     """JSON says the same as YAML, and plain text would say less, so it is YAML."""
     pages = {}
     for output in ("yaml", "json", "text"):
-        assert app.run(["config", "-o", output]) == 0
+        assert app.run(["config", "show", "-o", output]) == 0
         pages[output] = capsys.readouterr().out
 
     assert json.loads(pages["json"]) == yaml.safe_load(pages["yaml"])
@@ -65,11 +65,44 @@ def test_a_configuration_is_printed_for_programs_too(capsys: pytest.CaptureFixtu
     assert yaml.safe_load(pages["yaml"])["kind"] == "Configuration"
 
 
+def test_a_check_names_every_mistake_and_its_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All at once, with path and nearest known name; the exit code tells programs, and `-o json` what to mend."""
+    file = tmp_path / "file.yaml"
+    file.write_text(HEAD + "waitForPodReady: {}\nintegrations: {frameworks: [batch/jobs]}\n")
+
+    assert app.run(["config", "check", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "waitForPodReady" in said
+    assert "waitForPodsReady" in said
+    assert "integrations.frameworks[0]" in said
+    assert "batch/job" in said
+
+    assert app.run(["config", "check", str(file), "-o", "json"]) == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert not answer["valid"]
+    assert {p["path"] for p in answer["problems"]} == {"waitForPodReady", "integrations.frameworks[0]"}
+
+
+def test_a_check_of_a_good_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What has no effect is a warning: it keeps no controller from starting."""
+    file = tmp_path / "file.yaml"
+    file.write_text(HEAD + "pprofBindAddress: ':6060'\n")
+
+    assert app.run(["config", "check", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert str(file) in printed.out
+    assert "pprofBindAddress" in printed.err
+    assert app.run(["config", "check", str(file), "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"]
+    assert [w.split(":")[0] for w in answer["warnings"]] == ["pprofBindAddress"]
+
+
 def test_gates_can_be_given_beside_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the controller's own flag; a gate that does not exist is named, and the exit code is 2."""
-    assert app.run(["config", "--feature-gates", "PriorityBoost=true"]) == 0
+    assert app.run(["config", "show", "--feature-gates", "PriorityBoost=true"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["featureGates"]["PriorityBoost"] is True
-    assert app.run(["config", "--feature-gates", "PriorityBost=true"]) == 2
+    assert app.run(["config", "show", "--feature-gates", "PriorityBost=true"]) == 2
     assert "PriorityBost" in capsys.readouterr().err
 
 

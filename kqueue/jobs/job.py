@@ -15,7 +15,6 @@ from kqueue.jobs.fields import (
     bool_of,
     flag,
     int_of,
-    labels_of,
     mapping,
     objects,
     sequence,
@@ -23,9 +22,9 @@ from kqueue.jobs.fields import (
     whole,
 )
 from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
-from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
+from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.template import merged, restored, without_duplicate_environment
+from kqueue.jobs.template import as_pod_set, merged, restored
 
 INDEX = topology_request.IndexLabels(pod=names.JOB_COMPLETION_INDEX_LABEL)
 _CONTROLLER_LABELS = (
@@ -82,7 +81,11 @@ class BatchJob:
             raise InvalidObjectError(
                 f"Job {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}", mistakes
             )
-        pod_set: JSON = {"name": names.DEFAULT_PODSET, "count": _count(job), "template": _clean(template)}
+        pod_set: JSON = {
+            "name": names.DEFAULT_PODSET,
+            "count": _count(job),
+            "template": as_pod_set(template, without=_DROPPED_LABELS),
+        }
         minimum = _minimum(job)
         if switches.partial_admission and minimum is not None and 0 < minimum <= pod_set["count"]:
             pod_set["minCount"] = minimum
@@ -157,9 +160,7 @@ class BatchJob:
         """
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
-        new = apply_merge_patch(job, rules.default_labels(job, around))
-        if rules.managed(new, around):
-            new = apply_merge_patch(new, {"spec": {"suspend": True}})
+        new = rules.defaulted(job, around)
         if rules.is_elastic(job, around.switches):
             gate = PodSetInfo(name=names.DEFAULT_PODSET, scheduling_gates=(names.ELASTIC_JOB_GATE,))
             template = merged(mapping(job, "spec", "template"), gate)
@@ -233,17 +234,6 @@ def _sizes(job: Mapping[str, Any], info: PodSetInfo) -> JSON:
     if bool_of(annotations_of(job).get(_SYNC, "")):
         sizes["completions"] = info.count
     return sizes
-
-
-def _clean(template: Mapping[str, Any]) -> JSON:
-    """The template as the user wrote it: no labels of the job controller, of the metadata only what counts."""
-    kept = {key: value for key, value in labels_of(template).items() if key not in _DROPPED_LABELS}
-    metadata: JSON = {}
-    if kept:
-        metadata["labels"] = kept
-    if annotations_of(template):
-        metadata["annotations"] = annotations_of(template)
-    return without_duplicate_environment({"metadata": metadata, "spec": dict(mapping(template, "spec"))})
 
 
 def _restored(job: JSON, infos: Sequence[PodSetInfo]) -> JSON:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kqueue.jobs.job import BatchJob
+from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import JobKind, ReviewedKind
 
-_ALL: tuple[JobKind, ...] = (BatchJob(),)
+_ALL: tuple[JobKind, ...] = (BatchJob(), JobSet())
 
 BY_FRAMEWORK: Mapping[str, JobKind] = MappingProxyType({kind.framework: kind for kind in _ALL})
 """Job kinds by the name that `integrations.frameworks` uses."""

@@ -8,9 +8,9 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import syntax
-from kqueue.jobs.fields import annotations_of, int_of, labels_of
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.kind import Surroundings
-from kqueue.jobs.patch import Patch
+from kqueue.jobs.patch import Patch, apply_merge_patch
 from kqueue.jobs.switches import Switches
 
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
@@ -80,6 +80,12 @@ def default_labels(job: Mapping[str, Any], around: Surroundings) -> Patch:
     if around.default_priority_class and around.switches.default_priority_class and not priority_class(job):
         wanted[names.PRIORITY_CLASS_LABEL] = names.DEFAULT_WORKLOAD_PRIORITY_CLASS
     return {"metadata": {"labels": wanted}} if wanted else {}
+
+
+def defaulted(job: JSON, around: Surroundings) -> JSON:
+    """The job with the labels of `default_labels`, and suspended by `spec.suspend` where it is to be queued."""
+    labelled = apply_merge_patch(job, default_labels(job, around))
+    return apply_merge_patch(labelled, {"spec": {"suspend": True}}) if managed(labelled, around) else labelled
 
 
 def create_problems(

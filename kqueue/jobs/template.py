@@ -7,11 +7,11 @@ Affinity is touched by neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs.fields import JSON, labels_of, mapping, objects, strings, text
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, strings, text
 from kqueue.jobs.kind import Conflict, PodSetInfo
 
 _OVERRIDABLE = frozenset({names.WORKLOAD_ANNOTATION, names.WORKLOAD_SLICE_NAME_ANNOTATION})
@@ -98,6 +98,20 @@ def restored(template: Mapping[str, Any], info: PodSetInfo, *, keep_labels: Sequ
             "schedulingGates": [{"name": gate} for gate in info.scheduling_gates],
         },
     )
+
+
+def as_pod_set(template: Mapping[str, Any], *, without: Collection[str] = ()) -> JSON:
+    """The template as it stands in a pod set: of its metadata only labels and annotations, each variable once.
+
+    `without`: labels that the kind's own controller put there.
+    """
+    kept = {key: value for key, value in labels_of(template).items() if key not in without}
+    metadata: JSON = {}
+    if kept:
+        metadata["labels"] = kept
+    if annotations_of(template):
+        metadata["annotations"] = annotations_of(template)
+    return without_duplicate_environment({"metadata": metadata, "spec": dict(mapping(template, "spec"))})
 
 
 def without_duplicate_environment(template: Mapping[str, Any]) -> JSON:

@@ -30,6 +30,7 @@ ALIASES = {
     names.REQUIRE_TOPOLOGY_ALIAS_ANNOTATION: REQUIRED,
     names.PREFER_TOPOLOGY_ALIAS_ANNOTATION: PREFERRED,
 }
+_REQUESTS = frozenset({REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, LAYERS, GROUP})
 LEVEL_MAX = 63
 """Longest level that a request can name; `topologyRequest` has no room for more."""
 GROUP_MAX = 256
@@ -48,6 +49,11 @@ class IndexLabels:
 def marked(template: Mapping[str, Any]) -> bool:
     """True when the template's pods are recognised as placed by topology."""
     return not names.TOPOLOGY_MARKER_ANNOTATIONS.isdisjoint(annotations_of(template))
+
+
+def asks(template: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
+    """True when annotations of the template, or an alias that it inherits, say where its pods are to be."""
+    return not _REQUESTS.isdisjoint(effective(template, job))
 
 
 def effective(template: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:

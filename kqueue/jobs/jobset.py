@@ -1,0 +1,360 @@
+"""JobSet of jobset.x-k8s.io/v1alpha2: one pod set per replicated job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.fields import INT32_MAX
+from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.jobs import pod_set_groups, rules, syntax, topology_request
+from kqueue.jobs.fields import (
+    JSON,
+    annotations_of,
+    condition_status,
+    flag,
+    mapping,
+    objects,
+    text,
+    whole,
+)
+from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.patch import Patch, merge_patch
+from kqueue.jobs.pod_set_groups import GroupMember
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import as_pod_set, merged, restored
+
+_EXCLUSIVE = names.JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION
+_ALWAYS_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
+"""Action of a failure policy rule."""
+
+
+class JobSet:
+    """The adapter of JobSet; it holds nothing."""
+
+    framework = "jobset.x-k8s.io/jobset"
+    gvk = GroupVersionKind("jobset.x-k8s.io", "v1alpha2", "JobSet")
+    resource = "jobsets"
+    defaults_on_update = False
+    own_controller = names.JOBSET_CONTROLLER
+
+    def is_suspended(self, job: JSON) -> bool:
+        """`spec.suspend` is true."""
+        return flag(job, "spec", "suspend")
+
+    def suspend(self, job: JSON) -> Patch:
+        """`spec.suspend` alone."""
+        return {} if self.is_suspended(job) else {"spec": {"suspend": True}}
+
+    def active(self, job: JSON) -> bool:
+        """A child Job has active pods, or the JobSet controller has not noticed yet that it is to stop."""
+        if self.is_suspended(job) and condition_status(job, "Suspended") == "False":
+            return True  # its counts may be older than pods that it still makes
+        return any(whole(status, "active") for status in _statuses(job))
+
+    def pod_selector(self, job: JSON) -> Mapping[str, str]:
+        """The JobSet's name, which the JobSet controller puts on all pods."""
+        return {names.JOBSET_NAME_LABEL: text(job, "metadata", "name")}
+
+    def managed_by(self, job: JSON) -> str:
+        """`spec.managedBy`, or the JobSet project's own controller."""
+        return text(job, "spec", "managedBy") or self.own_controller
+
+    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+        """One pod set per replicated job, in their order."""
+        mistakes = [
+            *_shape_problems(job),
+            *topology_request.job_problems(job, switches),
+            *(
+                problem
+                for path, replicated in _replicated(job)
+                for problem in topology_request.problems(
+                    _template(replicated), job, path=path, count=None, switches=switches
+                )
+            ),
+        ]
+        if mistakes:
+            raise InvalidObjectError(
+                f"JobSet {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}", mistakes
+            )
+        return tuple(_pod_set(replicated, job, switches) for _, replicated in _replicated(job))
+
+    def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
+        """Un-suspend, with each info merged into the template of its replicated job."""
+        replicated = objects(job, "spec", "replicatedJobs")
+        if len(infos) != len(replicated):
+            return Refused((f"the JobSet has {len(replicated)} pod sets and the admission has {len(infos)}",))
+        clashes = tuple(_exclusive_clashes(job, infos))
+        if clashes:
+            return Refused(clashes)
+        templates: list[JSON] = []
+        conflicts: list[str] = []
+        for (path, one), info in zip(_replicated(job), infos, strict=True):
+            template = merged(_template(one), info)
+            if isinstance(template, tuple):
+                conflicts += [f"{path}: {conflict}" for conflict in template]
+            else:
+                templates.append(template)
+        if conflicts:
+            return Refused(tuple(conflicts))
+        return merge_patch(job, _with_templates(job, templates, suspend=False))
+
+    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
+        """Suspend and restore in one step: a JobSet's templates may change with the suspension.
+
+        Templates stay as they are where `infos` are not as many as the replicated jobs.
+        """
+        replicated = objects(job, "spec", "replicatedJobs")
+        templates: list[JSON] = [dict(_template(one)) for one in replicated]
+        if len(infos) == len(replicated):
+            templates = [restored(template, info) for template, info in zip(templates, infos, strict=True)]
+        patch = merge_patch(job, _with_templates(job, templates, suspend=True))
+        return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
+
+    def finished(self, job: JSON) -> Finished | None:
+        """Condition Completed or Failed is true."""
+        for condition in objects(job, "status", "conditions"):
+            if condition.get("type") in ("Completed", "Failed") and condition.get("status") == "True":
+                return Finished(text(condition, "message"), success=condition["type"] == "Completed")
+        return None
+
+    def pods_ready(self, job: JSON) -> bool:
+        """Ready and succeeded child Jobs are as many as there should be."""
+        wanted = sum(_replicas(replicated) for _, replicated in _replicated(job))
+        return wanted <= sum(
+            (whole(status, "ready") or 0) + (whole(status, "succeeded") or 0) for status in _statuses(job)
+        )
+
+    def reclaimable(self, job: JSON) -> Mapping[str, int]:
+        """Pods of child Jobs that have succeeded; none while a failure could make the whole JobSet run again.
+
+        A restart makes all child Jobs anew, also those that had succeeded: their quota and their places must be there.
+        """
+        if _may_restart(job):
+            return {}
+        succeeded = {text(status, "name"): whole(status, "succeeded") or 0 for status in _statuses(job)}
+        found: dict[str, int] = {}
+        for _, replicated in _replicated(job):
+            done = succeeded.get(text(replicated, "name"), 0)
+            if 0 < done <= _replicas(replicated):
+                found[_pod_set_name(replicated)] = done * _pods_of_each(replicated)
+        return {name: pods for name, pods in found.items() if pods}
+
+    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+        """Queue and class named `default`, suspension of managed JobSets."""
+        if mapping(job, "metadata").get("deletionTimestamp"):
+            return {}
+        return merge_patch(job, rules.defaulted(job, around))
+
+    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+        """Shared rules, topology per replicated job and per group, and whether a Workload can be made at all.
+
+        An object that is being deleted has none: nothing may stand in the way of removing its finalizers.
+        """
+        if mapping(new, "metadata").get("deletionTimestamp"):
+            return []
+        switches = around.switches
+        known = [] if old is None else _exclusive_problems(old, switches)
+        return [
+            *rules.create_problems(new, around, elastic=False),
+            *([] if old is None else self._change_problems(new, old, around)),
+            *(_shape_problems(new) if rules.managed(new, around) else ()),
+            *self._topology_problems(new, old, switches),
+            *(problem for problem in _exclusive_problems(new, switches) if problem not in known),
+        ]
+
+    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+        """Annotations without effect, or not the one they seem to have."""
+        found: list[str] = []
+        if names.JOB_MIN_PARALLELISM_ANNOTATION in annotations_of(new):
+            path = syntax.entry_path("metadata.annotations", names.JOB_MIN_PARALLELISM_ANNOTATION)
+            found.append(f"{path} is ignored: a JobSet starts with all of its pods or not at all")
+        if not around.switches.topology:
+            return found
+        for path, replicated in _replicated(new):
+            found += topology_request.warnings(_template(replicated), new, path=path)
+        if any(True for _ in _exclusive_paths(new)) and not _exclusive_problems(new, around.switches):
+            found.append(
+                f"{_EXCLUSIVE} is left to the JobSet controller; on a flavor with a topology the JobSet will not start"
+            )
+        return list(dict.fromkeys(found))
+
+    def _change_problems(self, new: JSON, old: JSON, around: Surroundings) -> Iterator[FieldError]:
+        yield from rules.update_problems(
+            new, old, around, new_suspended=self.is_suspended(new), old_suspended=self.is_suspended(old)
+        )
+
+    def _topology_problems(self, new: JSON, old: JSON | None, switches: Switches) -> Iterator[FieldError]:
+        """Syntax always; sizes against pod counts only when a user changes one of them on a JobSet that is stopped."""
+        stays_suspended = old is None or (self.is_suspended(old) and self.is_suspended(new))
+        before = {text(replicated, "name"): replicated for _, replicated in _replicated(old or {})}
+        yield from topology_request.job_problems(new, switches)
+        for path, replicated in _replicated(new):
+            changed = _asks_anew(replicated, before.get(text(replicated, "name")))
+            yield from topology_request.problems(
+                _template(replicated),
+                new,
+                path=path,
+                count=_count(replicated) if changed and stays_suspended else None,
+                switches=switches,
+            )
+        members = [
+            GroupMember(path, _template(replicated), _count(replicated)) for path, replicated in _replicated(new)
+        ]
+        yield from pod_set_groups.problems(members, new, switches)
+
+
+def _replicated(job: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(path of the pod template, replicated job), in order."""
+    for number, replicated in enumerate(objects(job, "spec", "replicatedJobs")):
+        yield f"spec.replicatedJobs[{number}].template.spec.template", replicated
+
+
+def _template(replicated: Mapping[str, Any]) -> Mapping[str, Any]:
+    return mapping(replicated, "template", "spec", "template")
+
+
+def _statuses(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return objects(job, "status", "replicatedJobsStatus")
+
+
+def _pod_set_name(replicated: Mapping[str, Any]) -> str:
+    return text(replicated, "name").lower()
+
+
+def _replicas(replicated: Mapping[str, Any]) -> int:
+    replicas = whole(replicated, "replicas")
+    return 1 if replicas is None else replicas
+
+
+def _pods_of_each(replicated: Mapping[str, Any]) -> int:
+    """Pods that one child Job runs at the same time."""
+    spec = mapping(replicated, "template", "spec")
+    parallelism, completions = whole(spec, "parallelism"), whole(spec, "completions")
+    parallelism = 1 if parallelism is None else parallelism
+    return parallelism if completions is None else min(parallelism, completions)
+
+
+def _count(replicated: Mapping[str, Any]) -> int:
+    return _replicas(replicated) * _pods_of_each(replicated)
+
+
+def _pod_set(replicated: Mapping[str, Any], job: JSON, switches: Switches) -> JSON:
+    template = _template(replicated)
+    pod_set: JSON = {
+        "name": _pod_set_name(replicated),
+        "count": _count(replicated),
+        "template": as_pod_set(template),
+    }
+    index = topology_request.IndexLabels(
+        pod=names.JOB_COMPLETION_INDEX_LABEL,
+        sub_group=names.JOBSET_JOB_INDEX_LABEL,
+        sub_groups=_replicas(replicated),
+    )
+    request = topology_request.topology_request(template, job, index=index, switches=switches)
+    if request is not None:
+        pod_set["topologyRequest"] = request
+    return pod_set
+
+
+def _with_templates(job: JSON, templates: Sequence[JSON], *, suspend: bool) -> JSON:
+    replicated: list[JSON] = []
+    for one, template in zip(objects(job, "spec", "replicatedJobs"), templates, strict=True):
+        child = mapping(one, "template")
+        written = {**child, "spec": {**mapping(child, "spec"), "template": template}}
+        replicated.append({**one, "template": written} if template or _template(one) else dict(one))
+    return {**job, "spec": {**mapping(job, "spec"), "suspend": suspend, "replicatedJobs": replicated}}
+
+
+def _may_restart(job: Mapping[str, Any]) -> bool:
+    policy = mapping(job, "spec", "failurePolicy")
+    if any(rule.get("action") == _ALWAYS_RESTARTS for rule in objects(policy, "rules")):
+        return True
+    used = whole(job, "status", "restartsCountTowardsMax")
+    used = whole(job, "status", "restarts") if used is None else used
+    return (whole(policy, "maxRestarts") or 0) > (used or 0)
+
+
+def _asks_anew(replicated: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+    return (
+        before is None
+        or annotations_of(_template(replicated)) != annotations_of(_template(before))
+        or _count(replicated) != _count(before)
+    )
+
+
+# ---- What makes no Workload ------------------------------------------------------------------------------------------
+
+
+def _shape_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Replicated jobs that cannot become pod sets: too many, none, without a usable name, with impossible numbers."""
+    replicated = objects(job, "spec", "replicatedJobs")
+    if not 0 < len(replicated) <= names.MAX_PODSETS:
+        text_ = f"a queued JobSet has 1 to {names.MAX_PODSETS} replicated jobs, this one has {len(replicated)}"
+        yield FieldError("spec.replicatedJobs", text_)
+    seen: set[str] = set()
+    for number, one in enumerate(replicated):
+        path = f"spec.replicatedJobs[{number}]"
+        name = _pod_set_name(one)
+        yield from syntax.check(syntax.dns_label, name, f"{path}.name")
+        if name in seen:
+            yield FieldError(f"{path}.name", "is there twice, upper and lower case being the same; rename one", name)
+        seen.add(name)
+        yield from _size_problems(one, path)
+
+
+def _size_problems(replicated: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+    numbers = {"replicas": _replicas(replicated)}
+    for key in ("parallelism", "completions"):
+        numbers[f"template.spec.{key}"] = whole(replicated, "template", "spec", key) or 0
+    negative = [key for key, number in numbers.items() if number < 0]
+    for key in negative:
+        yield FieldError(f"{path}.{key}", "must be 0 or more", numbers[key])
+    if not negative and _count(replicated) > INT32_MAX:
+        yield FieldError(f"{path}.replicas", f"times parallelism makes more than {INT32_MAX} pods", numbers["replicas"])
+
+
+# ---- Exclusive placement ---------------------------------------------------------------------------------------------
+
+
+def _exclusive_paths(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(path of the annotation, path of the pod template that it concerns; empty where it concerns all)."""
+    if _EXCLUSIVE in annotations_of(job):
+        yield syntax.entry_path("metadata.annotations", _EXCLUSIVE), ""
+    for number, (path, replicated) in enumerate(_replicated(job)):
+        outer = f"spec.replicatedJobs[{number}].template"
+        for at, owner in ((outer, mapping(replicated, "template")), (path, _template(replicated))):
+            if _EXCLUSIVE in annotations_of(owner):
+                yield syntax.entry_path(f"{at}.metadata.annotations", _EXCLUSIVE), path
+
+
+def _exclusive_problems(job: Mapping[str, Any], switches: Switches) -> list[FieldError]:
+    """Exclusive placement beside a topology request of ours.
+
+    The JobSet controller steers pods into domains when they exist, kqueue chose their places before: a gang that both
+    place would hang half-started.
+    """
+    if not switches.topology:
+        return []
+    asking = {path for path, replicated in _replicated(job) if topology_request.asks(_template(replicated), job)}
+    return [
+        FieldError(
+            path,
+            "places pods on its own and cannot be used together with a topology request of kueue.x-k8s.io; remove it, "
+            f"or ask for {topology_request.SLICE_LEVEL} with {topology_request.SLICE_SIZE} (the pods of one child Job)",
+        )
+        for path, concerned in _exclusive_paths(job)
+        if (concerned in asking if concerned else asking)
+    ]
+
+
+def _exclusive_clashes(job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Iterator[str]:
+    """Why a JobSet with exclusive placement cannot start on hosts that were chosen for it."""
+    placed = {
+        path for (path, _), info in zip(_replicated(job), infos, strict=True)
+        if names.TOPOLOGY_GATE in info.scheduling_gates
+    }  # fmt: skip
+    for path, concerned in _exclusive_paths(job):
+        if concerned in placed if concerned else placed:
+            yield f"{path} places pods on its own, and the flavor has a topology: use a flavor without, or remove it"

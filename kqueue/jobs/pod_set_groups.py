@@ -1,0 +1,58 @@
+"""Pod sets of one job that want to be placed together: `podset-group-name` checked over all templates of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.errors import FieldError
+from kqueue.jobs import syntax
+from kqueue.jobs.fields import annotations_of
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.topology_request import GROUP, PREFERRED, REQUIRED, effective
+
+GROUP_SIZE = 2
+"""Pod sets in a group: a leader and its workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One template of a job: where it stands, what it says, and how many pods are made from it."""
+
+    path: str
+    template: Mapping[str, Any]
+    count: int
+
+
+def problems(members: Sequence[GroupMember], job: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:
+    """Groups that are no pair of a leader and its workers, or whose two sides ask for different places.
+
+    What is wrong with one template alone is said by `topology_request.problems`.
+    """
+    if not switches.topology:
+        return
+    groups: dict[str, list[GroupMember]] = {}
+    for member in members:
+        name = annotations_of(member.template).get(GROUP)
+        if name is not None:
+            groups.setdefault(name, []).append(member)
+    for name, grouped in groups.items():
+        yield from _group_problems(name, grouped, job)
+
+
+def _group_problems(name: str, members: Sequence[GroupMember], job: Mapping[str, Any]) -> Iterator[FieldError]:
+    path = syntax.entry_path(f"{members[0].path}.metadata.annotations", GROUP)
+    if len(members) != GROUP_SIZE:
+        text = f"a group has exactly {GROUP_SIZE} pod sets and this one has {len(members)}; name the group on both"
+        yield FieldError(path, text, name)
+        return
+    if all(member.count != 1 for member in members):
+        counts = " and ".join(str(member.count) for member in members)
+        yield FieldError(path, f"one pod set of a group must have exactly 1 pod, the leader; these have {counts}", name)
+    first, second = (effective(member.template, job) for member in members)
+    for level in (REQUIRED, PREFERRED):
+        if first.get(level) != second.get(level):
+            at = syntax.entry_path(f"{members[1].path}.metadata.annotations", level)
+            text = f"must be {first.get(level) or 'absent'} as in the other pod set of group {name}"
+            yield FieldError(at, text, second.get(level))

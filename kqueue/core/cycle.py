@@ -23,13 +23,23 @@ from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
-from kqueue.core.nomination import Entry, Nominator, Stand
+from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
 from kqueue.core.preemption import Rules, Target, lesser, simulate
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Algorithm, algorithm_for
 from kqueue.core.topology.result import LevelQuality, usage_of
 from kqueue.core.value import value
-from kqueue.core.workload import Admission, Claim, Head, LastTried, PodSetAssignment, Preempts, Snapshot
+from kqueue.core.workload import (
+    Admission,
+    Claim,
+    Head,
+    LastTried,
+    PodSetAssignment,
+    Preempts,
+    QueueSpec,
+    Snapshot,
+    has_more_flavors,
+)
 
 
 class Outcome(StrEnum):
@@ -53,6 +63,12 @@ class Outcome(StrEnum):
     """Its queue may not admit now."""
     BROKEN = "Broken"
     """Planning it failed on a bug; the others of the cycle went on."""
+
+
+_NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
+_NEVER_ITS_OWN, _FROM_ANYBODY = Preempts.NEVER, Preempts.ANY
+_NOBODY = BlockerKind.NO_CANDIDATES
+"""By name, as `flavors.FIT` and its like."""
 
 
 class Retargeted(StrEnum):
@@ -109,7 +125,7 @@ class Wait:
     @property
     def has_more_flavors(self) -> bool:
         """Whether the next attempt would look at flavors that this one did not reach."""
-        return any(index != -1 for index in self.last_tried.values())
+        return has_more_flavors(self.last_tried)
 
     @property
     def message(self) -> str:
@@ -270,7 +286,7 @@ class _Cycle:
         Whoever fits into what was kept for it goes first: it takes nothing that another one could have, and must not
         lose it to one that only keeps room free for a while.
         """
-        kept = [e for e in entries if e.stand is Stand.FITS and self.claims.of(e.head.uid) is not None]
+        kept = [e for e in entries if e.stand is FITS and self.claims.of(e.head.uid) is not None]
         served = {entry.head.uid for entry in kept}
         for some in (kept, [e for e in entries if e.head.uid not in served] if kept else entries):
             if self.rules.fair is None:
@@ -280,7 +296,7 @@ class _Cycle:
 
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
-        if entry.stand is not Stand.PREEMPTS:
+        if entry.stand is not PREEMPTS:
             return self._decide(entry)
         overlaps = self.looks.for_targets and self._overlaps(entry)
         decision = self._decide(entry)
@@ -306,39 +322,38 @@ class _Cycle:
         uid = entry.head.uid
         if entry.head.replaces is not None and (yields := self.not_now(entry.head)) is not None:
             return yields  # an earlier entry makes the slice leave that it was to take over from
-        if entry.stand is Stand.FITS or entry.is_preemptor:
+        if entry.stand is FITS or entry.is_preemptor:
             still = self._still(entry)
             if still is None:
                 return _skipped(entry)
             entry = still
-        match entry.stand:
-            case Stand.FITS:
-                return self._admit(entry)
-            case Stand.PREEMPTS if entry.head.closed_gates:
-                self.claims.give_up(uid)
-                gates = Blocker(kind=BlockerKind.PREEMPTION_GATED, detail=", ".join(entry.head.closed_gates))
-                return _wait(entry, Outcome.GATED, WaitReason.ADMISSION_GATED, gates)
-            case Stand.PREEMPTS:
-                claim = self._claim(entry)
-                self.claims.keep(claim)
-                return Preempt(head=entry.head, targets=entry.targets, claim=claim)
-            case Stand.FITS_LATER:
-                if self.claims.of(uid) is None:
-                    self.claims.keep(entry.claim())
-                others = self.claims.names(besides=uid)
-                leaving = Blocker(
-                    kind=BlockerKind.LEAVING, detail="it" if self.claims.waits_for_its_own(uid) else others
-                )
-                return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
-            case Stand.WAITS:
-                comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
-                self.claims.give_up(uid)
-                self._reserve(entry, anyway=comes_first)
-                entry.assignment.blockers += (self._nobody(entry),)
-                return _wait(entry, Outcome.NO_CANDIDATES)
-            case Stand.NEVER:
-                self.claims.give_up(uid)
-                return _wait(entry, Outcome.NO_FIT)
+        stand = entry.stand
+        if stand is FITS:
+            return self._admit(entry)
+        if stand is PREEMPTS:
+            return self._preempt(entry)
+        if stand is FITS_LATER:
+            if self.claims.of(uid) is None:
+                self.claims.keep(entry.claim())
+            others = self.claims.names(besides=uid)
+            leaving = Blocker(kind=BlockerKind.LEAVING, detail="it" if self.claims.waits_for_its_own(uid) else others)
+            return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
+        comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
+        self.claims.give_up(uid)
+        if stand is NEVER:
+            return _wait(entry, _NO_FIT)
+        self._reserve(entry, anyway=comes_first)
+        entry.assignment.blockers += (self._nobody(entry),)
+        return _wait(entry, _NO_CANDIDATES)
+
+    def _preempt(self, entry: Entry) -> Decision:
+        if entry.head.closed_gates:
+            self.claims.give_up(entry.head.uid)
+            gates = Blocker(kind=BlockerKind.PREEMPTION_GATED, detail=", ".join(entry.head.closed_gates))
+            return _wait(entry, Outcome.GATED, WaitReason.ADMISSION_GATED, gates)
+        claim = self._claim(entry)
+        self.claims.keep(claim)
+        return Preempt(head=entry.head, targets=entry.targets, claim=claim)
 
     def _claim(self, entry: Entry) -> Claim:
         """What it claims from here on.  Those who were to leave for it before still do, and wait for it as well."""
@@ -353,7 +368,7 @@ class _Cycle:
 
         Until that is known it goes on claiming what it claimed before.
         """
-        if entry.stand is Stand.FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
+        if entry.stand is FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
             possible = self._fits(entry)
         else:
             with self.claims.without(entry.head.uid):
@@ -365,7 +380,7 @@ class _Cycle:
         if not self._may_look_again(entry):  # one for whom room is kept, too, may have to go where that is
             return None
         entry = self._again(entry)
-        return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
+        return entry if entry.stand not in (WAITS, NEVER) else None
 
     def _may_look_again(self, entry: Entry) -> bool:
         if self._overlaps(entry):
@@ -374,7 +389,7 @@ class _Cycle:
 
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
-        if entry.stand is Stand.FITS and self.claims.of(entry.head.uid) is None and self.nominator.moves(entry):
+        if entry.stand is FITS and self.claims.of(entry.head.uid) is None and self.nominator.moves(entry):
             return entry
         return self.nominator.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
 
@@ -421,7 +436,7 @@ class _Cycle:
             if entry.as_claimed:
                 with self.claims.first_in_line(entry.head.uid):
                     return self._fits(entry)
-            if entry.stand is Stand.FITS:
+            if entry.stand is FITS:
                 return self._fits(entry)
             if self._overlaps(entry):
                 return False
@@ -442,14 +457,12 @@ class _Cycle:
     def _nobody(self, entry: Entry) -> Blocker:
         """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
-        policies = f"withinClusterQueue {spec.preempts_own.value}"
-        if self.snapshot.nodes[head.queue].parent is not None:
-            policies += f" and reclaimWithinCohort {spec.reclaims.value}"
+        policies = _policies(spec, alone=self.snapshot.nodes[head.queue].parent is None)
         holders = None
-        if spec.preempts_own is not Preempts.NEVER:  # else the search has not looked at them either
+        if spec.preempts_own is not _NEVER_ITS_OWN:  # else the search has not looked at them either
             lacking = entry.assignment.lacking
             holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.rules))
-        return Blocker(kind=BlockerKind.NO_CANDIDATES, queue=head.queue, holders=holders, detail=policies)
+        return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
 
     def _reserve(self, entry: Entry, *, anyway: bool = False) -> None:
         """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.
@@ -457,7 +470,7 @@ class _Cycle:
         A queue that may reclaim from anybody gets it back without; `anyway`: for that one, too.
         """
         spec, node = self.snapshot.queues[entry.head.queue], self.snapshot.nodes[entry.head.queue]
-        if spec.reclaims is Preempts.ANY and not anyway:
+        if spec.reclaims is _FROM_ANYBODY and not anyway:
             return
         for column, amount in added_quota(entry.head, entry.usage).items():
             own = node.quota(column)
@@ -469,6 +482,12 @@ class _Cycle:
             quota.add_usage(node, column, amount)
         for flavor, found in entry.placement.items():
             charge_domains(flavor, added_pods(entry.head, found), self.snapshot.topologies)
+
+
+def _policies(spec: QueueSpec, *, alone: bool) -> str:
+    """What a ClusterQueue says of whom it may preempt; `alone`: it is in no cohort."""
+    own = f"withinClusterQueue {spec.preempts_own}"
+    return own if alone else f"{own} and reclaimWithinCohort {spec.reclaims}"
 
 
 def _wait(entry: Entry, outcome: Outcome, reason: WaitReason | None = None, *blockers: Blocker) -> Wait:

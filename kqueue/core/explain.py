@@ -90,7 +90,7 @@ def sentence(blocker: Blocker) -> str:
 
 def message(blockers: Sequence[Blocker]) -> str:
     """All blockers, one sentence each, without repetition, in the order given."""
-    return "; ".join(dict.fromkeys([sentence(b) for b in blockers]))
+    return "; ".join(dict.fromkeys(map(sentence, blockers)))
 
 
 def most_severe(reasons: Iterable[WaitReason]) -> WaitReason:

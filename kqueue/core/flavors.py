@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from kqueue.core import quota
 from kqueue.core.demand import Choice, Demands, Grant, GroupDemand, Option, Pick
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.request import PodSetRequest
-from kqueue.core.workload import Head, LastTried, PodSetAssignment, Preempts, QueueSpec, Snapshot
+from kqueue.core.workload import Head, LastTried, PodSetAssignment, Preempts, QueueSpec, Snapshot, has_more_flavors
 
 
 class Mode(IntEnum):
@@ -38,7 +38,12 @@ class Mode(IntEnum):
 
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = Mode
-"""By name, because looking a member up in its class takes 0.1 us, and a head comes to a dozen of them."""
+"""By name, because looking a member up in its class takes 0.1 us, and a head comes to dozens of them."""
+_WAITING_FOR_QUOTA = WaitReason.WAITING_FOR_QUOTA
+_EXCEEDS_MAX_QUOTA, _QUOTA = BlockerKind.EXCEEDS_MAX_QUOTA, BlockerKind.QUOTA
+
+_NOTHING: dict[Any, Any] = {}
+"""Where there is nothing yet: what an assignment holds is not changed in place."""
 
 
 class Oracle(Protocol):
@@ -117,7 +122,7 @@ class Assignment:
     @property
     def has_more_flavors(self) -> bool:
         """Whether the next attempt would look at flavors that this one did not reach."""
-        return any(index != -1 for index in self.last_tried.values())
+        return has_more_flavors(self.last_tried)
 
     def add(self, grant: Grant) -> None:
         """Take in what one more group gets."""
@@ -154,7 +159,8 @@ def assign(
     that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.  `demands`
     keeps what follows from the form of the workload.
     """
-    spec, node, out = snapshot.queues[head.queue], snapshot.nodes[head.queue], Assignment()
+    spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
+    out = Assignment(usage=_NOTHING, places=_NOTHING, last_tried=_NOTHING)
     search = _Search(head, spec, node, snapshot, oracle, fair, pinned, out)
     for demand in (demands if demands is not None else Demands()).of(head.pod_sets, spec):
         reason = _assign_group(demand, search)
@@ -278,7 +284,9 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
     """Judge one column, counting what earlier groups of the same workload took from it."""
     node, spec, taken = search.node, search.spec, search.out.usage.get(column, 0)
     value = quota.plus(taken, amount) if taken else amount
-    free, most = max(0, quota.available(node, column)), quota.potential_available(node, column)
+    free, most = quota.available(node, column), quota.potential_available(node, column)
+    if free < 0:
+        free = 0
     reach = quota.lowest_subtree(node, column, value)
     if value <= free and value <= most:
         attempt.take(FIT, reach.height, spec)
@@ -286,7 +294,7 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
         attempt.take(NO_FIT, 0, spec)
         attempt.refuse(WaitReason.EXCEEDS_MAX_QUOTA, _too_little(column, value, most, pod_set, spec, never=True))
     else:
-        attempt.refuse(WaitReason.WAITING_FOR_QUOTA, _too_little(column, value, free, pod_set, spec))
+        attempt.refuse(_WAITING_FOR_QUOTA, _too_little(column, value, free, pod_set, spec))
         attempt.lacking += (column,)
         if (
             node.quota(column).nominal >= value
@@ -303,7 +311,7 @@ def _too_little(
     column: FlavorResource, asked: int, free: int, pod_set: str, spec: QueueSpec, *, never: bool = False
 ) -> Blocker:
     return Blocker(
-        kind=BlockerKind.EXCEEDS_MAX_QUOTA if never else BlockerKind.QUOTA,
+        kind=_EXCEEDS_MAX_QUOTA if never else _QUOTA,
         pod_set=pod_set,
         queue=spec.name,
         flavor=column.flavor,

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from kqueue.core import flavors, quota
 from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
-from kqueue.core.flavors import Assignment, Mode, Pins
+from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
 from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, nobody_may_go, simulate
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
@@ -43,6 +44,13 @@ class Stand(StrEnum):
     """No flavor could serve it, or no domain even of an empty cluster."""
 
 
+FITS, FITS_LATER, PREEMPTS, WAITS, NEVER = Stand
+"""By name, as `flavors.FIT` and its like."""
+_IN_VAIN = (WAITS, NEVER)
+_NOTHING: dict[Any, Any] = {}
+"""Where there is nothing yet; not to be changed."""
+
+
 Answers = dict[tuple[FlavorResource, int], tuple[Target, ...]]
 """Whom a workload would preempt if so much of one column were all it asks for."""
 
@@ -57,7 +65,7 @@ class Entry:
     head: Head
     profile: Profile
     assignment: Assignment
-    stand: Stand = Stand.WAITS
+    stand: Stand = WAITS
     placement: Mapping[str, Placement] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     place_requests: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
@@ -87,7 +95,7 @@ class Entry:
     @property
     def is_preemptor(self) -> bool:
         """Whether room is being made for it."""
-        return self.stand in (Stand.PREEMPTS, Stand.FITS_LATER)
+        return self.stand is PREEMPTS or self.stand is FITS_LATER
 
     def claim(self) -> Claim:
         """What is to be kept for it while its targets leave: all but what an older slice of it holds already."""
@@ -159,7 +167,7 @@ class Nominator:
     def _most(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
         """The whole of it, or else the largest part that is of use."""
         entry = self._whole(head, profile, pinned)
-        if entry.stand in (Stand.WAITS, Stand.NEVER):
+        if entry.stand in _IN_VAIN:
             entry = self._part(head, profile, pinned) or entry
         return entry
 
@@ -225,8 +233,8 @@ class Nominator:
     def _claimed(self, claim: Claim, head: Head, profile: Profile) -> Entry | None:
         """The head as it was when room began to be made for it, if that comes to something."""
         whole = self._assigned(head, profile, flavors_to_keep(head))
-        if whole.assignment.mode is Mode.FIT and not self._misplaced(whole):
-            whole.stand = Stand.FITS
+        if whole.assignment.mode is FIT and not self._misplaced(whole):
+            whole.stand = FITS
             return whole
         counts = {p.name: p.count for p in claim.pod_sets}
         if counts.keys() != {p.name for p in head.pod_sets}:
@@ -234,19 +242,19 @@ class Nominator:
         part, pinned = _of_counts(head, counts), {p.name: p.flavors for p in claim.pod_sets}
         with self.claims.first_in_line(head.uid):
             entry = self._assigned(part, profile, pinned)
-            if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
-                entry.stand, entry.as_claimed = Stand.FITS, True
+            if entry.assignment.mode is FIT and not self._misplaced(entry):
+                entry.stand, entry.as_claimed = FITS, True
                 return entry
         entry = self._whole(part, profile, pinned)
-        return entry if entry.stand not in (Stand.WAITS, Stand.NEVER) else None
+        return entry if entry.stand not in _IN_VAIN else None
 
     def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
         entry = self._assigned(head, profile, pinned)
-        if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
-            entry.stand = Stand.FITS
+        if entry.assignment.mode is FIT and not self._misplaced(entry):
+            entry.stand = FITS
             return entry
-        if entry.assignment.mode is Mode.NO_FIT and not self.claims:
-            entry.stand = Stand.NEVER
+        if entry.assignment.mode is NO_FIT and not self.claims:
+            entry.stand = NEVER
             return entry
         if not self.claims:
             return self._later(entry, pinned)
@@ -257,11 +265,11 @@ class Nominator:
         """The entry as it stands when all that is under way has happened."""
         if self.claims.leaving(besides=entry.head.uid):
             entry = self._assigned(entry.head, entry.profile, pinned)
-            if entry.assignment.mode is Mode.FIT and not self._misplaced(entry):
-                entry.stand = Stand.FITS_LATER
+            if entry.assignment.mode is FIT and not self._misplaced(entry):
+                entry.stand = FITS_LATER
                 return entry
-        if entry.assignment.mode is Mode.NO_FIT:
-            entry.stand = Stand.NEVER
+        if entry.assignment.mode is NO_FIT:
+            entry.stand = NEVER
             return entry
         if entry.place_requests:
             never = self.place(entry, empty=True)
@@ -275,7 +283,7 @@ class Nominator:
             entry.targets = self._targets(entry)
         if not entry.targets:
             return entry
-        entry.stand = Stand.PREEMPTS
+        entry.stand = PREEMPTS
         with simulate(self.snapshot) as simulation:
             for target in entry.targets:
                 simulation.remove(target.admitted)
@@ -292,12 +300,20 @@ class Nominator:
             pinned=pinned,
             demands=self.demands,
         )
-        entry = Entry(head, profile, assignment, avoids=head.avoided, asked=asked)
-        if head.replaces is not None and assignment.mode is Mode.NO_FIT and not assignment.blockers:
+        entry = Entry(
+            head,
+            profile,
+            assignment,
+            placement=_NOTHING,
+            place_requests=_NOTHING,
+            avoids=head.avoided,
+            asked=asked,
+        )
+        if head.replaces is not None and assignment.mode is NO_FIT and not assignment.blockers:
             older = head.replaces.key
             gone = f"ClusterQueue {head.queue} has not all flavors of {older} any more, which it is to replace"
             assignment.blockers = (Blocker(kind=BlockerKind.QUEUE, detail=gone),)
-        if assignment.mode is not Mode.NO_FIT:
+        if assignment.mode is not NO_FIT:
             entry.place_requests = assignment.places
         return entry
 
@@ -309,16 +325,16 @@ class Nominator:
         if not misfits:
             return False
         assignment = entry.assignment
-        assignment.mode = Mode.NO_CANDIDATES
+        assignment.mode = NO_CANDIDATES
         assignment.reason = WaitReason.WAITING_FOR_QUOTA
         assignment.blockers += tuple(topology_blocker(flavor, misfit) for flavor, misfit in misfits.items())
         return True
 
     @staticmethod
     def _refuse_for_ever(entry: Entry, never: Mapping[str, Misfit]) -> None:
-        entry.stand = Stand.NEVER
+        entry.stand = NEVER
         assignment = entry.assignment
-        assignment.mode, assignment.reason = Mode.NO_FIT, WaitReason.TOPOLOGY_PLACEMENT_FAILED
+        assignment.mode, assignment.reason = NO_FIT, WaitReason.TOPOLOGY_PLACEMENT_FAILED
         others = [b for b in assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
         assignment.blockers = (*others, *(topology_blocker(f, m, never=True) for f, m in never.items()))
 
@@ -365,13 +381,13 @@ class Nominator:
             nonlocal preemptor
             if nobody_may_go(self.snapshot, head, frozenset((column,)), self.rules):
                 asked[column, amount] = ()
-                return Mode.NO_CANDIDATES, level
+                return NO_CANDIDATES, level
             if preemptor is None:
                 preemptor = _preemptor(head, {}, frozenset())
             targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.rules)
             asked[column, amount] = targets
             if not targets:
-                return Mode.NO_CANDIDATES, level
+                return NO_CANDIDATES, level
             with simulate(self.snapshot, with_domains=False, columns=(column,)) as simulation:
                 for target in targets:
                     simulation.remove(target.admitted)
@@ -394,7 +410,7 @@ class Nominator:
         while low <= high:
             step = (low + high) // 2
             entry = self._whole(_reduced(head, slack, step, total), profile, pinned)
-            if entry.stand in (Stand.WAITS, Stand.NEVER):
+            if entry.stand in _IN_VAIN:
                 low = step + 1
             else:
                 found, high = entry, step - 1

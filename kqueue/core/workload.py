@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
@@ -18,6 +19,12 @@ from kqueue.core.value import value
 
 LastTried = Mapping[tuple[str, str], int]
 """(pod set, resource) -> index of the flavor at which the last scan ended; -1: it saw all of them."""
+_ALL_SEEN = frozenset({-1})
+
+
+def has_more_flavors(last_tried: LastTried) -> bool:
+    """Whether the next attempt would look at flavors that this one did not reach."""
+    return not _ALL_SEEN.issuperset(last_tried.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +38,11 @@ class Flavor:
     topology: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceGroup:
-    """Resources that get one flavor together, and the flavors in the order in which they are tried."""
+class ResourceGroup(NamedTuple):
+    """Resources that get one flavor together, and the flavors in the order in which they are tried.
+
+    A tuple, because every try looks its demand up by the groups of its queue.
+    """
 
     resources: tuple[str, ...]
     flavors: tuple[str, ...]

@@ -12,6 +12,9 @@ from kqueue.core.workload import Admitted, Preempts, Snapshot
 
 Order = tuple[bool, bool, int, timedelta, str]
 
+_NEVER, _ANY = Preempts.NEVER, Preempts.ANY
+"""By name, because looking a member up in its class takes 0.1 us, and every head that waits asks."""
+
 
 def within_quota(node: QuotaNode, columns: Iterable[FlavorResource]) -> bool:
     """Whether the node, with all below it, uses no more than its subtree quota in each of these columns."""
@@ -67,12 +70,12 @@ def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:
 
 def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seeker, rules: Rules) -> bool:
     """Whether nobody in a queue yields, told without a look at each of them."""
-    if policy is Preempts.NEVER:
+    if policy is _NEVER:
         return True
     admitted = snapshot.admitted.get(queue)
     if not admitted:
         return True
-    if policy is Preempts.ANY:
+    if policy is _ANY:
         return False
     lowest = _lowest(admitted, queue, rules)
     if lowest.priority != seeker.priority:

@@ -13,6 +13,9 @@ from kqueue.core.preemption.target import Preemptor, Rules, Seeker, Target
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
+_NEVER = Preempts.NEVER
+"""By name, because looking a member up in its class takes 0.1 us, and every head that waits asks."""
+
 
 def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], rules: Rules) -> bool:
     """Whether it is clear without a look at single workloads that no policy gives any away to who needs these columns.
@@ -22,7 +25,7 @@ def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorRes
     spec, node = snapshot.queues[seeker.queue], snapshot.nodes[seeker.queue]
     if not all_are_above(snapshot, node.name, spec.preempts_own, seeker, rules):
         return False
-    if spec.reclaims is Preempts.NEVER:
+    if spec.reclaims is _NEVER:
         return True
     borrows = anybody_else_borrows if rules.fair is None else any_other_queue_borrows
     return not borrows(node, needs, rules)

@@ -100,7 +100,7 @@ class Preemptor:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Lowest:
     """The lowest priority among the workloads of a queue, and the newest timestamp among those that have it."""
 

@@ -21,6 +21,9 @@ from tests.sim.world import World, is_true
 
 REST_SECONDS = 150
 """After so long without trouble nothing is on its way: more than the longest retry, watch pause and expectation."""
+QUIET_SECONDS = 2.5
+"""So long after the last thing that happened all that follows from it is written, where there is no trouble."""
+_MOST_PAUSES = 20
 END_SECONDS = 2400
 """Longest time that all Jobs of a plan need once everything is repaired."""
 
@@ -73,9 +76,18 @@ class Actor:
     async def rest(self) -> None:
         """No trouble for a while: now everything that can happen has happened, and must fit together."""
         await self._calm(REST_SECONDS)
+        await self._pause()
         self.check(invariants.ALWAYS + invariants.AT_REST)
         assert self.world.controller is not None
         self.world.controller.client.faults = self.world.faults
+
+    async def _pause(self) -> None:
+        """Wait for a moment in which nothing has just happened: Jobs go on ending, and others start in their places."""
+        for _ in range(_MOST_PAUSES):
+            left = self.world.history.stirred + QUIET_SECONDS - self.world.clock.monotonic()
+            if left <= 0:
+                return
+            await self.world.pass_time(left)
 
     async def _calm(self, seconds: float) -> None:
         if self.world.controller is None:
@@ -96,6 +108,7 @@ class Actor:
             if self.ends() == self.plan.ends:
                 break
         await self._calm(REST_SECONDS)
+        await self._pause()
         self.check(invariants.ALWAYS + invariants.AT_REST)
         ends = self.ends()
         if ends != self.plan.ends:

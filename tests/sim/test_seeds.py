@@ -10,7 +10,7 @@ import pytest
 from kqueue.sandbox.api import JOBS
 from kqueue.state.status import without_place
 from tests.sim import invariants
-from tests.sim.actor import Actor
+from tests.sim.actor import REST_SECONDS, Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.plan import End, Plan, draw
@@ -25,11 +25,12 @@ def _seeds() -> list[object]:
     """Sixteen, and more that are slow; `KQUEUE_SIM_SEEDS=1000-1100` (or 7,9,12) chooses others.
 
     In 87 a Job runs with fewer pods after its eviction; in 99 others leave for a Job when an older equal one comes, and
-    it starts in other room; in the last two a sliced gang is evicted when some of its pods have ended.
+    it starts in other room; in 179 a Job ends when a rest does; in the last two a sliced gang is evicted when some of its
+    pods have ended.
     """
     chosen = os.environ.get("KQUEUE_SIM_SEEDS", "")
     numbers: list[int] = []
-    for part in (chosen or "0-63,87,99,1016,1039").split(","):
+    for part in (chosen or "0-63,87,99,179,1016,1039").split(","):
         first, _, last = part.partition("-")
         numbers += range(int(first), int(last or first) + 1)
     return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]
@@ -110,6 +111,16 @@ async def test_a_quiet_world_makes_no_writes() -> None:
 
         assert world.history.changes == before
         assert invariants.breaches(world, invariants.ALWAYS + invariants.AT_REST) == []
+
+
+async def test_a_world_is_at_rest_when_what_has_just_happened_is_written() -> None:
+    """A Job that ends in the last second of the wait is in nobody's status any more when that is looked at."""
+    async with simulated() as world:
+        await world.submit(job("ends-late", run_seconds=REST_SECONDS - 1))
+        actor = Actor(world, Plan())
+        await actor.rest()
+
+        assert is_true(world.find(JOBS, "ends-late"), "Complete")
 
 
 async def test_what_cannot_start_keeps_nobody_from_starting() -> None:

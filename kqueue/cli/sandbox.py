@@ -47,12 +47,12 @@ def register(app: typer.Typer) -> None:
         ] = 10.0,
         speed: Annotated[float, typer.Option(help="Divides run times: at 60, an hour takes a minute.")] = 1.0,
         without: Annotated[
-            str, typer.Option(help="Parts to leave out, of nodes,kubelet,scheduler,jobs,daemonsets,collector.")
+            str, typer.Option(help="Parts to leave out, of nodes,kubelet,scheduler,jobs,jobsets,daemonsets,collector.")
         ] = "",
         output: Annotated[_Form, typer.Option("-o", "--output", help="json: one line for programs.")] = _Form.TEXT,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")] = "warning",
     ) -> None:
-        """Run a simulated Kubernetes cluster until ctrl-C: an API server, nodes, scheduler, kubelets, Jobs.
+        """Run a simulated Kubernetes cluster until ctrl-C: an API server, nodes, scheduler, kubelets, Jobs, JobSets.
 
         Pods run as long as their annotation sandbox.kqueue.dev/run-seconds says, and fail with sandbox.kqueue.dev/fail:
         "true"; on a node, the latter makes the node fail.  Nothing is kept when it stops.

@@ -34,7 +34,7 @@ _PATHS = (
 )
 """Sections and fields, in Python's names."""
 
-_FRAMEWORKS = frozenset({"batch/job"})
+_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset"})
 """Frameworks that are managed."""
 
 _GATES = frozenset(

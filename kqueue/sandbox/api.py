@@ -35,6 +35,8 @@ NODES = Resource("", "v1", "nodes")
 NAMESPACES = Resource("", "v1", "namespaces")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 JOBS = Resource("batch", "v1", "jobs")
+JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 DAEMONSETS = Resource("apps", "v1", "daemonsets")
 
 

@@ -15,7 +15,7 @@ import yaml
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import AlreadyExistsError, ConfigError
 from kqueue.sandbox import simulation
-from kqueue.sandbox.api import Resource
+from kqueue.sandbox.api import CRDS
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.collector import Collector
 from kqueue.sandbox.crd_files import load_crds
@@ -27,7 +27,6 @@ from kqueue.sandbox.topology_spec import ClusterSpec
 
 PARTS: Final = simulation.PARTS | {"collector", "server"}
 """What can be switched off: the simulated controllers, garbage collection, and the HTTP front."""
-CRDS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 _NAME = "kqueue-sandbox"
 
 

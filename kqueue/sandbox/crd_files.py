@@ -1,4 +1,4 @@
-"""Where kqueue's own CustomResourceDefinitions lie: in a checkout, or inside the installed package."""
+"""Where CustomResourceDefinitions lie: kqueue's own, and those of other projects whose controllers are played here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast whe
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
+SIMULATED = Path(__file__).resolve().parent / "crds"
+"""Kinds of other projects, as far as the simulated cluster plays their controllers."""
+
+
 def crd_folder() -> Path:
     """The folder with one YAML file per kind.  Raises ConfigError when neither place has it."""
     places = (_PACKAGE / "_crds", _PACKAGE.parent / "config" / "crd")
@@ -25,11 +29,11 @@ def crd_folder() -> Path:
     )
 
 
-def load_crds() -> list[Object]:
-    """Every CustomResourceDefinition of kqueue, in the order of the file names."""
+def load_crds(folder: Path | None = None) -> list[Object]:
+    """Every CustomResourceDefinition of a folder (kqueue's own where none is named), in the order of the file names."""
     documents = (
         document
-        for path in sorted(crd_folder().glob("*.yaml"))
+        for path in sorted((folder or crd_folder()).glob("*.yaml"))
         for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER)
     )
     return [found for found in documents if found and found.get("kind") == "CustomResourceDefinition"]

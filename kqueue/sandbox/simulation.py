@@ -1,4 +1,4 @@
-"""The simulated cluster behind an API server: nodes, kubelets, scheduler, Job and DaemonSet controllers as tasks."""
+"""The simulated cluster behind an API server: nodes, kubelets, scheduler, controllers of Jobs, JobSets, DaemonSets."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import Any, Final
 import structlog
 
 from kqueue.clock import Clock
-from kqueue.errors import ConfigError
-from kqueue.sandbox.api import DAEMONSETS, JOBS, NODES, PODS, Api, Object
+from kqueue.errors import AlreadyExistsError, ConfigError
+from kqueue.sandbox.api import CRDS, DAEMONSETS, JOB_SETS, JOBS, NODES, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
+from kqueue.sandbox.crd_files import SIMULATED, load_crds
 from kqueue.sandbox.daemon_set import DaemonSetController
 from kqueue.sandbox.job_controller import JobController
+from kqueue.sandbox.jobset_controller import JobSetController
 from kqueue.sandbox.kubelet import Kubelet, KubeletOptions
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.nodes import NodeLifecycle, NodeOptions, create_nodes
 from kqueue.sandbox.scheduler import Scheduler
 from kqueue.sandbox.topology_spec import ClusterSpec
 
-PARTS: Final = frozenset({"nodes", "kubelet", "scheduler", "jobs", "daemonsets"})
+PARTS: Final = frozenset({"nodes", "kubelet", "scheduler", "jobs", "jobsets", "daemonsets"})
 """What can be switched off one by one, to put something else in its place."""
 _QUIET_TURNS = 25  # of the event loop without any change, after which nothing can be on its way any more
 log = structlog.get_logger(__name__)
@@ -50,6 +52,8 @@ class Simulation:
         self._api, self._clock, self._options = api, clock, options
         self._pods, self._nodes = Mirror(api, PODS, clock), Mirror(api, NODES, clock)
         self._jobs, self._daemon_sets = Mirror(api, JOBS, clock), Mirror(api, DAEMONSETS, clock)
+        self._job_sets = Mirror(api, JOB_SETS, clock)
+        self._mirrors = (self._pods, self._nodes, self._jobs, self._job_sets, self._daemon_sets)
         self._pods.add_index("node", _node_of)
         self._loops: list[ControllerLoop] = []
         self._scheduler: Scheduler | None = None
@@ -66,6 +70,8 @@ class Simulation:
         if self._options.topology is not None:
             made = await create_nodes(self._api, self._options.topology, self._clock)
             log.info("simulated nodes are there", nodes=made)
+        if "jobsets" in self._options.parts:
+            await self._define_job_sets()
         mirrors = self._assemble()
         runs, self._runs = self._runs, []
         self._task = asyncio.create_task(_all([mirror.run() for mirror in mirrors] + runs), name="simulated cluster")
@@ -93,9 +99,15 @@ class Simulation:
         quiet, seen = 0, -1
         while quiet < _QUIET_TURNS:
             await asyncio.sleep(0)
-            changes = self._pods.changes + self._nodes.changes + self._jobs.changes + self._daemon_sets.changes
+            changes = sum(mirror.changes for mirror in self._mirrors)
             quiet = quiet + 1 if self.idle and changes == seen else 0
             seen = changes
+
+    async def _define_job_sets(self) -> None:
+        """Other projects' kinds come with their controllers; a definition that is there already is as good."""
+        for definition in load_crds(SIMULATED):
+            with contextlib.suppress(AlreadyExistsError):
+                await self._api.create(CRDS, definition)
 
     def _assemble(self) -> list[Mirror]:
         """Make the controllers that are switched on; the mirrors that they need."""
@@ -113,6 +125,11 @@ class Simulation:
         if "jobs" in parts:
             jobs = JobController(api, jobs=self._jobs, pods=pods, clock=clock)
             self._add(jobs.run(), jobs.loop, jobs.strays)
+        if "jobsets" in parts:
+            job_sets = JobSetController(api, job_sets=self._job_sets, jobs=self._jobs, clock=clock)
+            self._add(job_sets.run(), job_sets.loop)
+            mirrors.append(self._job_sets)
+        if {"jobs", "jobsets"} & parts:
             mirrors.append(self._jobs)
         if "daemonsets" in parts:
             daemons = DaemonSetController(api, daemon_sets=self._daemon_sets, pods=pods, nodes=nodes, clock=clock)

@@ -105,7 +105,7 @@ class World:
         self.sandbox = Sandbox(
             SandboxOptions(
                 topology=self.topology,
-                parts=PARTS - {"server"},
+                parts=PARTS - {"server", "jobsets"},
                 kubelet=KubeletOptions(start_seconds=tenancy.start_seconds, stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
             ),

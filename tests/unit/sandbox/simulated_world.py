@@ -8,6 +8,7 @@ from typing import Any
 
 from kqueue.clock import FakeClock
 from kqueue.sandbox.api import JOBS, NODES, PODS, Api, Object
+from kqueue.sandbox.cluster import Sandbox
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.kubelet import KubeletOptions
 from kqueue.sandbox.nodes import NodeOptions
@@ -22,7 +23,7 @@ FOR_EVER = "1000000"
 class World:
     """The API server, the clock, and short ways to look and act."""
 
-    def __init__(self, api: Api, clock: FakeClock, simulation: Simulation) -> None:
+    def __init__(self, api: Api, clock: FakeClock, simulation: Simulation | Sandbox) -> None:
         self.api, self.clock, self.simulation = api, clock, simulation
 
     async def pass_time(self, seconds: float) -> None:

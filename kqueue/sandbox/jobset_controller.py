@@ -1,0 +1,137 @@
+"""The simulated JobSet controller: makes the child Jobs of JobSets, and says how the JobSets fare.
+
+What is to be done is decided in `jobset_plan`; whoever can make six kinds of writes can carry it out.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kqueue.clock import Clock
+from kqueue.errors import AlreadyExistsError, NotFoundError
+from kqueue.sandbox.api import JOB_SETS, JOBS, Api, Object
+from kqueue.sandbox.controller_loop import ControllerLoop
+from kqueue.sandbox.jobset_plan import Plan, child_of, plan
+from kqueue.sandbox.json_object import controller_of, key_of, split_key, uid_of
+from kqueue.sandbox.mirror import Mirror
+
+_CHILDREN = "jobset"
+
+
+class Writes(Protocol):
+    """What carries out a plan; one that finds its object gone or there already has nothing to do."""
+
+    async def delete_job(self, job: Object) -> None:
+        """Delete a Job; it is gone when its pods are."""
+        ...
+
+    async def replace_job(self, job: Object, *, subresource: str = "") -> None:
+        """Write a Job, or its status, under the lock of its version."""
+        ...
+
+    async def create_job(self, job: Object) -> None:
+        """Make a Job."""
+        ...
+
+    async def write_status(self, job_set: Object, status: Object) -> None:
+        """Merge fields into the JobSet's status."""
+        ...
+
+    async def delete_job_set(self, job_set: Object) -> None:
+        """Delete a JobSet."""
+        ...
+
+
+async def carry_out(found: Plan, job_set: Object, writes: Writes) -> None:
+    """Make the writes of a plan, the status last: it speaks of what was done."""
+    for job in found.delete:
+        await writes.delete_job(job)
+    for job in found.unstart:
+        await writes.replace_job(job, subresource="status")
+    for job in found.replace:
+        await writes.replace_job(job)
+    for job in found.create:
+        await writes.create_job(job)
+    if found.status is not None:
+        await writes.write_status(job_set, found.status)
+    if found.expired:
+        await writes.delete_job_set(job_set)
+
+
+class JobSetController:
+    """Runs JobSets.  Child Jobs are found by the UID of the JobSet that controls them."""
+
+    def __init__(self, api: Api, *, job_sets: Mirror, jobs: Mirror, clock: Clock) -> None:
+        self._api, self._clock = api, clock
+        self._job_sets, self._jobs = job_sets, jobs
+        self._writes = _ThroughApi(api, job_sets, jobs)
+        self.loop = ControllerLoop("jobset", self._reconcile, clock=clock)
+        jobs.add_index(_CHILDREN, child_of)
+        job_sets.on_change(self._on_job_set)
+        jobs.on_change(self._on_job)
+
+    async def run(self) -> None:
+        """Run JobSets until cancelled."""
+        await self._jobs.synced.wait()
+        await self._job_sets.synced.wait()
+        await self.loop.run()
+
+    def _on_job_set(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self.loop.add(key_of(new))
+
+    def _on_job(self, old: Object | None, new: Object | None) -> None:
+        job = new or old
+        assert job is not None
+        owner = controller_of(job)
+        if owner is not None and child_of(job) is not None:
+            self.loop.add(f"{job['metadata']['namespace']}/{owner['name']}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        namespace, name = split_key(key)
+        try:
+            job_set = self._api.get(JOB_SETS, name, namespace=namespace)
+        except NotFoundError:
+            return None
+        children = list(self._jobs.by(_CHILDREN, uid_of(job_set)).values())
+        found = plan(job_set, children, self._clock.now())
+        await carry_out(found, job_set, self._writes)
+        return found.look_again
+
+
+class _ThroughApi:
+    """Writes in process; what they return is known at once."""
+
+    def __init__(self, api: Api, job_sets: Mirror, jobs: Mirror) -> None:
+        self._api, self._job_sets, self._jobs = api, job_sets, jobs
+
+    async def delete_job(self, job: Object) -> None:
+        namespace, name = split_key(key_of(job))
+        try:
+            await self._api.delete(JOBS, name, namespace=namespace, propagation="Foreground")
+            self._jobs.remember(self._api.get(JOBS, name, namespace=namespace))
+        except NotFoundError:
+            self._jobs.forget(job)
+
+    async def replace_job(self, job: Object, *, subresource: str = "") -> None:
+        try:
+            self._jobs.remember(await self._api.update(JOBS, job, subresource=subresource or None))
+        except NotFoundError:
+            self._jobs.forget(job)
+
+    async def create_job(self, job: Object) -> None:
+        namespace, name = split_key(key_of(job))
+        try:
+            self._jobs.remember(await self._api.create(JOBS, job, namespace=namespace))
+        except AlreadyExistsError:
+            self._jobs.remember(self._api.get(JOBS, name, namespace=namespace))
+
+    async def write_status(self, job_set: Object, status: Object) -> None:
+        namespace, name = split_key(key_of(job_set))
+        lock = {"resourceVersion": job_set["metadata"]["resourceVersion"], "uid": uid_of(job_set)}
+        patch = {"metadata": lock, "status": status}
+        self._job_sets.remember(await self._api.patch(JOB_SETS, name, patch, namespace=namespace, subresource="status"))
+
+    async def delete_job_set(self, job_set: Object) -> None:
+        namespace, name = split_key(key_of(job_set))
+        await self._api.delete(JOB_SETS, name, namespace=namespace, propagation="Foreground")

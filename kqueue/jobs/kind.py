@@ -99,6 +99,8 @@ class Surroundings:
     """An owner above the job is queued itself, so this job is not."""
     manage_without_queue: bool = False
     """Jobs of this namespace are managed even if they name no queue."""
+    managed_namespace: bool = True
+    """The job's namespace matches `managedJobsNamespaceSelector`; in others no reconciler looks at jobs."""
 
 
 class ReviewedKind(Protocol):

@@ -1,0 +1,154 @@
+"""core/v1 Pod, queued one by one: held by a scheduling gate, started by removing it, stopped by deleting the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kqueue.api import names
+from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.jobs import pod_rules, pod_view, topology_request
+from kqueue.jobs.fields import JSON, condition_status, mapping, objects, text
+from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.patch import Patch, merge_patch
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import merged, without_duplicate_environment
+
+FRAMEWORK = "pod"
+GVK = GroupVersionKind("", "v1", "Pod")
+INDEX = topology_request.IndexLabels(pod=names.POD_GROUP_POD_INDEX_LABEL)
+
+
+class PlainPod:
+    """The adapter of a pod that is queued alone; it holds nothing.  Groups of pods have no adapter of their own."""
+
+    framework = FRAMEWORK
+    gvk = GVK
+    resource = "pods"
+    defaults_on_update = False
+    own_controller = ""
+
+    def is_suspended(self, job: JSON) -> bool:
+        """Gated, or terminated."""
+        return pod_view.is_suspended(job)
+
+    def suspend(self, job: JSON) -> Patch:
+        """Nothing: a pod that was started is deleted, never gated again."""
+        return {}
+
+    def active(self, job: JSON) -> bool:
+        """Never: after a stop the quota is free as soon as the pod's deletion was asked for."""
+        return False
+
+    def pod_selector(self, job: JSON) -> Mapping[str, str]:
+        """No labels: the pod is the job."""
+        return {}
+
+    def managed_by(self, job: JSON) -> str:
+        """Always us."""
+        return ""
+
+    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+        """One pod set, `main`, of one pod: its spec without labels and annotations."""
+        mistakes = list(pod_rules.topology_problems(job, switches))
+        if mistakes:
+            what = f"Pod {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
+            raise InvalidObjectError(what, mistakes)
+        return (pod_set(job, name=names.DEFAULT_PODSET, count=1, switches=switches),)
+
+    def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
+        """Merge the info in and take the gate away; empty for a pod that has none."""
+        if len(infos) != 1:
+            return Refused((f"the pod is 1 pod set and the admission has {len(infos)}",))
+        return start(job, infos[0])
+
+    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
+        """No patch stops a pod: see `to_stop`."""
+        return ()
+
+    def finished(self, job: JSON) -> Finished | None:
+        """Its phase is Succeeded or Failed."""
+        if not pod_view.is_terminated(job):
+            return None
+        return Finished(text(job, "status", "message"), success=text(job, "status", "phase") == "Succeeded")
+
+    def pods_ready(self, job: JSON) -> bool:
+        """Its condition Ready is true."""
+        return condition_status(job, names.CONDITION_READY) == "True"
+
+    def reclaimable(self, job: JSON) -> Mapping[str, int]:
+        """Nothing."""
+        return {}
+
+    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+        """Label, finalizer, gates and role of a pod that is to be queued."""
+        return pod_rules.defaults(job, around)
+
+    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+        """Shared rules, those of groups, topology."""
+        return pod_rules.problems(new, old, around)
+
+    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+        """An owner that is queued itself; topology annotations without effect."""
+        return pod_rules.warnings(new, around)
+
+
+def pod_set(pod: JSON, *, name: str, count: int, switches: Switches) -> JSON:
+    """A pod set of pods like this one."""
+    template = without_duplicate_environment({"metadata": {}, "spec": dict(mapping(pod, "spec"))})
+    found: JSON = {"name": name, "count": count, "template": template}
+    request = topology_request.topology_request(pod, pod, index=INDEX, switches=switches)
+    return found if request is None else {**found, "topologyRequest": request}
+
+
+def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
+    """One patch: the info of its pod set merged in, the admission gate gone, and the topology gate too unless a place
+    was assigned, which the ungater gives it.  Other gates stay.  Empty for a pod without the admission gate.
+    """
+    gates = pod_view.gates_of(pod)
+    if names.ADMISSION_GATE not in gates:
+        return {}
+    placed = names.TOPOLOGY_GATE in info.scheduling_gates
+    if placed and names.TOPOLOGY_GATE not in gates:
+        return Refused(
+            (f"a place was assigned and the pod lacks the gate {names.TOPOLOGY_GATE} to wait for it; make it anew",)
+        )
+    new = merged(pod, info)
+    if isinstance(new, tuple):
+        return Refused(tuple(str(conflict) for conflict in new))
+    gone = {names.ADMISSION_GATE} | (set() if placed else {names.TOPOLOGY_GATE})
+    kept = [gate for gate in objects(new, "spec", "schedulingGates") if gate.get("name") not in gone]
+    return merge_patch(pod, {**new, "spec": {**new["spec"], "schedulingGates": kept or None}})
+
+
+def let_go(pod: JSON) -> Patch:
+    """Take our finalizer off; empty where it is not there.  Those of others stay."""
+    finalizers = list(mapping(pod, "metadata").get("finalizers") or ())
+    if names.MANAGED_POD_FINALIZER not in finalizers:
+        return {}
+    kept = [finalizer for finalizer in finalizers if finalizer != names.MANAGED_POD_FINALIZER]
+    return {"metadata": {"finalizers": kept or None}}
+
+
+def to_stop(pod: JSON, why: str) -> bool:
+    """Whether a stop deletes the pod: not one on its way, and one that is held or has ended only with its Workload."""
+    if pod_view.is_deleting(pod):
+        return False
+    return why == names.REASON_WORKLOAD_DELETED or not pod_view.is_suspended(pod)
+
+
+def termination_target(pod: JSON, *, reason: str, message: str, now: str) -> JSON:
+    """The status to be applied before a pod is deleted: says whose doing it is."""
+    condition = {
+        "type": names.CONDITION_POD_TERMINATION_TARGET,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": now,
+    }
+    metadata = {key: text(pod, "metadata", key) for key in ("name", "namespace", "uid")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
+
+
+def stop_reason(why: str, eviction: str = "") -> str:
+    """Reason of the condition above; `eviction`: that of the Workload's eviction, where there was one."""
+    return f"{names.WORKLOAD_EVICTED_DUE_TO_PREFIX}{eviction}" if eviction else why

@@ -1,0 +1,373 @@
+"""A group of pods as one workload: the Workload that its pods make, and which of its pods a Workload stands for.
+
+A gang starts whole, so members that contradict each other make no Workload at all, and say why.  What a Workload says
+of a role is what quota is charged for: who asks for more than its role does is not let in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import names
+from kqueue.jobs import pod_rules, pod_view, rules, syntax
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.pod import pod_set
+from kqueue.jobs.pod_shape import exceeds
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a group makes no Workload now.  `pod` is the member that stands in the way; None: it is the group."""
+
+    message: str
+    pod: ManagedPod | None = None
+    incomplete: bool = False
+    """Nothing is wrong: members are still to come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composition:
+    """What a group's Workload is made from."""
+
+    pod_sets: tuple[JSON, ...]
+    kept: tuple[ManagedPod, ...]
+    excess: tuple[ManagedPod, ...] = ()
+    """Runnable members beyond the total: to be let go and deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """How the members and the Workload go together."""
+
+    kept: tuple[ManagedPod, ...]
+    """The members that are the group from here on."""
+    excess: tuple[ManagedPod, ...] = ()
+    """Runnable members beyond the count of their role: to be let go and deleted."""
+    replaced: tuple[ManagedPod, ...] = ()
+    """Members of no more use that others have replaced: to be let go."""
+    strangers: tuple[ManagedPod, ...] = ()
+    """Members of a role that the Workload does not have."""
+    absent: int = 0
+    """Pods that are missing."""
+
+
+def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
+    """The oldest first, then by name; the first one speaks for the group, so that who joins later cannot."""
+    return tuple(sorted(members, key=lambda pod: (pod.created, pod.key)))
+
+
+def is_fast(pod: ManagedPod) -> bool:
+    """Whether the group is queued before all of its pods are there."""
+    return pod_view.says(pod.obj, names.POD_GROUP_FAST_ADMISSION_ANNOTATION)
+
+
+def is_serving(pod: ManagedPod) -> bool:
+    """Whether the group never finishes."""
+    return pod_view.says(pod.obj, names.POD_GROUP_SERVING_ANNOTATION)
+
+
+def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
+    """Those that need no replacement."""
+    return tuple(pod for pod in members if pod.runnable)
+
+
+# --- making a Workload
+
+
+def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | Trouble:
+    """What the group's Workload is made from, or why there is none yet.  `members` in order, at least one."""
+    first, alive = members[0], runnable(members)
+    total = pod_view.total_count(first.obj)
+    if total is None:
+        message = f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION} must say how many pods the group has"
+        return Trouble(f"{message}, a whole number above 0", first)
+    trouble = _index_trouble(first, total) or _incomplete(alive, total, fast=is_fast(first))
+    trouble = trouble or _disagreement([pod for pod in members if pod.phase != "Failed"], total)
+    if trouble is not None:
+        return trouble
+    excess = _surplus(alive, total)
+    alive = _without(alive, excess)
+    made = pod_sets_of(alive, total, switches, fast=is_fast(first))
+    if isinstance(made, Trouble):
+        return made
+    return Composition(pod_sets=made, kept=alive, excess=tuple(excess))
+
+
+def pod_sets_of(
+    alive: Sequence[ManagedPod], total: int, switches: Switches, *, fast: bool
+) -> tuple[JSON, ...] | Trouble:
+    """One pod set per role, sorted by name; with fast admission one of `total` pods, as the first member says."""
+    roles: dict[str, list[ManagedPod]] = defaultdict(list)
+    for pod in alive:
+        roles[pod.role].append(pod)
+    if fast:
+        roles = {alive[0].role: [pod for pod in alive if pod.role == alive[0].role]}
+    if len(roles) > names.MAX_PODSETS:
+        return Trouble(
+            f"its pods play {len(roles)} roles, at most {names.MAX_PODSETS} are possible; give pods that differ a "
+            f"little the same requests and placement rules, or one annotation {names.ROLE_HASH_ANNOTATION}"
+        )
+    made: list[JSON] = []
+    for role, pods in sorted(roles.items()):
+        trouble = _role_trouble(role, pods, switches)
+        if trouble is not None:
+            return trouble
+        made.append(pod_set(pods[0].obj, name=role, count=total if fast else len(pods), switches=switches))
+    return tuple(made)
+
+
+def _index_trouble(first: ManagedPod, total: int) -> Trouble | None:
+    index = labels_of(first.obj).get(names.POD_GROUP_POD_INDEX_LABEL)
+    number = int_of(index) if index is not None else 0
+    if number is not None and 0 <= number < total:
+        return None
+    label = names.POD_GROUP_POD_INDEX_LABEL
+    return Trouble(f"label {label} is {index!r} and must be a whole number from 0 to {total - 1}", first)
+
+
+def _incomplete(alive: Sequence[ManagedPod], total: int, *, fast: bool) -> Trouble | None:
+    if len(alive) >= (1 if fast else total):
+        return None
+    missing = (1 if fast else total) - len(alive)
+    return Trouble(f"the group has {len(alive)} of {total} pods; it waits for {missing} more", incomplete=True)
+
+
+def _disagreement(members: Sequence[ManagedPod], total: int) -> Trouble | None:
+    queue = pod_view.queue_of(members[0]) if members else ""
+    for pod in members:
+        if pod_view.queue_of(pod) != queue:
+            return Trouble(
+                f"label {names.QUEUE_NAME_LABEL} is {pod_view.queue_of(pod)!r}, and {queue!r} on pod "
+                f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
+                pod,
+            )
+        if pod_view.total_count(pod.obj) != total:
+            written = annotations_of(pod.obj).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION)
+            return Trouble(
+                f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION} is {written!r}, and {total} on pod "
+                f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
+                pod,
+            )
+    return None
+
+
+def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: Switches) -> Trouble | None:
+    problem = syntax.dns_label(role)
+    if problem is not None:
+        return Trouble(f"annotation {names.ROLE_HASH_ANNOTATION} is {role!r} and {problem}", pods[0])
+    for mistake in pod_rules.topology_problems(pods[0].obj, switches):
+        return Trouble(str(mistake), pods[0])
+    for pod in pods[1:]:
+        more = difference(pod, pods[0].spec, of=f"pod {pods[0].name} of the same role {role}")
+        if more:
+            return Trouble(more, pod)
+        if switches.topology and _topology(pod) != _topology(pods[0]):
+            return Trouble(
+                f"its topology annotations differ from those of pod {pods[0].name} of the same role {role}; all pods "
+                "of a role need the same",
+                pod,
+            )
+    return None
+
+
+def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str) -> str:
+    """Why the template's quota does not pay for the pod, as a sentence; empty: it does.  `of` names the template."""
+    more = exceeds(pod.spec, template)
+    if not more:
+        return ""
+    return (
+        f"it requests more {' and '.join(more)} than {of}, whose requests are what the group's quota is counted by; "
+        f"make it anew without annotation {names.ROLE_HASH_ANNOTATION}, or with equal requests"
+    )
+
+
+def _topology(pod: ManagedPod) -> dict[str, str]:
+    return {k: v for k, v in annotations_of(pod.obj).items() if k in _TOPOLOGY_ANNOTATIONS}
+
+
+_TOPOLOGY_ANNOTATIONS = names.TOPOLOGY_MARKER_ANNOTATIONS | {
+    names.SLICE_SIZE_ANNOTATION,
+    names.PODSET_GROUP_NAME_ANNOTATION,
+    names.REQUIRE_TOPOLOGY_ALIAS_ANNOTATION,
+    names.PREFER_TOPOLOGY_ALIAS_ANNOTATION,
+}
+
+
+def workload_of(
+    made: Composition, *, name: str, priority: Priority, label_keys: Iterable[str], switches: Switches
+) -> JSON | Trouble:
+    """The Workload to create, complete; `priority` is resolved from the first member and the pod sets."""
+    first = made.kept[0]
+    labels = _copied_labels(made.kept, label_keys)
+    if isinstance(labels, Trouble):
+        return labels
+    metadata: JSON = {
+        "name": name,
+        "namespace": text(first.obj, "metadata", "namespace"),
+        "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
+        "ownerReferences": [owner_reference(pod) for pod in made.kept],
+        "annotations": {**_copied_annotations(first, switches), names.IS_GROUP_WORKLOAD_ANNOTATION: "true"},
+    }
+    if labels:
+        metadata["labels"] = labels
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.WORKLOAD_KIND,
+        "metadata": metadata,
+        "spec": spec_of(made, priority),
+    }
+
+
+def spec_of(made: Composition, priority: Priority) -> JSON:
+    """The `spec` alone, for rewriting a Workload that is not reserved."""
+    first = made.kept[0].obj
+    spec: JSON = {"podSets": list(made.pod_sets), "priority": priority.value, "active": True}
+    for key, value in (
+        ("queueName", rules.queue_name(first)),
+        ("priorityClassRef", priority.reference),
+        ("maximumExecutionTimeSeconds", rules.maximum_execution_time(first)),
+    ):
+        if value:
+            spec[key] = value
+    return spec
+
+
+def owner_reference(pod: ManagedPod) -> JSON:
+    """A plain reference: the Workload goes with the last of its pods."""
+    return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
+
+
+def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str, str] | Trouble:
+    found: dict[str, str] = {}
+    for key in keys:
+        for pod in pods:
+            value = labels_of(pod.obj).get(key)
+            if value is not None and found.setdefault(key, value) != value:
+                message = f"label {key} is {value!r}, and {found[key]!r} on another pod of the group; make them equal"
+                return Trouble(message, pod)
+    return found
+
+
+def _copied_annotations(pod: ManagedPod, switches: Switches) -> dict[str, str]:
+    own = annotations_of(pod.obj)
+    found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    if rules.placement_profile(pod.obj):
+        found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(pod.obj)
+    gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")
+    if gated_by and switches.admission_gated_by:
+        found[names.ADMISSION_GATED_BY_ANNOTATION] = gated_by
+    return found
+
+
+# --- finding one's Workload
+
+
+def is_group_workload(workload: Mapping[str, Any]) -> bool:
+    """Whether it says that it is one of a pod group."""
+    return annotations_of(workload).get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
+    """Pods by pod set."""
+    counts = (
+        (text(p, "name") or names.DEFAULT_PODSET, whole(p, "count")) for p in objects(workload, "spec", "podSets")
+    )
+    return {name: 1 if count is None else count for name, count in counts}
+
+
+def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match | None:
+    """How the members go with a Workload that was made for the group; None: they do not.  `members` in order."""
+    seconds = whole(workload, "spec", "maximumExecutionTimeSeconds")
+    if not members or seconds != rules.maximum_execution_time(members[0].obj):
+        return None
+    fast = is_fast(members[0])
+    counts = counts_of(workload)
+    kept: list[ManagedPod] = []
+    excess: list[ManagedPod] = []
+    replaced: list[ManagedPod] = []
+    absent = 0
+    for role, count in counts.items():
+        alive = [pod for pod in members if pod.role == role and pod.runnable]
+        gone = [pod for pod in members if pod.role == role and not pod.runnable]
+        surplus = _surplus(alive, count)
+        superfluous = _superfluous(gone, len(gone) + len(alive) - count, now)
+        absent += int(not alive and count > 0) if fast else max(0, count - len(alive))
+        excess += surplus
+        replaced += superfluous
+        kept += _without([*alive, *gone], [*surplus, *superfluous])
+    if not kept:
+        return None
+    return Match(
+        kept=in_order(kept),
+        excess=tuple(excess),
+        replaced=tuple(replaced),
+        strangers=tuple(pod for pod in members if pod.role not in counts),
+        absent=absent,
+    )
+
+
+def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: Switches) -> Match | None:
+    """The same for a Workload that somebody else made: its pods are as it says, or they have nothing to do with it."""
+    alive = runnable(members)
+    counts = counts_of(workload)
+    if alive:
+        total = pod_view.total_count(members[0].obj) or len(alive)
+        made = pod_sets_of(alive, total, switches, fast=is_fast(members[0]))
+        if isinstance(made, Trouble):
+            return None
+        own = {text(p, "name"): whole(p, "count") or 0 for p in made}
+        if any(count > counts.get(role, 0) for role, count in own.items()):
+            return None
+    return Match(kept=tuple(members), strangers=tuple(pod for pod in members if pod.role not in counts))
+
+
+def _surplus(alive: Sequence[ManagedPod], count: int) -> list[ManagedPod]:
+    """Who is too many: those that hold nothing and were started last go first."""
+    if len(alive) <= count:
+        return []
+    order = sorted(alive, key=lambda pod: (not pod.finalizer, pod.gated, pod.created, pod.key))
+    return order[count:]
+
+
+def _without(members: Iterable[ManagedPod], others: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
+    out = set(others)
+    return tuple(pod for pod in members if pod not in out)
+
+
+def _superfluous(gone: Sequence[ManagedPod], number: int, now: datetime) -> list[ManagedPod]:
+    """So many of those that are of no more use, the longest idle: the others wait for their replacements."""
+    number = min(number, len(gone))
+    if number <= 0:
+        return []
+    order = sorted(gone, key=lambda pod: (not pod.finalizer, _idle(pod, now), pod.created, pod.key))
+    return order[len(order) - number :]
+
+
+def _idle(pod: ManagedPod, now: datetime) -> float:
+    return (now - (pod.last_active or now)).total_seconds()
+
+
+def newcomers(kept: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:
+    """Members that do not own the Workload yet."""
+    owners = {text(owner, "uid") for owner in objects(workload, "metadata", "ownerReferences")}
+    return tuple(pod for pod in kept if pod.uid not in owners)
+
+
+def roles(members: Iterable[ManagedPod]) -> Counter[str]:
+    """Members by role."""
+    return Counter(pod.role for pod in members)
+
+
+def template_of(workload: Mapping[str, Any], role: str) -> Mapping[str, Any]:
+    """Spec of a pod set's template; empty where there is no such pod set."""
+    for entry in objects(workload, "spec", "podSets"):
+        if (text(entry, "name") or names.DEFAULT_PODSET) == role:
+            return mapping(entry, "template", "spec")
+    return {}

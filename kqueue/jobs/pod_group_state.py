@@ -1,0 +1,168 @@
+"""How a group of pods is doing, and what is done to its pods: all of them, or none.
+
+`kept` are the members that the group's Workload stands for (`pod_group.match`), in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kqueue.api import names
+from kqueue.jobs import pod
+from kqueue.jobs.fields import JSON, annotations_of, condition_status, objects, text
+from kqueue.jobs.kind import Finished, PodSetInfo, Refused
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.pod_group import Match, counts_of, difference, is_fast, is_serving, template_of
+from kqueue.jobs.pod_view import ManagedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The condition WaitingForReplacementPods, as it is to be written."""
+
+    status: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Whom to start, each with its patch, and whom not, each with the reason as a sentence."""
+
+    patches: tuple[tuple[ManagedPod, Patch], ...] = ()
+    held: tuple[tuple[ManagedPod, str], ...] = ()
+
+
+def is_suspended(kept: Sequence[ManagedPod]) -> bool:
+    """Some member is gated or terminated, so that there may be something to start."""
+    return any(member.gated or member.terminated for member in kept)
+
+
+def is_active(members: Sequence[ManagedPod], now: datetime, *, fast: bool) -> bool:
+    """Some member may still hold resources.  `fast`: those that are being deleted do not count."""
+    return any(member.active(now, fast=fast) for member in members)
+
+
+def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> Finished | None:
+    """All have succeeded; or none is left that runs, and some member says that it is not to be tried again.
+
+    How many "all" are is what the Workload says: a member that joins later cannot change it.
+    """
+    if not kept or is_serving(kept[0]):
+        return None
+    total = sum(counts_of(workload).values())
+    done = sum(member.succeeded for member in kept)
+    over = all(member.terminated for member in kept) and any(
+        annotations_of(member.obj).get(names.RETRIABLE_IN_GROUP_ANNOTATION) == "false" for member in kept
+    )
+    if not over and done < total:
+        return None
+    return Finished(f"{done} of {total} pods of the group succeeded", success=True)
+
+
+def is_ready(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> bool:
+    """As many members as the group is to have, and each is ready or has succeeded."""
+    if len(kept) < sum(counts_of(workload).values()):
+        return False
+    return all(member.succeeded or condition_status(member.obj, names.CONDITION_READY) == "True" for member in kept)
+
+
+def reclaimable(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> dict[str, int]:
+    """Members that have succeeded, by role, at most as many as the role has; none of a group that serves."""
+    if not kept or is_serving(kept[0]):
+        return {}
+    counts = counts_of(workload)
+    done = Counter(member.role for member in kept if member.succeeded and member.role in counts)
+    return {role: min(number, counts[role]) for role, number in sorted(done.items())}
+
+
+def waiting(workload: Mapping[str, object], absent: int) -> Waiting | None:
+    """What the condition says of missing pods; None where it is to stay as it is.
+
+    It is not written until pods are missing for the first time.
+    """
+    now = next((c for c in objects(workload, "status", "conditions")
+                if c.get("type") == names.CONDITION_WAITING_FOR_REPLACEMENT_PODS), {})  # fmt: skip
+    evicted = next((c for c in objects(workload, "status", "conditions")
+                    if c.get("type") == names.CONDITION_EVICTED and c.get("status") == "True"), None)  # fmt: skip
+    waits = now.get("status") == "True"
+    if absent == 0:
+        found = Waiting(status=False, reason=names.REASON_PODS_READY, message="All pods of the group are there")
+        return found if waits else None
+    if evicted is not None:
+        found = Waiting(status=True, reason=text(evicted, "reason"), message=text(evicted, "message"))
+        same = (text(now, "reason"), text(now, "message")) == (found.reason, found.message)
+        return None if waits and same else found
+    if waits:
+        return None
+    message = (
+        f"{absent} of {sum(counts_of(workload).values())} pods have failed or are gone; create pods to replace them"
+    )
+    return Waiting(status=True, reason=names.REASON_PODS_FAILED, message=message)
+
+
+def starts(found: Match, workload: JSON, infos: Sequence[PodSetInfo], *, prebuilt: bool = False) -> Starts | Refused:
+    """Which gated members are started, of a group whose Workload is admitted.
+
+    The first time all members are started or none: if one cannot be, nobody is; if one is missing, nobody is, unless
+    the group asked to begin with fewer.  Afterwards each newcomer is started alone.  No role ever gets more pods than
+    its quota pays for, and nobody is started who asks for more than the role's template.
+
+    Returns:
+        Refused where the admission contradicts what the pods themselves say: trying again would not help.
+    """
+    by_role = {info.name: info for info in infos}
+    kept = found.kept
+    begun = any(not member.gated for member in kept if not member.terminated or member.succeeded)
+    room = _room(kept, by_role, counts_of(workload))
+    patches: list[tuple[ManagedPod, Patch]] = []
+    held: list[tuple[ManagedPod, str]] = [
+        (member, f"the Workload has no pod set {member.role!r}, which is its role") for member in found.strangers
+    ]
+    contradictions: list[str] = []
+    for member in kept:
+        if not member.gated or member.terminated or member.deleting or member.role not in by_role:
+            continue
+        why = difference(member, template_of(workload, member.role), of=f"pod set {member.role} of its Workload")
+        patch = pod.start(member.obj, by_role[member.role])
+        if isinstance(patch, Refused):
+            contradictions.append(f"pod {member.name}: {patch}")
+            why = why or str(patch)
+        if not why and room[member.role] <= 0:
+            why = f"the {by_role[member.role].count} pods of role {member.role} that were admitted have started already"
+        if why or isinstance(patch, Refused):
+            held.append((member, why))
+        else:
+            room[member.role] -= 1
+            patches.append((member, patch))
+    if begun:
+        return Starts(tuple(patches), tuple(held))
+    if contradictions:
+        return Refused(tuple(contradictions))
+    whole = not any(member.role in by_role for member, _ in held) and (found.absent == 0 or prebuilt)
+    return Starts(tuple(patches) if whole or _begins_with_fewer(kept) else (), tuple(held))
+
+
+def _begins_with_fewer(kept: Sequence[ManagedPod]) -> bool:
+    return bool(kept) and is_fast(kept[0])
+
+
+def _room(kept: Sequence[ManagedPod], by_role: Mapping[str, PodSetInfo], counts: Mapping[str, int]) -> Counter[str]:
+    """Pods that each role may still get: those that have succeeded take nothing, and give back their quota."""
+    done = Counter(member.role for member in kept if member.succeeded)
+    room = Counter({role: min(info.count or 0, counts.get(role, 0) - done[role]) for role, info in by_role.items()})
+    room.subtract(member.role for member in kept if not member.gated and member.runnable and not member.succeeded)
+    return room
+
+
+def at_large(members: Sequence[ManagedPod]) -> tuple[ManagedPod, ...]:
+    """Members that run, or may at any moment, without their group's leave."""
+    return tuple(member for member in members if member.at_large)
+
+
+def to_stop(members: Sequence[ManagedPod], why: str) -> tuple[ManagedPod, ...]:
+    """Members that a stop deletes."""
+    return tuple(member for member in members if pod.to_stop(member.obj, why))

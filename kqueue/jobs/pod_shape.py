@@ -1,0 +1,245 @@
+"""The shape of a pod: what makes two pods of a group play the same role, and what they cost.
+
+The hash is byte-exact with the compatible system's, so that hand-written admissions can name the pod sets it makes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from kqueue.core.pod_requests import ContainerRequests, pod_requests
+from kqueue.core.quantity import parse_exactly, parse_quantity
+from kqueue.jobs.fields import mapping, objects
+
+HASH_LENGTH = 8
+_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_EXACT = Fraction(1, 10**9)
+"""The finest amount that Kubernetes keeps; what is finer is rounded up."""
+_ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+class _Type:
+    """An API type: its fields in their order.  `kept` are written even when empty (pointers in the API's own types)."""
+
+    def __init__(self, fields: Mapping[str, _Type | None], kept: Sequence[str] = ()) -> None:
+        self.fields, self.kept = fields, frozenset(kept)
+
+
+def _plain(*fields: str, kept: Sequence[str] = ()) -> _Type:
+    return _Type(dict.fromkeys(fields), kept)
+
+
+_REQUIREMENT = _plain("key", "operator", "values")
+_LABELS = _Type({"matchLabels": None, "matchExpressions": _REQUIREMENT})
+_NODE_TERM = _Type({"matchExpressions": _REQUIREMENT, "matchFields": _REQUIREMENT})
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+_POD_TERM = _Type(
+    {
+        "labelSelector": _LABELS,
+        "namespaces": None,
+        "topologyKey": None,
+        "namespaceSelector": _LABELS,
+        "matchLabelKeys": None,
+        "mismatchLabelKeys": None,
+    },
+    kept=("labelSelector", "topologyKey", "namespaceSelector"),
+)
+_POD_AFFINITY = _Type(
+    {
+        _REQUIRED: _POD_TERM,
+        _PREFERRED: _Type({"weight": None, "podAffinityTerm": _POD_TERM}, kept=("weight", "podAffinityTerm")),
+    }
+)
+_AFFINITY = _Type(
+    {
+        "nodeAffinity": _Type(
+            {
+                _REQUIRED: _Type({"nodeSelectorTerms": _NODE_TERM}, kept=("nodeSelectorTerms",)),
+                _PREFERRED: _Type({"weight": None, "preference": _NODE_TERM}, kept=("weight", "preference")),
+            },
+            kept=(_REQUIRED,),
+        ),
+        "podAffinity": _POD_AFFINITY,
+        "podAntiAffinity": _POD_AFFINITY,
+    },
+    kept=("nodeAffinity", "podAffinity", "podAntiAffinity"),
+)
+_TOLERATION = _plain("key", "operator", "value", "effect", "tolerationSeconds", kept=("tolerationSeconds",))
+_PORT = _plain("name", "hostPort", "containerPort", "protocol", "hostIP", kept=("containerPort",))
+_SPREAD = _Type(
+    {
+        "maxSkew": None,
+        "topologyKey": None,
+        "whenUnsatisfiable": None,
+        "labelSelector": _LABELS,
+        "minDomains": None,
+        "nodeAffinityPolicy": None,
+        "nodeTaintsPolicy": None,
+        "matchLabelKeys": None,
+    },
+    kept=("maxSkew", "topologyKey", "whenUnsatisfiable", "labelSelector", "minDomains"),
+)
+_CLAIM = _plain("name", "resourceClaimName", "resourceClaimTemplateName", kept=("name",))
+
+
+def role_hash(spec: Mapping[str, Any]) -> str:
+    """Eight hex digits that are equal for pods of one role.
+
+    Image, command, environment, limits, labels and annotations do not matter; requests, ports, placement rules,
+    priority and claims do.  `spec` is the pod's, as the API server stores it.
+    """
+    return hashlib.sha256(shape_bytes(spec)).hexdigest()[:HASH_LENGTH]
+
+
+def shape_bytes(spec: Mapping[str, Any]) -> bytes:
+    """What is hashed: JSON without white space, in the compatible system's order of keys."""
+    return _written({"spec": shape(spec)}).encode()
+
+
+def shape(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a pod's spec that count, sorted; what is absent stands as None."""
+    found: dict[str, Any] = {
+        "affinity": _struct(mapping(spec, "affinity"), _AFFINITY) if spec.get("affinity") is not None else None,
+        "containers": _containers(spec, "containers"),
+        "initContainers": _containers(spec, "initContainers"),
+        "nodeSelector": _sorted(mapping(spec, "nodeSelector")),
+        "overhead": _amounts(mapping(spec, "overhead")),
+        "priority": spec.get("priority"),
+        "resourceClaims": _list(spec, "resourceClaims", _CLAIM),
+        "runtimeClassName": spec.get("runtimeClassName"),
+        "tolerations": _list(spec, "tolerations", _TOLERATION),
+        "topologySpreadConstraints": _list(spec, "topologySpreadConstraints", _SPREAD),
+    }
+    if mapping(spec, "resources"):
+        found["resources"] = {"requests": _amounts(mapping(spec, "resources", "requests"))}
+    return dict(sorted(found.items()))
+
+
+def _containers(spec: Mapping[str, Any], part: str) -> list[Any] | None:
+    return [
+        {
+            "ports": _list(container, "ports", _PORT),
+            "resources": {"requests": _amounts(mapping(container, "resources", "requests"))},
+        }
+        for container in objects(spec, part)
+    ] or None
+
+
+def _list(owner: Mapping[str, Any], key: str, kind: _Type) -> list[Any] | None:
+    return [_struct(item, kind) for item in objects(owner, key)] or None
+
+
+def _struct(value: Mapping[str, Any], kind: _Type) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, inner in kind.fields.items():
+        part = value.get(name)
+        if part is None:
+            continue
+        if inner is not None:
+            part = [_struct(item, inner) for item in part] if isinstance(part, list) else _struct(part, inner)
+        elif isinstance(part, Mapping):
+            part = _sorted(part)
+        if name in kind.kept or part not in ("", 0, [], {}, None, False):
+            found[name] = part
+    return found
+
+
+def _sorted(entries: Mapping[str, Any]) -> dict[str, Any] | None:
+    return dict(sorted(entries.items())) or None
+
+
+def _amounts(entries: Mapping[str, Any]) -> dict[str, str] | None:
+    return {name: canonical_quantity(entries[name]) for name in sorted(entries)} or None
+
+
+def canonical_quantity(written: object) -> str:
+    """A quantity as Kubernetes writes it: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
+
+    What is no quantity stays as it is.
+    """
+    try:
+        amount = parse_exactly(written)  # type: ignore[arg-type]  # other types are refused there
+    except ValueError:
+        return str(written)
+    text = str(written)
+    if text[-1:] == "i" and abs(amount) >= 1024 and amount.denominator == 1:
+        return _with_binary_suffix(int(amount))
+    billionths = -(-abs(amount) // _EXACT)
+    digits, exponent = int(billionths), -9
+    if digits == 0:
+        return "0"
+    while digits % 1000 == 0 and exponent < 18:
+        digits, exponent = digits // 1000, exponent + 3
+    sign = "-" if amount < 0 else ""
+    if text[-1].isdigit() and "e" in text.lower():
+        return f"{sign}{digits}e{exponent}" if exponent else f"{sign}{digits}"
+    return f"{sign}{digits}{_SUFFIXES[exponent]}"
+
+
+def _with_binary_suffix(amount: int) -> str:
+    step = 0
+    while amount % 1024 == 0 and step + 1 < len(_BINARY):
+        amount, step = amount // 1024, step + 1
+    return f"{amount}{_BINARY[step]}"
+
+
+def _written(value: object) -> str:
+    """JSON as the compatible system's language writes it: five characters more are escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for character, escaped in _ESCAPED.items():
+        text = text.replace(character, escaped)
+    return text
+
+
+# --- what a pod costs
+
+
+def exceeds(spec: Mapping[str, Any], template: Mapping[str, Any]) -> list[str]:
+    """Resources of which a pod asks for more than a template does, sorted; empty: what pays for the template pays for
+    the pod.
+    """
+    if _resources(spec) == _resources(template):
+        return []
+    has = _total(template)
+    return sorted(resource for resource, amount in _total(spec).items() if amount > has.get(resource, 0))
+
+
+def _resources(spec: Mapping[str, Any]) -> list[Any]:
+    parts = [(c.get("restartPolicy"), c.get("resources") or {}) for c in objects(spec, "initContainers")]
+    return [*parts, *(c.get("resources") or {} for c in objects(spec, "containers")), spec.get("resources") or {},
+            spec.get("overhead") or {}]  # fmt: skip
+
+
+def _total(spec: Mapping[str, Any]) -> dict[str, int]:
+    level = mapping(spec, "resources")
+    return pod_requests(
+        [_asked(container) for container in objects(spec, "containers")],
+        [_asked(container) for container in objects(spec, "initContainers")],
+        pod_level=ContainerRequests(_read(level, "requests"), _read(level, "limits")) if level else None,
+        overhead=_read(spec, "overhead"),
+    )
+
+
+def _asked(container: Mapping[str, Any]) -> ContainerRequests:
+    resources = mapping(container, "resources")
+    sidecar = container.get("restartPolicy") == "Always"
+    return ContainerRequests(_read(resources, "requests"), _read(resources, "limits"), sidecar=sidecar)
+
+
+def _read(owner: Mapping[str, Any], part: str) -> dict[str, int]:
+    """Amounts as integers; what is no quantity is left out."""
+    found: dict[str, int] = {}
+    for resource, written in mapping(owner, part).items():
+        try:
+            found[resource] = parse_quantity(written, resource)
+        except ValueError:
+            continue
+    return found

@@ -62,7 +62,7 @@ class Operator:
         self.metrics, self.checks = metrics, checks
         self.parts = frozenset(parts)
         self.synced = asyncio.Event()
-        """Set when every watch has brought its initial state."""
+        """Set when every watch has brought its initial state, those aside whose kind the API server does not serve."""
         self.ready = asyncio.Event()
         """Set when this process leads and works."""
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
@@ -199,6 +199,8 @@ class Operator:
 
     def _watch_check(self, watch: Reflector[Any, Any]) -> Callable[[], str | None]:
         def check() -> str | None:
+            if watch.missing:
+                return None
             if not watch.synced.is_set():
                 return "has not brought its initial state yet"
             if watch.age() > self.timings.watch_stale_after:
@@ -233,7 +235,7 @@ class Operator:
 
     async def _compete(self) -> None:
         for watch in self.watches.all():
-            await watch.synced.wait()
+            await watch.settled.wait()
         freeze_after_sync()
         self.synced.set()
         _log.info("every watch has synced", watches=len(self.watches.all()))

@@ -10,6 +10,7 @@
   after a failure, by way of Pausing:
     410, or initial events that broke off     Empty: list again
     a page that failed                        the same page again
+    404 of a kind that may be missing         Empty, after longer and longer pauses
     anything else                             Checking: is it still the server that we know? then Listed
 ```
 
@@ -38,6 +39,7 @@ from kqueue.errors import (
     GoneError,
     InvalidError,
     KqueueError,
+    NotFoundError,
     UnauthorizedError,
     UnreachableError,
 )
@@ -75,6 +77,11 @@ class WatchSettings:
     """Objects handled before the event loop gets a turn ..."""
     yield_seconds: float = 0.010
     """... unless this much time has passed before."""
+    optional: bool = False
+    """The server may not serve the kind, or not yet: that is no failure, and it is looked for again and again."""
+    absent_base: float = 1.0
+    """First pause after a look for a kind that is not served; doubles, with jitter."""
+    absent_max: float = 120.0
 
 
 # --- states
@@ -192,6 +199,10 @@ class Reflector(Generic[T, V]):
         self.store: Store[V] = Store(str(resource))
         self.synced = asyncio.Event()
         """Set when the store has been true for the first time; stays set while a later sync runs."""
+        self.settled = asyncio.Event()
+        """Set with `synced`, and when the server has said that it does not serve an optional kind."""
+        self.missing = False
+        """The server does not serve the kind, which is optional: there is nothing to watch for now."""
         self.unreadable: dict[ObjectKey, str] = {}
         """Objects on the server that we cannot read, and why."""
         self.counters = WatchCounters()
@@ -203,6 +214,7 @@ class Reflector(Generic[T, V]):
         self._on_sync = on_sync
         self._decoder = FrameDecoder(decode)
         self._backoff = Backoff(base=s.retry_base, cap=s.retry_max, chance=self._chance)
+        self._absence = Backoff(base=s.absent_base, cap=s.absent_max, chance=self._chance)
         self._streaming, self._broken_streams = s.streaming, 0
         self._version = ""
         self._versions: dict[ObjectKey, int] = {}
@@ -285,7 +297,7 @@ class Reflector(Generic[T, V]):
             params["continue"] = state.token
         body = await self._client.list_page(self.resource, self._selection.namespace, params=params)
         page = self._decoder.page(body, f"list {self.resource}")
-        self._alive_at = self._clock.monotonic()
+        self._is_served()
         for item in page.items:
             self._take(Change(EventType.ADDED, item) if not isinstance(item, Unreadable) else item, state.seen)
             await self._breathe()
@@ -323,8 +335,10 @@ class Reflector(Generic[T, V]):
 
     def _after_failure(self, state: State, error: KqueueError) -> State:
         """Where to go on after `error`: start over if the version is lost, else resume."""
-        self.counters.failures += 1
         self._close_stream()
+        if self._settings.optional and isinstance(error, NotFoundError):
+            return self._is_missing()
+        self.counters.failures += 1
         if isinstance(state, Watching) and self._was_healthy(state):
             self._backoff.reset()
         pause = self._backoff.next(error.retry_after if isinstance(error, ApiError) else None)
@@ -340,6 +354,20 @@ class Reflector(Generic[T, V]):
                     self._streaming = False
         return Pausing(pause, Empty())
 
+    def _is_missing(self) -> State:
+        """The server does not serve the kind; it will say so if that changes, but only when asked."""
+        if not self.missing:
+            _log.info("kind is not served, it is watched as soon as it is", resource=str(self.resource))
+        self.missing = True
+        self.settled.set()
+        self._alive_at = self._clock.monotonic()
+        return Pausing(self._absence.next(), Empty())
+
+    def _is_served(self) -> None:
+        self._alive_at = self._clock.monotonic()
+        self.missing = False
+        self._absence.reset()
+
     # --- underneath
 
     def _selectors(self) -> Mapping[str, str]:
@@ -353,7 +381,7 @@ class Reflector(Generic[T, V]):
         params = {"allowWatchBookmarks": "true", "timeoutSeconds": seconds, **self._selectors(), **params}
         stream = await self._client.open_watch(self.resource, self._selection.namespace, params=params)
         self.counters.watches += 1
-        self._alive_at = self._clock.monotonic()
+        self._is_served()
         return stream
 
     async def _handle(self, lines: Sequence[bytes], seen: set[ObjectKey] | None) -> bool:
@@ -439,6 +467,7 @@ class Reflector(Generic[T, V]):
         self._backoff.reset()
         first = not self.synced.is_set()
         self.synced.set()
+        self.settled.set()
         _log.info("watch synced", resource=str(self.resource), objects=len(self.store), first=first)
         if self._on_sync is not None:
             self._on_sync()

@@ -21,6 +21,9 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView, pod_view
 
+_BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
+"""API groups that every cluster serves.  Kinds of others may be defined later, or never."""
+
 
 @dataclass(slots=True)
 class Watches:
@@ -67,7 +70,12 @@ def make_watches(client: Client, kinds_on: Iterable[JobKind], *, clock: Clock, t
     """Reflectors of everything that the parts read; those of jobs for the kinds that are on."""
 
     def reflector(
-        resource: ResourceType, decode: type[Any], view: Callable[[Any], Any] = _same, selector: str = ""
+        resource: ResourceType,
+        decode: type[Any],
+        view: Callable[[Any], Any] = _same,
+        selector: str = "",
+        *,
+        optional: bool = False,
     ) -> Reflector[Any, Any]:
         return Reflector(
             client,
@@ -76,7 +84,9 @@ def make_watches(client: Client, kinds_on: Iterable[JobKind], *, clock: Clock, t
             view=view,
             clock=clock,
             selection=Selection(label_selector=selector),
-            settings=WatchSettings(retry_base=timings.watch_retry_base, retry_max=timings.watch_retry_max),
+            settings=WatchSettings(
+                retry_base=timings.watch_retry_base, retry_max=timings.watch_retry_max, optional=optional
+            ),
         )
 
     return Watches(
@@ -95,7 +105,13 @@ def make_watches(client: Client, kinds_on: Iterable[JobKind], *, clock: Clock, t
         checks=reflector(kinds.ADMISSION_CHECKS, wire.AdmissionCheck),
         workload_priorities=reflector(kinds.WORKLOAD_PRIORITY_CLASSES, wire.WorkloadPriorityClass),
         jobs={
-            kind.framework: reflector(resource_of(kind), RawObject, as_json, selector=names.QUEUE_NAME_LABEL)
+            kind.framework: reflector(
+                resource_of(kind),
+                RawObject,
+                as_json,
+                selector=names.QUEUE_NAME_LABEL,
+                optional=kind.gvk.group not in _BUILT_IN_GROUPS,
+            )
             for kind in kinds_on
         },
     )

@@ -26,6 +26,8 @@ from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client, RequestRecord
 from kqueue.runtime.resources import LEASES
 from kqueue.sandbox import Sandbox, SandboxOptions
+from kqueue.sandbox.api import CRDS, JOB_SETS
+from kqueue.sandbox.crd_files import SIMULATED, load_crds
 from kqueue.state import from_api
 from kqueue.state.fair_usage import FairRules
 
@@ -583,6 +585,29 @@ async def test_a_process_is_ready_while_its_watches_live(make: Make, sandbox: Sa
     assert synced == {}
     assert stale.keys() == operator.checks.results().keys()
     assert all("silent for 181 s" in reason for reason in stale.values())
+
+
+async def test_a_kind_that_is_defined_later_is_watched_from_then_on(make: Make, sandbox: Sandbox) -> None:
+    """The process is ready without it, says nothing against itself, and finds the jobs that come with the definition."""
+    both = make_configuration(text='integrations: {frameworks: ["batch/job", "jobset.x-k8s.io/jobset"]}\n')
+    operator = make(sandbox.url, config=both)
+    watch = operator.watches.jobs["jobset.x-k8s.io/jobset"]
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "s", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"replicatedJobs": []},
+    }
+    async with at_work(operator):
+        await asyncio.wait_for(operator.ready.wait(), 20)
+        without = watch.missing, operator.checks.failing()
+        for definition in load_crds(SIMULATED):
+            await sandbox.api.create(CRDS, definition)
+        await sandbox.api.create(JOB_SETS, jobset, namespace="default")
+        await happens(operator, lambda: "default/s" in watch.store)
+
+    assert without == (True, {})
+    assert not watch.missing
 
 
 async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(make: Make, sandbox: Sandbox) -> None:

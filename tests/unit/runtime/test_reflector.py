@@ -396,6 +396,42 @@ async def test_a_server_that_closes_at_once_is_not_stormed(client: Client, serve
     assert all(15 <= pause <= 30 for pause in pauses[8:])
 
 
+async def test_a_kind_that_is_not_served_is_looked_for_until_it_is(client: Client, server: FakeServer) -> None:
+    """Nobody waits for it: it is settled with the first answer, and looked for after one second, two ... two minutes."""
+    clock = FakeClock()
+    server.put("a", n=1)
+    server.fail("watch", *[answers(404, "NotFound")] * 12)
+    reflector = Reflector(client, THINGS, decode=Thing, view=view_of, clock=clock, chance=random.Random(3),
+                          settings=WatchSettings(optional=True))  # fmt: skip
+    pauses: list[float] = []
+
+    while not reflector.synced.is_set():
+        before = reflector.state
+        step = asyncio.ensure_future(reflector.step())
+        if isinstance(before, Pausing):
+            assert (reflector.settled.is_set(), reflector.missing) == (True, True)
+            pauses.append(before.seconds)
+            await asyncio.sleep(0)
+            await clock.advance(121)
+        await step
+    reflector._close_stream()
+
+    assert len(pauses) == 12
+    assert 0.5 <= pauses[0] <= 1
+    assert all(60 <= pause <= 120 for pause in pauses[8:])
+    assert (held(reflector), reflector.missing, reflector.counters.failures) == ({"ns/a": ("a", 1)}, False, 0)
+
+
+async def test_a_kind_that_must_be_served_is_a_failure_while_it_is_not(client: Client, server: FakeServer) -> None:
+    """It is asked for at the usual pace, and nothing is settled."""
+    server.fail("watch", answers(404, "NotFound"))
+    reflector = make_reflector(client)
+
+    await reflector.step()
+
+    assert (reflector.settled.is_set(), reflector.missing, reflector.counters.failures) == (False, False, 1)
+
+
 async def test_retry_after_stretches_the_pause(client: Client, server: FakeServer) -> None:
     """The pause after a 429 is never shorter than what the server asked for."""
     server.fail("watch", answers(429, "TooManyRequests", {"Retry-After": "7"}))

@@ -31,6 +31,17 @@ def utc_text(moment: datetime, *, digits: int = 0) -> str:
     return text[: 20 + digits] + "Z"
 
 
+def moment_after(moment: datetime, span: timedelta) -> datetime:
+    """So much later (or earlier), or the last moment that can be written (or the first): what stands in an object may
+    be any time.
+    """
+    try:
+        return moment + span
+    except OverflowError:
+        zone = moment.tzinfo
+        return datetime.max.replace(tzinfo=zone) if span > timedelta(0) else datetime.min.replace(tzinfo=zone)
+
+
 class Clock(Protocol):
     """Where a component takes its time from."""
 

@@ -18,7 +18,7 @@ from kqueue.core.workload import Admission
 from kqueue.errors import KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.writes import Writes
-from kqueue.state import from_api, status
+from kqueue.state import checks, from_api, status
 from kqueue.state.cache import Assumed, Cache, Holding
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import QueueOrder
@@ -95,7 +95,7 @@ class Admissions:
     async def _write(self, decision: Admit, generation: int, held: Assumed) -> None:
         """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
         key = decision.head.key
-        checks = self._has_checks(decision.admission.queue)
+        wanted = self._wanted_checks(decision.admission)
         tried = ""
 
         def change(obj: wire.Workload) -> status.Patch | None:
@@ -103,7 +103,7 @@ class Admissions:
             tried = obj.metadata.resource_version
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
                 return None  # another workload, or another request than the one decided on
-            patch = status.reserve(obj, decision.admission, checks=checks, stamp=status.Stamp(self._clock.now()))
+            patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=status.Stamp(self._clock.now()))
             reserved = patch is None and from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
             if reserved and self._writer.newest(key) is not None:
                 self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
@@ -142,10 +142,9 @@ class Admissions:
             _log.info("workload replaced", workload=key, by=by)
             self._observer.replaced(written, by=by)
 
-    def _has_checks(self, queue: str) -> bool:
-        obj = self._cache.queue_object(queue)
-        strategy = obj.spec.admission_checks_strategy if obj is not None else None
-        return strategy is not None and bool(strategy.admission_checks)
+    def _wanted_checks(self, admission: Admission) -> tuple[str, ...]:
+        obj = self._cache.queue_object(admission.queue)
+        return checks.wanted_checks(obj.spec, checks.flavors_of(admission)) if obj is not None else ()
 
     def _push_again(self, key: str, tried: int) -> None:
         """Queue it again: at once if there is news of it, else after a pause, because the same write would fail again.

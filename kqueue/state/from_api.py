@@ -515,6 +515,18 @@ def is_active(conditions: Iterable[Condition]) -> bool:
     return found is not None and found.status == "True"
 
 
+def is_admitted(obj: wire.Workload) -> bool:
+    """Whether it may run: admitted, and it holds what it was admitted with.
+
+    The conditions alone do not say so: anybody who may write the status can write any of them.
+    """
+    return (
+        obj.status.admission is not None
+        and condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+        and condition_true(obj, names.CONDITION_ADMITTED)
+    )
+
+
 def is_over(obj: wire.Workload) -> bool:
     """Finished, or switched off by its user: it holds nothing."""
     return condition_true(obj, names.CONDITION_FINISHED) or not obj.spec.active
@@ -542,7 +554,9 @@ def runtime_classes(obj: wire.Workload) -> list[str]:
 
 
 def is_queueable(obj: wire.Workload) -> bool:
-    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete."""
+    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete, and
+    no admission check refuses it or is to be asked again.
+    """
     metadata = obj.metadata
     if not obj.spec.active or metadata.deletion_timestamp is not None:
         return False
@@ -553,9 +567,10 @@ def is_queueable(obj: wire.Workload) -> bool:
             return False
         if found.type == names.CONDITION_QUOTA_RESERVED and found.reason == names.REASON_ON_HOLD:
             return False
-    return True
+    return not any(check.state in _REFUSALS for check in obj.status.admission_checks)
 
 
+_REFUSALS = (names.CHECK_RETRY, names.CHECK_REJECTED)
 _KEEPS_OUT = frozenset(
     {names.CONDITION_FINISHED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS}
 )

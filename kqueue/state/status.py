@@ -20,11 +20,15 @@ from kqueue.clock import utc_text
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
-from kqueue.state import failures, from_api
+from kqueue.state import checks, execution_time, failures, from_api, requeueing
 
 Patch = dict[str, Any]
 
 MESSAGE_BYTES = 32_768
+_NOT_READY = "Not all pods are ready or succeeded"
+_EVICTION_COUNTS_MAX = 256
+"""What the Workload's schema allows."""
+_COUNT_MAX = 2**31 - 1
 _ENDED_BY_A_RESERVATION = frozenset(
     {names.CONDITION_EVICTED, names.CONDITION_PREEMPTED, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES}
 )
@@ -114,7 +118,7 @@ def _status(conditions: Conditions, **fields: Any) -> Patch | None:
     return {"status": fields}
 
 
-def _sync_admitted(conditions: Conditions, obj: wire.Workload, *, queue: str) -> None:
+def _sync_admitted(conditions: Conditions, states: Iterable[wire.AdmissionCheckState], *, queue: str) -> None:
     """Admitted is True exactly when quota is reserved and every check is ready."""
     if conditions.status(names.CONDITION_QUOTA_RESERVED) != "True":
         conditions.set(
@@ -123,7 +127,7 @@ def _sync_admitted(conditions: Conditions, obj: wire.Workload, *, queue: str) ->
             reason=names.REASON_NO_RESERVATION,
             message="The workload has no quota reservation",
         )
-    elif waiting := [check.name for check in obj.status.admission_checks if check.state != "Ready"]:
+    elif waiting := [check.name for check in states if check.state != names.CHECK_READY]:
         conditions.set(
             names.CONDITION_ADMITTED,
             status=False,
@@ -155,10 +159,11 @@ def admission_json(admission: Admission) -> Patch:
     return {"clusterQueue": admission.queue, "podSetAssignments": out}
 
 
-def reserve(obj: wire.Workload, admission: Admission, *, checks: bool, stamp: Stamp) -> Patch | None:
+def reserve(obj: wire.Workload, admission: Admission, *, wanted: Collection[str], stamp: Stamp) -> Patch | None:
     """Reserve quota and, when no admission checks are to be waited for, admit: one patch.
 
-    None when the workload cannot be admitted any more: over, deleted, gated or reserved meanwhile.
+    `wanted` are the checks that the admission needs; those that are new to the workload are listed in the same patch.
+    None when the workload cannot be admitted any more: over, deleted, gated, refused or reserved meanwhile.
     """
     if not from_api.is_queueable(obj):
         return None
@@ -174,14 +179,20 @@ def reserve(obj: wire.Workload, admission: Admission, *, checks: bool, stamp: St
             conditions.set(
                 before.type, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"Previously: {before.message}"
             )
-    if not checks:
-        _sync_admitted(conditions, obj, queue=admission.queue)
     fields: Patch = {"admission": admission_json(admission)}
+    listed = checks.synced_checks(obj.status.admission_checks, wanted, stamp.text)
+    if listed is not None:
+        fields["admissionChecks"] = listed or None
+    states = obj.status.admission_checks if listed is None else msgspec.convert(listed, _CHECKS)
+    _sync_admitted(conditions, states, queue=admission.queue)
     if obj.status.resource_requests:
         fields["resourceRequests"] = None
     if obj.status.finished_pods:
         fields["finishedPods"] = None
     return _status(conditions, **fields)
+
+
+_CHECKS = tuple[wire.AdmissionCheckState, ...]
 
 
 def wait(
@@ -210,7 +221,7 @@ def wait(
     if gated:
         kind, cause = names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, names.REASON_PREEMPTION_GATED
         conditions.set(kind, status=True, reason=cause, message=message)
-    _sync_admitted(conditions, obj, queue="")
+    _sync_admitted(conditions, (), queue="")
     if not conditions.changed:
         return None
     fields: Patch = {}
@@ -257,33 +268,59 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     fields: Patch = {"admission": None}
     if obj.status.finished_pods:
         fields["finishedPods"] = None
-    admitted = from_api.condition(obj.status.conditions, names.CONDITION_ADMITTED)
-    if admitted is not None and admitted.status == "True" and admitted.last_transition_time is not None:
-        ran = int((stamp.now - admitted.last_transition_time).total_seconds())
-        before = obj.status.accumulated_past_execution_time_seconds or 0
-        fields["accumulatedPastExecutionTimeSeconds"] = before + max(0, ran)
+    ran = execution_time.accumulated(obj, stamp.now)
+    if ran is not None:
+        fields["accumulatedPastExecutionTimeSeconds"] = ran
+    if conditions.status(names.CONDITION_PODS_READY):  # whoever is admitted next has not got its pods yet
+        reason_to_start, told = names.REASON_WAIT_FOR_START, _NOT_READY
+        conditions.set(names.CONDITION_PODS_READY, status=False, reason=reason_to_start, message=told)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
-    _sync_admitted(conditions, obj, queue="")
+    _sync_admitted(conditions, (), queue="")
     return _status(conditions, **fields)
 
 
-def evict(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, preempted: str | None = None) -> Patch | None:
+def evict(
+    obj: wire.Workload,
+    *,
+    reason: str,
+    message: str,
+    stamp: Stamp,
+    preempted: str | None = None,
+    cause: str = "",
+    requeue_state: wire.RequeueState | None = None,
+) -> Patch | None:
     """Mark a workload as evicted; its admission stays until its pods are gone.  None when it is evicted already.
 
-    `preempted` says by which rule it makes room for another one, in a condition of its own.
+    `preempted` says by which rule it makes room for another one, in a condition of its own.  `cause` is what the
+    reason comes from, as it is counted.  `requeue_state`: how often it has come back, and when it may again.
     """
     if from_api.condition_true(obj, names.CONDITION_EVICTED) or from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = _conditions(obj, stamp)
-    conditions.set(names.CONDITION_EVICTED, status=True, reason=reason, message=message)
+    deactivated = reason == names.REASON_DEACTIVATED
+    written = f"{names.DEACTIVATED_DUE_TO_PREFIX}{cause}" if deactivated and cause else reason
+    conditions.set(names.CONDITION_EVICTED, status=True, reason=written, message=message)
     if preempted is not None:
         conditions.set(names.CONDITION_PREEMPTED, status=True, reason=preempted, message=message)
     if conditions.status(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES) == "True":
-        conditions.set(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, status=False, reason=reason, message=message)
-    counts = {(e.reason, e.underlying_cause): e.count for e in _evictions(obj)}
-    counts[reason, ""] = counts.get((reason, ""), 0) + 1
-    stats = {"evictions": [{"reason": r, "underlyingCause": c, "count": n} for (r, c), n in counts.items()]}
-    return _status(conditions, schedulingStats=stats, **_left_behind(obj, stamp))
+        conditions.set(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, status=False, reason=written, message=message)
+    fields = {"schedulingStats": {"evictions": _counted(obj, reason, cause)}, **_left_behind(obj, stamp)}
+    if deactivated:
+        conditions.remove(names.CONDITION_DEACTIVATION_TARGET)
+        if obj.status.requeue_state is not None:
+            fields["requeueState"] = None
+    if requeue_state is not None:
+        fields["requeueState"] = requeueing.state_json(requeue_state)
+    return _status(conditions, **fields)
+
+
+def _counted(obj: wire.Workload, reason: str, cause: str) -> list[Patch]:
+    """The counters with one eviction more, within what the schema holds: the oldest go first."""
+    stats = obj.status.scheduling_stats
+    counts = {(e.reason, e.underlying_cause): e.count for e in (stats.evictions if stats is not None else ())}
+    counts[reason, cause] = min(max(0, counts.pop((reason, cause), 0)) + 1, _COUNT_MAX)
+    kept = list(counts.items())[-_EVICTION_COUNTS_MAX:]
+    return [{"reason": r, "underlyingCause": c, "count": n} for (r, c), n in kept]
 
 
 def _left_behind(obj: wire.Workload, stamp: Stamp) -> Patch:
@@ -303,11 +340,6 @@ def _left_behind(obj: wire.Workload, stamp: Stamp) -> Patch:
     if now.nominated_cluster_names:
         fields["nominatedClusterNames"] = None
     return fields
-
-
-def _evictions(obj: wire.Workload) -> tuple[wire.EvictionCount, ...]:
-    stats = obj.status.scheduling_stats
-    return stats.evictions if stats is not None else ()
 
 
 def _reset_check(check: wire.AdmissionCheckState, stamp: Stamp) -> Patch:
@@ -335,6 +367,14 @@ def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Pa
     return _status(conditions)
 
 
+def release(obj: wire.Workload) -> Patch | None:
+    """Take our finalizer off (a patch of the object, not of its status); None when it is not there."""
+    ours = names.RESOURCE_IN_USE_FINALIZER
+    if ours not in obj.metadata.finalizers:
+        return None
+    return {"metadata": {"finalizers": [f for f in obj.metadata.finalizers if f != ours] or None}}
+
+
 def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None:
     """Keep the condition PodsReady true to the job; None when it is."""
     conditions = _conditions(obj, stamp)
@@ -347,7 +387,7 @@ def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None
     elif admitted and (now[0] == "True" or now[1] == names.REASON_WAIT_FOR_RECOVERY):
         reason, message = names.REASON_WAIT_FOR_RECOVERY, "At least one pod has failed, waiting for recovery"
     else:
-        reason, message = names.REASON_WAIT_FOR_START, "Not all pods are ready or succeeded"
+        reason, message = names.REASON_WAIT_FOR_START, _NOT_READY
     wanted = ("True" if admitted and ready else "False", reason)
     if wanted == now:
         return None
@@ -364,17 +404,67 @@ def finished_pods(places: Mapping[str, TopologyAssignment]) -> Patch:
 
 
 def requeue(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
-    """The cause that kept an evicted workload out of the queue is gone: Requeued=True."""
+    """The cause that kept an evicted workload out of the queue is gone: Requeued=True, and no time to wait for."""
     conditions = _conditions(obj, stamp)
     conditions.set(names.CONDITION_REQUEUED, status=True, reason=reason, message=message)
-    return _status(conditions) if conditions.changed else None
+    return _status(conditions, **_without_time(obj)) if conditions.changed else end_backoff(obj)
+
+
+def _without_time(obj: wire.Workload) -> Patch:
+    state = obj.status.requeue_state
+    if state is None or state.requeue_at is None:
+        return {}
+    return {"requeueState": {"requeueAt": None} if state.count else None}
+
+
+def end_backoff(obj: wire.Workload) -> Patch | None:
+    """The time to wait for has come: only how often it has come back stays.  None when there is no such time."""
+    fields = _without_time(obj)
+    return {"status": fields} if fields else None
+
+
+def postpone(obj: wire.Workload, until: datetime) -> Patch:
+    """Nothing is to be done with the workload until then."""
+    return {"status": {"requeueState": {"requeueAt": utc_text(until)}}}
+
+
+def ask_to_deactivate(
+    obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, spent: bool = False
+) -> Patch | None:
+    """DeactivationTarget=True: the workload is to be switched off, and why; None when that stands there already.
+
+    `spent`: what it has run so far is not counted against it any more.
+    """
+    if from_api.condition_true(obj, names.CONDITION_DEACTIVATION_TARGET):
+        return None
+    conditions = _conditions(obj, stamp)
+    conditions.set(names.CONDITION_DEACTIVATION_TARGET, status=True, reason=reason, message=message)
+    fields: Patch = {"accumulatedPastExecutionTimeSeconds": None} if spent else {}
+    return _status(conditions, **fields)
+
+
+def settle_deactivated(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
+    """What an inactive workload that was evicted before needs no more: its back-off, and the wish to switch it off.
+
+    A wish that stayed would switch it off again as soon as its user has made it active.
+    """
+    conditions = _conditions(obj, stamp)
+    conditions.remove(names.CONDITION_DEACTIVATION_TARGET)
+    fields: Patch = {"requeueState": None} if obj.status.requeue_state is not None else {}
+    return _status(conditions, **fields)
+
+
+def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) -> Patch | None:
+    """List exactly the wanted checks, new ones Pending; None when they stand there."""
+    listed = checks.synced_checks(obj.status.admission_checks, wanted, stamp.text)
+    return None if listed is None else {"status": {"admissionChecks": listed or None}}
 
 
 def sync_admitted(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
     """Bring Admitted in line with reservation and checks; None when it is."""
     conditions = _conditions(obj, stamp)
     queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""
-    _sync_admitted(conditions, obj, queue=queue)
+    _sync_admitted(conditions, obj.status.admission_checks, queue=queue)
     return _status(conditions) if conditions.changed else None
 
 

@@ -370,7 +370,7 @@ def _reserve(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | Non
         usage = {"cpu": sum(kind.cpu * 1000 for kind in KINDS if workload.spec.priority == kind.priority)}
         taken = PodSetAssignment(name=pod_set.name, flavors={"cpu": "flavor"}, usage=usage, count=pod_set.count)
         admission = Admission(queue=workload.metadata.namespace, pod_sets=(taken,))
-        return status.reserve(workload, admission, checks=False, stamp=status.Stamp(clock.now()))
+        return status.reserve(workload, admission, wanted=(), stamp=status.Stamp(clock.now()))
 
     return change
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.handlers import enqueues, if_changed
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.controllers import resources as kinds
@@ -23,27 +24,28 @@ def make_core(wiring: Wiring) -> None:
     workload = WorkloadReconciler(
         workloads=watches.workloads.store,
         local_queues=watches.local_queues.store,
+        client=wiring.client,
         writer=wiring.workload_writer,
         cache=wiring.cache,
         queues=wiring.queues,
         namespace_labels=wiring.namespace_labels,
         recorder=wiring.events,
         clock=wiring.clock,
+        rules=rules.life_rules(wiring.config),
         tell_after=wiring.timings.untried_told_after,
-        keeps_gates=wiring.config.enabled("MultiKueueOrchestratedPreemption"),
         at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
     )
     workloads = wiring.controller("workload", workload.reconcile, workers=8)
 
     def on_parked(keys: Iterable[str]) -> None:
         for key in keys:
-            if workload.is_untold(key):  # as a rule they have been told, and all that wait are parked at each flush
+            if workload.explainer.is_untold(key):  # most were told before, and all that wait are parked at each flush
                 workloads.enqueue(key)
             else:
                 on_tried(key)
 
     def on_tried(key: str) -> None:
-        if workload.is_due(key):
+        if workload.explainer.is_due(key):
             workloads.enqueue(key)
 
     wiring.queues.on_parked, wiring.queues.on_tried = on_parked, on_tried

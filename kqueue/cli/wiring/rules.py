@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from kqueue.config import Configuration, Timings
+from kqueue.config.policy import RequeuingStrategy
+from kqueue.controllers.life_cycle import LifeRules
 from kqueue.core.cycle import SecondLooks
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
@@ -15,6 +18,8 @@ from kqueue.core.topology import Algorithm, Profile
 from kqueue.scheduling.loop import LoopSettings
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.from_api import QueueOrder
+from kqueue.state.readiness import ReadyRules
+from kqueue.state.requeueing import Backoff
 
 
 def profile(enabled: Callable[[str], bool]) -> Profile:
@@ -94,6 +99,19 @@ def fair_usage(config: Configuration) -> FairUsage | None:
 def blocks_admission(config: Configuration) -> bool:
     """Whether nobody is admitted while one that was admitted has not got its pods ready."""
     return config.wait_for_pods_ready is not None and config.wait_for_pods_ready.block_admission
+
+
+def life_rules(config: Configuration) -> LifeRules:
+    """Times and limits of a Workload's life."""
+    ready, kept = config.wait_for_pods_ready, config.object_retention_policies
+    strategy = ready.requeuing_strategy if ready is not None else RequeuingStrategy()
+    return LifeRules(
+        ready=ReadyRules(ready.timeout, ready.recovery_timeout or timedelta(0)) if ready is not None else None,
+        backoff=Backoff(strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count),
+        keep_finished=kept.workloads.after_finished if kept is not None and kept.workloads is not None else None,
+        finish_orphans=config.enabled("FinishOrphanedWorkloads"),
+        keeps_gates=config.enabled("MultiKueueOrchestratedPreemption"),
+    )
 
 
 def queue_order(config: Configuration) -> QueueOrder:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.errors import ServerError
@@ -29,8 +30,13 @@ from tests.unit.controllers.builders import (
 )
 
 GATED = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}}
-NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks")
+NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks", "Waiting for admission checks budget")
 CHECKED = {"admissionChecks": [{"name": "budget"}]}
+LISTED = {
+    "admissionChecks": [
+        {"name": "budget", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    ]
+}
 
 
 class Workloads(World):
@@ -41,6 +47,7 @@ class Workloads(World):
         self.reconciler = WorkloadReconciler(
             workloads=self.workloads,
             local_queues=self.local_queues,
+            client=self.client,
             writer=self.writer,
             cache=self.cache,
             queues=self.queues,
@@ -201,18 +208,18 @@ async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[...
     assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
     world.client.drop(WORKLOADS, "ns/b")
     await world.clock.advance(299)
-    assert (await world.step(), world.reconciler.is_due("ns/a")) == (0, False)
+    assert (await world.step(), world.reconciler.explainer.is_due("ns/a")) == (0, False)
     await world.clock.advance(1)
-    assert world.reconciler.is_due("ns/a")
+    assert world.reconciler.explainer.is_due("ns/a")
     assert await world.step() == 1
     assert "8 asked, 4 free; at 2026-01-01T00:05:10Z it was number 1 of 1" in message_of(world.found, "QuotaReserved")
     assert world.recorder.events == []
     await world.clock.advance(599)
-    assert not world.reconciler.is_due("ns/a")
+    assert not world.reconciler.explainer.is_due("ns/a")
     await world.clock.advance(1)
-    assert world.reconciler.is_due("ns/a")
+    assert world.reconciler.explainer.is_due("ns/a")
     assert await world.step() == 0  # it stands where it stood
-    assert not world.reconciler.is_due("ns/a")
+    assert not world.reconciler.explainer.is_due("ns/a")
 
 
 async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make: Callable[..., Workloads]) -> None:
@@ -222,7 +229,7 @@ async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make: 
     await world.reconciler.reconcile("ns/a")
     await world.clock.advance(9)
     assert world.queues.pop_heads(lambda _: True)
-    world.reconciler._lines._line("team")  # somebody else asked just before it was put back
+    world.reconciler.explainer.lines._line("team")  # somebody else asked just before it was put back
     world.queues.requeue("ns/a", RequeueReason.FAILED_AFTER_NOMINATION)
     await world.clock.advance(1)
 
@@ -391,7 +398,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     [(_, head)] = world.queues.pop_heads(lambda _: True)
     assert head.key == "ns/tried"
     world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
-    assert world.reconciler.is_untold("ns/a") is (want[1] != before)
+    assert world.reconciler.explainer.is_untold("ns/a") is (want[1] != before)
 
     await world.rest()
 
@@ -399,7 +406,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     told = message_of(world.found, "QuotaReserved")
     assert ("it was number 2 of 2 among all that wait" in told) is (want[1] != before)
     world.sync()
-    assert not world.reconciler.is_untold("ns/a")
+    assert not world.reconciler.explainer.is_untold("ns/a")
 
 
 GATE: JSON = {"preemptionGates": [{"name": "g"}]}
@@ -440,7 +447,7 @@ async def test_gates_have_a_state_where_they_count(
     make: Callable[..., Workloads], keeps_gates: bool, positions: dict[str, str]
 ) -> None:
     """A new one is closed, quietly."""
-    world = make(make_workload(**GATE), keeps_gates=keeps_gates)
+    world = make(make_workload(**GATE), rules=LifeRules(keeps_gates=keeps_gates))
     await world.rest()
 
     assert {gate["name"]: gate["position"] for gate in world.found["status"].get("preemptionGates", ())} == positions
@@ -491,7 +498,9 @@ def stopped(which: str, policy: str) -> tuple[ResourceType, JSON]:
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
 async def test_a_stopped_queue_takes_reservations_back(make: Callable[..., Workloads], which: str, policy: str) -> None:
     """What is reserved and not admitted gives its quota back at once; it is not an eviction."""
-    world = make(make_workload(status=reserved(NOT_YET)), stopped("ClusterQueue", "None"), stopped(which, policy))
+    world = make(
+        make_workload(status=reserved(NOT_YET, **LISTED)), stopped("ClusterQueue", "None"), stopped(which, policy)
+    )
     world.check()
 
     await world.rest()
@@ -523,7 +532,7 @@ async def test_hold_and_drain_evicts_what_runs(make: Callable[..., Workloads], w
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
 async def test_hold_leaves_alone_what_runs(make: Callable[..., Workloads], which: str) -> None:
     """No new admissions, that is all."""
-    world = make(make_workload(status=reserved()), stopped(which, "Hold"))
+    world = make(make_workload(status=reserved(**LISTED)), stopped("ClusterQueue", "None"), stopped(which, "Hold"))
 
     assert await world.step() == 0
 
@@ -557,7 +566,7 @@ async def test_a_reservation_is_taken_back_for_the_local_queue_first(
     make: Callable[..., Workloads], local: str, cluster: str, reason: str, says: str
 ) -> None:
     """What is wrong with the ClusterQueue is said only when all is well with the LocalQueue."""
-    world = make(make_workload(status=reserved(NOT_YET)), stopped("ClusterQueue", "None"))
+    world = make(make_workload(status=reserved(NOT_YET, **LISTED)), stopped("ClusterQueue", "None"))
     world.check()
     world.sync()
     for which, key, state in ((LOCAL_QUEUES, "ns/main", local), (CLUSTER_QUEUES, "team", cluster)):
@@ -604,7 +613,10 @@ async def test_a_reservation_in_a_queue_that_is_gone_is_taken_back(
     make: Callable[..., Workloads], admitted: bool, which: str
 ) -> None:
     """What runs goes on; what is not admitted yet gives its quota back and says what is missing."""
-    world = make(make_workload(status=reserved() if admitted else reserved(NOT_YET)), stopped("ClusterQueue", "None"))
+    world = make(
+        make_workload(status=reserved(**LISTED) if admitted else reserved(NOT_YET, **LISTED)),
+        stopped("ClusterQueue", "None"),
+    )
     world.check()
     world.sync()
     if which == "LocalQueue":
@@ -653,7 +665,10 @@ async def test_a_deactivated_workload_that_waits_is_marked_quietly(make: Callabl
         pytest.param("Deactivated", {}, "Reactivated", id="its user has activated it"),
         pytest.param("LocalQueueStopped", {}, "LocalQueueRestarted", id="its LocalQueue runs again"),
         pytest.param("ClusterQueueStopped", {}, "ClusterQueueRestarted", id="its ClusterQueue runs again"),
-        pytest.param("DeactivatedDueToAdmissionCheck", {}, None, id="its user did not deactivate it"),
+        pytest.param("DeactivatedDueToAdmissionCheck", {}, "Reactivated", id="its user has activated it after us"),
+        pytest.param("PodsReadyTimeout", {}, "BackoffFinished", id="its pause is over"),
+        pytest.param("SomebodysOwnIdea", {}, "BackoffFinished", id="nobody knows the cause"),
+        pytest.param("Inadmissible", {}, None, id="its claims are refused"),
         pytest.param("Deactivated", {"active": False}, None, id="it is still inactive"),
         pytest.param("LocalQueueStopped", {"setting": stopped("LocalQueue", "Hold")}, None, id="its LocalQueue is still stopped"),
         pytest.param("ClusterQueueStopped", {"setting": stopped("ClusterQueue", "HoldAndDrain")}, None, id="its ClusterQueue is still stopped"),
@@ -690,8 +705,9 @@ def state(name: str, state: str) -> JSON:
     ("checks", "admitted"),
     [
         pytest.param([state("budget", "Ready")], ("True", "Admitted"), id="all are ready"),
-        pytest.param([state("budget", "Ready"), state("other", "Pending")], ("False", "UnsatisfiedAdmissionChecks"), id="one is pending"),
-        pytest.param([], ("", ""), id="the queue's check has not been listed yet"),
+        pytest.param([state("budget", "Ready"), state("other", "Pending")], ("True", "Admitted"), id="the queue does not ask for one that is pending"),
+        pytest.param([state("budget", "Pending")], ("False", "UnsatisfiedAdmissionChecks"), id="it is pending"),
+        pytest.param([], ("False", "UnsatisfiedAdmissionChecks"), id="it was not listed yet"),
     ],
 )  # fmt: skip
 async def test_admission_waits_for_every_check(

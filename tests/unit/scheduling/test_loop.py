@@ -81,14 +81,14 @@ async def test_the_next_cycle_need_not_wait_for_the_write(make: Callable[..., Sc
 @pytest.mark.parametrize(
     ("checks", "admitted"),
     [
-        pytest.param([{"name": "budget"}], ("", ""), id="it waits for checks"),
+        pytest.param([{"name": "budget"}], ("False", "UnsatisfiedAdmissionChecks"), id="it waits for checks"),
         pytest.param([], ("True", "Admitted"), id="the list of checks is empty"),
     ],
 )
 async def test_a_reservation_is_an_admission_where_no_check_is_asked_for(
     make: Callable[..., Scheduled], checks: list[Any], admitted: tuple[str, str]
 ) -> None:
-    """With admission checks in the queue the reservation is written alone."""
+    """With admission checks in the queue they are listed with the reservation, and waited for."""
     world = make((CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy={"admissionChecks": checks})))
     check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "x"}}
     world.intake.on_check(None, read(wire.AdmissionCheck, {**check, "status": {"conditions": [condition("Active")]}}))

@@ -189,7 +189,7 @@ def test_a_condition_can_be_taken_away() -> None:
 def test_a_reservation_without_checks_admits_at_once() -> None:
     """One patch holds quota, admission and Admitted; what others wrote into the conditions stays."""
     workload = make_workload(make_condition("PodsReady", true=False), resourceRequests=[{"name": "main"}])
-    written = after(workload, status.reserve(workload, ADMISSION, checks=False, stamp=STAMP))
+    written = after(workload, status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP))
 
     assert shown(written) == {
         "PodsReady": ("False", "Because"),
@@ -203,11 +203,28 @@ def test_a_reservation_without_checks_admits_at_once() -> None:
 
 
 def test_a_reservation_with_checks_waits_for_them() -> None:
-    """Quota is held; Admitted is left to whoever sees the checks get ready."""
-    workload = make_workload()
-    written = after(workload, status.reserve(workload, ADMISSION, checks=True, stamp=STAMP))
+    """Quota is held; the checks that are new stand there, and Admitted says which are waited for."""
+    ready = {"name": "licence", "state": "Ready", "message": "ok", "lastTransitionTime": THEN}
+    workload = make_workload(admissionChecks=[ready, {**ready, "name": "old", "state": "Pending"}])
+    written = after(workload, status.reserve(workload, ADMISSION, wanted=("licence", "budget"), stamp=STAMP))
 
-    assert shown(written) == {"QuotaReserved": ("True", "QuotaReserved")}
+    assert shown(written) == {
+        "QuotaReserved": ("True", "QuotaReserved"),
+        "Admitted": ("False", "UnsatisfiedAdmissionChecks"),
+    }
+    assert [(c.name, c.state, c.message) for c in written.status.admission_checks] == [
+        ("budget", "Pending", ""),
+        ("licence", "Ready", "ok"),
+    ]
+
+
+def test_a_reservation_whose_checks_are_ready_admits_at_once() -> None:
+    """Checks may have answered before there was quota: one patch does it all."""
+    ready = {"name": "budget", "state": "Ready", "message": "", "lastTransitionTime": THEN}
+    workload = make_workload(admissionChecks=[ready])
+    written = after(workload, status.reserve(workload, ADMISSION, wanted=("budget",), stamp=STAMP))
+
+    assert shown(written)["Admitted"] == ("True", "Admitted")
 
 
 def test_a_reservation_ends_an_earlier_eviction_and_keeps_its_words() -> None:
@@ -217,7 +234,7 @@ def test_a_reservation_ends_an_earlier_eviction_and_keeps_its_words() -> None:
         make_condition("BlockedOnPreemptionGates", message="the gate is closed"),
         make_condition("Preempted", true=False, message="long ago"),
     )
-    written = after(workload, status.reserve(workload, ADMISSION, checks=False, stamp=STAMP))
+    written = after(workload, status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP))
 
     assert shown(written)["Evicted"] == ("False", "QuotaReserved")
     assert shown(written)["BlockedOnPreemptionGates"] == ("False", "QuotaReserved")
@@ -228,7 +245,7 @@ def test_a_reservation_ends_an_earlier_eviction_and_keeps_its_words() -> None:
 def test_a_written_admission_is_read_back_as_it_was() -> None:
     """Flavors, usage, counts and domains survive the way through the status."""
     workload = make_workload()
-    written = after(workload, status.reserve(workload, ADMISSION, checks=False, stamp=STAMP))
+    written = after(workload, status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP))
 
     assert from_api.admission(written) == ADMISSION
 
@@ -259,7 +276,7 @@ def test_an_admission_is_written_in_the_words_of_the_api() -> None:
 )
 def test_nothing_is_reserved_for_one_that_left_the_queue_meanwhile(workload: wire.Workload) -> None:
     """The decision was made on an older object; the newest one has the last word."""
-    assert status.reserve(workload, ADMISSION, checks=False, stamp=STAMP) is None
+    assert status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP) is None
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------
@@ -696,7 +713,7 @@ def test_what_was_given_back_is_of_one_admission() -> None:
     leaves = after(admitted, status.evict(admitted, reason="Preempted", message="m", stamp=STAMP))
 
     assert freed.status.finished_pods == ()
-    assert after(stale, status.reserve(stale, ADMISSION, checks=False, stamp=STAMP)).status.finished_pods == ()
+    assert after(stale, status.reserve(stale, ADMISSION, wanted=(), stamp=STAMP)).status.finished_pods == ()
     assert len(leaves.status.finished_pods) == 2
 
 

@@ -1,0 +1,157 @@
+"""What keeps a Workload from being tried, or from keeping what it holds: its queues, its requests, its gates.
+
+Pure looks at what the watches have brought; nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.runtime.store import Store
+from kqueue.state import checks, from_api
+from kqueue.state.cache import Cache
+from kqueue.state.namespaces import namespace_problem
+
+REFUSED = "Admission checks keep the workload from being tried: "
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The reason and the message of QuotaReserved=False."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A queue that is stopped, and the reason of evictions for it."""
+
+    reason: str
+    kind: str
+    name: str
+    policy: str
+
+    @property
+    def drains(self) -> bool:
+        """Whether what runs must go, too."""
+        return self.policy == names.STOP_HOLD_AND_DRAIN
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"{self.kind} {self.name} is stopped (stopPolicy {self.policy})"
+
+
+class Blockers:
+    """Looks at a Workload and its surroundings."""
+
+    def __init__(
+        self,
+        *,
+        local_queues: Store[wire.LocalQueue],
+        cache: Cache,
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
+    ) -> None:
+        self._local_queues, self._cache, self._namespace_labels = local_queues, cache, namespace_labels
+
+    def stops(self, workload: wire.Workload) -> Iterator[Stop]:
+        """Which of its queues are stopped, the LocalQueue first."""
+        local = self._local_queues.get(from_api.local_queue_key(workload))
+        if local is not None and local.spec.stop_policy != names.STOP_NONE:
+            yield Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", local.metadata.name, local.spec.stop_policy)
+        name = _cluster_queue(workload, local)
+        queue = self._cache.queue_object(name) if name is not None else None
+        if queue is not None and queue.spec.stop_policy != names.STOP_NONE:
+            yield Stop(names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy)
+
+    def cluster_queue(self, workload: wire.Workload) -> wire.ClusterQueue | None:
+        """The ClusterQueue that has admitted it or, while none has, that of its LocalQueue; None: there is none."""
+        name = _cluster_queue(workload, self._local_queues.get(from_api.local_queue_key(workload)))
+        return self._cache.queue_object(name) if name is not None else None
+
+    def withdrawn(self, workload: wire.Workload) -> Blocked | None:
+        """Why a reservation that is not admitted yet cannot be kept; None when it can.
+
+        All of the LocalQueue comes before the ClusterQueue.
+        """
+        gated = self._gate_blocker(workload)
+        if gated is not None:
+            return gated
+        local = self._local_queues.get(from_api.local_queue_key(workload))
+        if local is None:
+            return self._queue_blocker(workload)
+        if local.metadata.deletion_timestamp is not None:
+            return Blocked(names.REASON_MISCONFIGURED, f"LocalQueue {local.metadata.name} is being deleted")
+        name = _cluster_queue(workload, local)
+        queue = self._cache.queue_object(name) if name is not None else None
+        stopped = next(self.stops(workload), None)
+        if local.spec.stop_policy == names.STOP_NONE and (
+            queue is None or queue.metadata.deletion_timestamp is not None
+        ):
+            gone = "does not exist" if queue is None else "is being deleted"
+            return Blocked(names.REASON_MISCONFIGURED, f"ClusterQueue {name or '(none)'} {gone}")
+        return Blocked(names.REASON_SUSPENDED, stopped.message) if stopped is not None else None
+
+    def blocker(self, workload: wire.Workload) -> Blocked | None:
+        """The first thing that keeps it out of the queue; None when it may be tried."""
+        if not workload.spec.active:
+            return Blocked(names.REASON_DEACTIVATED, "The workload is deactivated; set spec.active to true to queue it")
+        return (
+            self._queue_blocker(workload)
+            or self._request_blocker(workload)
+            or self._gate_blocker(workload)
+            or _check_blocker(workload)
+        )
+
+    def _queue_blocker(self, workload: wire.Workload) -> Blocked | None:
+        name, namespace = workload.spec.queue_name, workload.metadata.namespace
+        if not name:
+            return Blocked(
+                names.REASON_MISCONFIGURED, f"No queue is named; set the label {names.QUEUE_NAME_LABEL} of the job"
+            )
+        local = self._local_queues.get(f"{namespace}/{name}")
+        if local is None:
+            return Blocked(
+                names.REASON_MISCONFIGURED,
+                f"LocalQueue {name} does not exist in namespace {namespace}; create it or correct the label "
+                f"{names.QUEUE_NAME_LABEL}",
+            )
+        stopped = next(self.stops(workload), None)
+        if stopped is not None:
+            return Blocked(names.REASON_SUSPENDED, stopped.message)
+        queue = local.spec.cluster_queue
+        if not queue or self._cache.queue_object(queue) is None:
+            return Blocked(
+                names.REASON_MISCONFIGURED,
+                f"ClusterQueue {queue or '(none)'} of LocalQueue {name} does not exist; create it or correct "
+                f"spec.clusterQueue",
+            )
+        inactive = self._cache.inactive(queue)
+        if inactive is not None:
+            return Blocked(names.REASON_SUSPENDED, f"ClusterQueue {queue} is not active: {inactive.message}")
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
+        return Blocked(names.REASON_MISCONFIGURED, problem) if problem is not None else None
+
+    def _request_blocker(self, workload: wire.Workload) -> Blocked | None:
+        problem = self._cache.requests.problem(workload)
+        return Blocked(names.REASON_MISCONFIGURED, problem) if problem else None
+
+    @staticmethod
+    def _gate_blocker(workload: wire.Workload) -> Blocked | None:
+        gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
+        return Blocked(names.REASON_ADMISSION_GATED, f"Held back by {gates}") if gates else None
+
+
+def _cluster_queue(workload: wire.Workload, local: wire.LocalQueue | None) -> str | None:
+    if workload.status.admission is not None:
+        return workload.status.admission.cluster_queue
+    return local.spec.cluster_queue if local is not None else None
+
+
+def _check_blocker(workload: wire.Workload) -> Blocked | None:
+    refusing = checks.refusing(workload)
+    return Blocked(names.REASON_PENDING_EVALUATION, REFUSED + checks.told(refusing)) if refusing else None

@@ -1,0 +1,265 @@
+"""The steps of a Workload's life that nobody else takes: checks answered, times run out, switched off and on again.
+
+Each step is a pure look at the newest Workload that makes one patch or none.  The order is that of the compatible
+system; the reconciler ends at the first step that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.blockers import Blockers
+from kqueue.state import checks, execution_time, from_api, readiness, requeueing, retention, status
+from kqueue.state.readiness import ReadyRules
+from kqueue.state.requeueing import Backoff
+
+Look = Callable[[wire.Workload], status.Patch | None]
+
+
+class Step(NamedTuple):
+    """A look, and what of the Workload it writes: the status, or (None) the rest."""
+
+    look: Look
+    subresource: str | None = "status"
+
+
+_BACKOFF = Backoff(60, 3600)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeRules:
+    """Times and limits, as the configuration says."""
+
+    ready: ReadyRules | None = None
+    """For how long pods may not be ready; None: nobody looks."""
+    backoff: Backoff = _BACKOFF
+    """Pauses of those that were evicted for it."""
+    keep_finished: timedelta | None = None
+    """For how long finished Workloads are kept; None: for ever."""
+    finish_orphans: bool = True
+    """Workloads of jobs that are gone are finished."""
+    keeps_gates: bool = False
+    """Preemption gates have a state in the status, whoever opens them."""
+
+
+class LifeCycle:
+    """Decides for one Workload at a time; what it decides on is the Workload, its queues and the time."""
+
+    def __init__(self, *, blockers: Blockers, clock: Clock, rules: LifeRules) -> None:
+        self._blockers, self._clock, self._rules = blockers, clock, rules
+
+    def steps(self, workload: wire.Workload) -> Iterator[Step]:
+        """What may be done before anybody is told anything: asked in this order, as the Workload is now.
+
+        Between them a Workload that waits for a time is left alone, whatever it holds; only a user's word counts then.
+        """
+        if self._rules.keeps_gates:
+            yield self.match_gates
+        yield Step(self._delay_retry)
+        yield Step(self._switch_off, None)
+        if self.rests(workload):
+            return
+        yield Step(self._end_backoff)
+        yield Step(self._come_back)
+        yield Step(self._deactivate)
+        yield Step(self._list_checks)
+
+    def late_steps(self, workload: wire.Workload) -> Iterator[Step]:
+        """What may be done after a pending Workload has been told why it waits."""
+        if self.rests(workload):
+            return
+        yield Step(self._complete)
+        for look in (self._heed_checks, self._leave, self._leave_late, self._end_of_time):
+            yield Step(look)
+
+    @property
+    def match_gates(self) -> Step:
+        """The one step that is nobody's news."""
+        return Step(self._match_gates)
+
+    def rests(self, workload: wire.Workload) -> bool:
+        """Whether nothing is to be done before a time that its status names."""
+        return workload.spec.active and requeueing.waits_until(workload, self._clock.now()) is not None
+
+    def next_time(self, workload: wire.Workload) -> datetime | None:
+        """When it is to be looked at again although nothing happens; None: never."""
+        if self.rests(workload):
+            return requeueing.requeue_at(workload)
+        late = readiness.ready_by(workload, self._rules.ready) if self._rules.ready is not None else None
+        times = [late.due if late is not None else None, execution_time.ends_at(workload)]
+        return min((time for time in times if time is not None), default=None)
+
+    def expires(self, workload: wire.Workload) -> datetime | None:
+        """When a finished Workload is to be deleted; None: never."""
+        return retention.finished_expires(workload, self._rules.keep_finished)
+
+    def is_orphan(self, workload: wire.Workload) -> bool:
+        """Whether the job that it was made for is gone, and nobody else ends it.
+
+        One that somebody made by hand never had a job; it is let go when it is being deleted.
+        """
+        if workload.metadata.owner_references:
+            return False
+        return workload.metadata.deletion_timestamp is not None or (
+            self._rules.finish_orphans and names.JOB_UID_LABEL in workload.metadata.labels
+        )
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _stamp(self) -> status.Stamp:
+        return status.Stamp(self._clock.now())
+
+    def _match_gates(self, workload: wire.Workload) -> status.Patch | None:
+        return status.match_gates(workload, stamp=self._stamp())
+
+    def _delay_retry(self, workload: wire.Workload) -> status.Patch | None:
+        """A check wants to be asked again later: until then the workload keeps what it has."""
+        until = checks.delayed_until(workload, self._clock.now())
+        return status.postpone(workload, until) if until is not None else None
+
+    def _switch_off(self, workload: wire.Workload) -> status.Patch | None:
+        """We want it switched off; the switch is its user's too."""
+        wanted = from_api.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
+        return {"spec": {"active": False}} if workload.spec.active and wanted else None
+
+    def _end_backoff(self, workload: wire.Workload) -> status.Patch | None:
+        """The time is over, and what it stands for is over too where nothing is held any more."""
+        at, held = requeueing.requeue_at(workload), workload.status.admission is not None
+        if at is None or held or not workload.spec.active:
+            return None
+        return self._come_back(workload) or status.end_backoff(workload)
+
+    def _come_back(self, workload: wire.Workload) -> status.Patch | None:
+        """An eviction's cause is gone: it may be queued again."""
+        stopped = {stop.kind for stop in self._blockers.stops(workload)}
+        reason = requeueing.reason_to_return(
+            workload, local_stopped="LocalQueue" in stopped, cluster_stopped="ClusterQueue" in stopped
+        )
+        if reason is None:
+            return None
+        return status.requeue(workload, reason=reason, message=_BACK[reason], stamp=self._stamp())
+
+    def _deactivate(self, workload: wire.Workload) -> status.Patch | None:
+        """Switched off by its user, or by us: out of its queue, and out of the cluster."""
+        if workload.spec.active:
+            return None
+        target = from_api.condition(workload.status.conditions, names.CONDITION_DEACTIVATION_TARGET)
+        ours = target is not None and target.status == "True"
+        said = f": {target.message}" if target is not None and ours and target.message else ""
+        by_user = "The workload was deactivated by its user (spec.active: false)"
+        message = f"The workload was deactivated{said}" if ours else by_user
+        cause = target.reason if target is not None and ours else ""
+        evicted = status.evict(
+            workload, reason=names.REASON_DEACTIVATED, message=message, stamp=self._stamp(), cause=cause
+        )
+        return evicted or status.settle_deactivated(workload, stamp=self._stamp())
+
+    def _list_checks(self, workload: wire.Workload) -> status.Patch | None:
+        """The checks that it needs, in whatever state it is; what its ClusterQueue wants may change at any time."""
+        queue = self._blockers.cluster_queue(workload)
+        if queue is None:
+            return None
+        wanted = checks.wanted_checks(queue.spec, checks.assigned_flavors(workload))
+        return status.sync_checks(workload, wanted, stamp=self._stamp())
+
+    def _complete(self, workload: wire.Workload) -> status.Patch | None:
+        """Reserved, and its checks may be ready: keep Admitted in line.
+
+        Who is admitted stays so when checks come.  A status that contradicts itself, as somebody's hand may leave it,
+        is no reservation.
+        """
+        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        if reserved is (workload.status.admission is None):
+            message = "QuotaReserved and status.admission contradicted each other; the workload is to be tried again"
+            reason, stamp = names.REASON_PENDING_EVALUATION, self._stamp()
+            return status.unreserve(workload, reason=reason, message=message, stamp=stamp, requeued=None)
+        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        if reserved is admitted or (reserved and self._blockers.cluster_queue(workload) is None):
+            return None  # of a queue that is gone nobody can say which checks it wanted
+        return status.sync_admitted(workload, stamp=self._stamp())
+
+    def _heed_checks(self, workload: wire.Workload) -> status.Patch | None:
+        """A check refuses it, or wants its quota to be given back before it is asked again."""
+        if not checks.must_answer(workload):
+            return None
+        rejected = checks.in_state(workload, names.CHECK_REJECTED)
+        if rejected:
+            message = f"Refused by admission checks {checks.told(rejected)}"
+            return status.ask_to_deactivate(
+                workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp()
+            )
+        retried = checks.in_state(workload, names.CHECK_RETRY)
+        if not retried:
+            return None
+        message = f"To be tried again, as admission checks ask for: {checks.told(retried)}"
+        return status.evict(workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp())
+
+    def _leave(self, workload: wire.Workload) -> status.Patch | None:
+        """A queue is stopped or gone: reservations are taken back, admitted Workloads are evicted by HoldAndDrain."""
+        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return None
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            drain = next((stop for stop in self._blockers.stops(workload) if stop.drains), None)
+            if drain is None:
+                return None
+            return status.evict(workload, reason=drain.reason, message=drain.message, stamp=self._stamp())
+        blocked = self._blockers.withdrawn(workload)
+        if blocked is None:
+            return None
+        return status.unreserve(
+            workload, reason=blocked.reason, message=blocked.message, stamp=self._stamp(), requeued=None
+        )
+
+    def _leave_late(self, workload: wire.Workload) -> status.Patch | None:
+        """Its pods are not ready in time: it goes back into its queue after a pause, or for good."""
+        late = readiness.ready_by(workload, self._rules.ready) if self._rules.ready is not None else None
+        now, stamp, backoff = self._clock.now(), self._stamp(), self._rules.backoff
+        if late is None or late.due > now:
+            return None
+        count = requeueing.times_requeued(workload) + 1
+        if not backoff.allows(count):
+            message = f"{late.message()}, for the {_ordinal(count)} time (backoffLimitCount {backoff.limit})"
+            reason = names.REASON_REQUEUING_LIMIT_EXCEEDED
+            return status.ask_to_deactivate(workload, reason=reason, message=message, stamp=stamp)
+        state = requeueing.next_requeue(workload, backoff, now)
+        assert state.requeue_at is not None
+        often = f"{count}" if backoff.limit is None else f"{count} of {backoff.limit}"
+        again = f"it is queued again at {status.Stamp(state.requeue_at).text} (requeue {often})"
+        return status.evict(
+            workload,
+            reason=names.REASON_PODS_READY_TIMEOUT,
+            cause=late.cause,
+            message=f"{from_api.workload_key(workload)}: {late.message()}; {again}",
+            stamp=stamp,
+            requeue_state=state,
+        )
+
+    def _end_of_time(self, workload: wire.Workload) -> status.Patch | None:
+        """It has run for as long as it may."""
+        ends = execution_time.ends_at(workload)
+        if ends is None or ends > self._clock.now():
+            return None
+        limit = workload.spec.maximum_execution_time_seconds
+        message = f"It ran for longer than the {limit} s of spec.maximumExecutionTimeSeconds"
+        reason, stamp = names.REASON_MAXIMUM_EXECUTION_TIME_EXCEEDED, self._stamp()
+        return status.ask_to_deactivate(workload, reason=reason, message=message, stamp=stamp, spent=True)
+
+
+_BACK = {
+    names.REASON_REACTIVATED: "The workload is active again and may be queued",
+    names.REASON_LOCAL_QUEUE_RESTARTED: "The LocalQueue runs again; the workload may be queued",
+    names.REASON_CLUSTER_QUEUE_RESTARTED: "The ClusterQueue runs again; the workload may be queued",
+    names.REASON_BACKOFF_FINISHED: "The pause after the eviction is over; the workload may be queued",
+}
+
+
+def _ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th ... 11th."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,0 +1,114 @@
+"""Admission checks of one Workload: which it needs, how they stand, and what follows.  Pure.
+
+Others answer the checks, in `status.admissionChecks`; the list itself, which checks stand there, is kept here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import moment_after
+from kqueue.core.workload import Admission
+from kqueue.state import from_api
+
+
+def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) -> tuple[str, ...]:
+    """Names, sorted, of the checks that a workload needs.
+
+    `flavors` are those that were assigned to it; None: none are yet, then only checks of all flavors are wanted.  A
+    check that names no flavor is for all.
+    """
+    strategy = spec.admission_checks_strategy
+    if strategy is None:
+        return ()
+    every = {flavor.name for group in spec.resource_groups for flavor in group.flavors}
+    found = set[str]()
+    for rule in strategy.admission_checks:
+        concerned = set(rule.on_flavors) or every
+        if not rule.on_flavors or (every <= concerned if flavors is None else not concerned.isdisjoint(flavors)):
+            found.add(rule.name)
+    return tuple(sorted(found))
+
+
+def assigned_flavors(obj: wire.Workload) -> frozenset[str] | None:
+    """Flavors of the admission in its status; None when there is none."""
+    admission = obj.status.admission
+    if admission is None:
+        return None
+    return frozenset(flavor for held in admission.pod_set_assignments for flavor in held.flavors.values())
+
+
+def flavors_of(admission: Admission) -> frozenset[str]:
+    """Flavors that an admission assigns."""
+    return frozenset(flavor for held in admission.pod_sets for flavor in held.flavors.values())
+
+
+def synced_checks(
+    states: Sequence[wire.AdmissionCheckState], wanted: Iterable[str], since: str
+) -> list[dict[str, Any]] | None:
+    """The list with the wanted checks and no others, sorted by name; None when it is so already.
+
+    What stands there stays as it is; new ones are Pending since `since` (as it stands in an object).
+    """
+    known = {state.name: state for state in states}
+    names_wanted = sorted(set(wanted))
+    if [state.name for state in states] == names_wanted:
+        return None
+    fresh = {"state": names.CHECK_PENDING, "message": "", "lastTransitionTime": since}
+    return [msgspec.to_builtins(known[n]) if n in known else {"name": n, **fresh} for n in names_wanted]
+
+
+def are_ready(states: Sequence[wire.AdmissionCheckState], wanted: Iterable[str]) -> bool:
+    """Whether all wanted checks are listed and Ready."""
+    ready = {state.name for state in states if state.state == names.CHECK_READY}
+    return set(wanted) <= ready
+
+
+def in_state(obj: wire.Workload, state: str) -> list[wire.AdmissionCheckState]:
+    """Its checks that are in this state, by name."""
+    return sorted((c for c in obj.status.admission_checks if c.state == state), key=lambda check: check.name)
+
+
+def refusing(obj: wire.Workload) -> list[wire.AdmissionCheckState]:
+    """Its checks that keep it from being tried: refused, or to be asked again; by name."""
+    return [*in_state(obj, names.CHECK_REJECTED), *in_state(obj, names.CHECK_RETRY)]
+
+
+def told(checks: Iterable[wire.AdmissionCheckState]) -> str:
+    """Checks with what they say, for people: `budget: over the limit, licences`."""
+    return ", ".join(f"{check.name}: {check.message}" if check.message else check.name for check in checks)
+
+
+def retry_at(obj: wire.Workload) -> datetime | None:
+    """When the last of the checks that ask for a retry wants to be asked again; None: none says when."""
+    times = [
+        moment_after(check.last_transition_time, timedelta(seconds=check.requeue_after_seconds))
+        for check in in_state(obj, names.CHECK_RETRY)
+        if check.requeue_after_seconds is not None
+    ]
+    return max(times, default=None)
+
+
+def delayed_until(obj: wire.Workload, now: datetime) -> datetime | None:
+    """To when requeueAt must be moved, because a check asks to be asked again later than that; None: it need not.
+
+    The delay comes before the eviction: until then the workload keeps what it has.
+    """
+    until = retry_at(obj)
+    if until is None or until <= now:
+        return None
+    state = obj.status.requeue_state
+    planned = state.requeue_at if state is not None else None
+    return until if planned is None or planned < until else None
+
+
+def must_answer(obj: wire.Workload) -> bool:
+    """Whether what its checks say ends its reservation: it has one, and is not evicted yet."""
+    reserved = from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+    return reserved and not from_api.condition_true(obj, names.CONDITION_EVICTED)

@@ -1,0 +1,63 @@
+"""Whether the pods of an admitted Workload are ready in time.  Pure.
+
+The condition PodsReady is written from the first time that it is True, so a start is measured from the admission.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import moment_after
+from kqueue.state import from_api
+
+_ZERO = timedelta(0)
+
+
+class ReadyRules(NamedTuple):
+    """For how long pods may not be ready: after the admission, and after one was ready no more."""
+
+    start: timedelta
+    recovery: timedelta
+    """Zero: nobody is evicted for that."""
+
+
+class Late(NamedTuple):
+    """By when the pods have to be ready, or else."""
+
+    due: datetime
+    limit: timedelta
+    cause: str
+    """As it is counted: WaitForStart or WaitForRecovery."""
+
+    def message(self) -> str:
+        """Why the workload is evicted."""
+        seconds = f"{self.limit.total_seconds():g} s"
+        if self.cause == names.REASON_WAIT_FOR_START:
+            return f"Not all pods were ready within {seconds} of the admission"
+        return f"Pods that were ready were not so again within {seconds}"
+
+
+def ready_by(obj: wire.Workload, rules: ReadyRules) -> Late | None:
+    """When the workload has to leave unless its pods get ready; None while no clock runs.
+
+    Only admitted workloads that are active and not on their way out are measured.
+    """
+    if not obj.spec.active or any(from_api.condition_true(obj, kind) for kind in _ENDED):
+        return None
+    admitted = from_api.since(obj, names.CONDITION_ADMITTED)
+    ready = from_api.condition(obj.status.conditions, names.CONDITION_PODS_READY)
+    if admitted is None or (ready is not None and ready.status == "True"):
+        return None
+    if ready is None or ready.reason != names.REASON_WAIT_FOR_RECOVERY:
+        return Late(moment_after(admitted, rules.start), rules.start, names.REASON_WAIT_FOR_START)
+    if rules.recovery <= _ZERO:
+        return None
+    # whatever stands there from before the admission says nothing of these pods
+    failed = max(admitted, ready.last_transition_time or admitted)
+    return Late(moment_after(failed, rules.recovery), rules.recovery, names.REASON_WAIT_FOR_RECOVERY)
+
+
+_ENDED = (names.CONDITION_EVICTED, names.CONDITION_FINISHED)

@@ -145,8 +145,9 @@ class WorkloadCounter:
         cluster = self._metrics.cluster_queue(admission.cluster_queue)
         if _rose(old, new, names.CONDITION_ADMITTED) and not _rose(old, new, names.CONDITION_QUOTA_RESERVED):
             waited = _waited(new, self._clock.now())  # those admitted with their reservation are counted with it
+            reserved = self._since(new, names.CONDITION_QUOTA_RESERVED) or 0.0
             for queue in (cluster, self._local(new)):
-                queue.admitted(priority_class=_priority_class(new), waited=waited)
+                queue.admitted(priority_class=_priority_class(new), waited=waited, since_reserved=reserved)
         if _rose(old, new, names.CONDITION_FINISHED):
             ran = self._since(new, names.CONDITION_ADMITTED)
             for queue in (cluster, self._local(new)):
@@ -157,7 +158,7 @@ class WorkloadCounter:
             for queue in (cluster, self._local(new)):
                 queue.ready(priority_class=_priority_class(new), waited=waited, since_admitted=since_admitted)
         if _rose(old, new, names.CONDITION_EVICTED):
-            self._evicted(new, admission.cluster_queue)
+            self._evicted(old, new, admission.cluster_queue)
         took = self._since(new, names.CONDITION_EVICTED)
         if took is not None and old.status.admission is not None and new.status.admission is None:
             reason = _reason(new, names.CONDITION_EVICTED)
@@ -175,21 +176,20 @@ class WorkloadCounter:
             for _ in range(pods):
                 queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
 
-    def _evicted(self, workload: wire.Workload, cluster_queue: str) -> None:
-        reason, priority_class = _reason(workload, names.CONDITION_EVICTED), _priority_class(workload)
-        stats = workload.status.scheduling_stats
-        evictions = stats.evictions if stats is not None else ()
-        cause = next((e.underlying_cause for e in evictions if e.reason == reason), "")
-        first = sum(e.count for e in evictions if (e.reason, e.underlying_cause) == (reason, cause)) <= 1
-        cluster = self._metrics.cluster_queue(cluster_queue)
-        cluster.evicted(
-            reason=reason,
-            underlying_cause=cause,
-            priority_class=priority_class,
-            first=first,
-            since_ready=self._since(workload, names.CONDITION_PODS_READY),
-        )
-        self._local(workload).evicted(reason=reason, underlying_cause=cause, priority_class=priority_class)
+    def _evicted(self, old: wire.Workload, new: wire.Workload, cluster_queue: str) -> None:
+        """What is counted is what the status counts more of than before."""
+        priority_class, before = _priority_class(new), _evictions(old)
+        for (reason, cause), count in _evictions(new).items():
+            if count <= before.get((reason, cause), 0):
+                continue
+            self._metrics.cluster_queue(cluster_queue).evicted(
+                reason=reason,
+                underlying_cause=cause,
+                priority_class=priority_class,
+                first=count == 1,
+                since_ready=self._since(new, names.CONDITION_PODS_READY),
+            )
+            self._local(new).evicted(reason=reason, underlying_cause=cause, priority_class=priority_class)
 
     def _local(self, workload: wire.Workload) -> LocalQueueMetrics:
         return self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
@@ -343,6 +343,12 @@ def _waited(workload: wire.Workload, now: datetime) -> float:
     """Seconds since it was queued, or queued again: what it ran before an eviction was no waiting."""
     since = _when_true(workload, names.CONDITION_REQUEUED) or workload.metadata.creation_timestamp or now
     return max(0.0, (now - since).total_seconds())
+
+
+def _evictions(workload: wire.Workload) -> dict[tuple[str, str], int]:
+    """How often it was evicted, by reason and what that came from."""
+    stats = workload.status.scheduling_stats
+    return {(e.reason, e.underlying_cause): e.count for e in stats.evictions} if stats is not None else {}
 
 
 def _hosts(admission: Admission) -> set[str]:

@@ -21,16 +21,11 @@ _PATHS = (
     "metrics.custom_labels",
     "metrics.local_queue_metrics.local_queue_selector",
     "multi_kueue",
-    "object_retention_policies",
+    "object_retention_policies.workloads.after_deactivated_by_kueue",
     "pprof_bind_address",
     "resources.device_class_mappings",
     "tls.curve_preferences",
     "visibility_server",
-    "wait_for_pods_ready.recovery_timeout",
-    "wait_for_pods_ready.requeuing_strategy.backoff_base_seconds",
-    "wait_for_pods_ready.requeuing_strategy.backoff_limit_count",
-    "wait_for_pods_ready.requeuing_strategy.backoff_max_seconds",
-    "wait_for_pods_ready.timeout",
 )
 """Sections and fields, in Python's names."""
 
@@ -42,8 +37,10 @@ _GATES = frozenset(
         "AdmissionFairSharing",
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
+        "DisableWaitForPodsReady",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
+        "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
         "LocalQueueMetrics",

@@ -182,6 +182,9 @@ class ClusterQueueFamilies(_Group):
         self.admission_wait = self._histogram(
             "kueue_admission_wait_time_seconds", "Queued until admitted", *by_class, buckets=LONG_BUCKETS
         )
+        self.checks_wait = self._wait(
+            "kueue_admission_checks_wait_time_seconds", "Reserved until all checks were ready", *by_class
+        )
         self.ready_wait = self._wait("kueue_ready_wait_time_seconds", "Queued until pods ready", *by_class)
         self.admitted_until_ready = self._wait(
             "kueue_admitted_until_ready_wait_time_seconds", "Admitted until pods ready", *by_class
@@ -269,6 +272,9 @@ class LocalQueueFamilies(_Group):
         self.evicted = self._counter(f"{p}evicted_workloads_total", "Evictions", *why)
         self.reserved_wait = self._wait(f"{p}quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
         self.admission_wait = self._wait(f"{p}admission_wait_time_seconds", "Queued until admitted", *by_class)
+        self.checks_wait = self._wait(
+            f"{p}admission_checks_wait_time_seconds", "Reserved until all checks were ready", *by_class
+        )
         self.ready_wait = self._wait(f"{p}ready_wait_time_seconds", "Queued until pods ready", *by_class)
         self.admitted_until_ready = self._wait(
             f"{p}admitted_until_ready_wait_time_seconds", "Admitted until pods ready", *by_class

@@ -148,10 +148,11 @@ class _QueueMetrics(_Bound):
             self._of(self._q.admission_wait, priority_class).show(waits)
         return waits
 
-    def admitted(self, *, priority_class: str, waited: float) -> None:
+    def admitted(self, *, priority_class: str, waited: float, since_reserved: float) -> None:
         """A Workload that had a reservation was admitted, `waited` seconds after queueing."""
         self._count(self._q.admitted, priority_class)
         self._observe(self._q.admission_wait, waited, priority_class)
+        self._observe(self._q.checks_wait, since_reserved, priority_class)
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
         """A Workload's pods are ready, `waited` seconds after queueing."""

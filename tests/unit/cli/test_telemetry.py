@@ -91,6 +91,11 @@ OTHERWISE = workload(
         "evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}, *evictions(1)["evictions"]]
     },
 )
+DEACTIVATED = workload(
+    true("Admitted", ago=60),
+    true("Evicted", ago=5, reason="DeactivatedDueToAdmissionCheck"),
+    schedulingStats={"evictions": [{"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1}]},
+)
 EVICTED_READY = workload(
     true("Admitted", ago=60),
     true("PodsReady", ago=30),
@@ -109,6 +114,11 @@ FINISHED = workload(true("Admitted", ago=60), true("Finished"))
                      id="admitted-once-its-checks-were-ready"),
         pytest.param(CHECKED, ADMITTED, "kueue_local_queue_admission_wait_time_seconds_count",
                      LOCAL | {"priority_class": "high"}, 1, id="its-wait-in-its-local-queue"),
+        pytest.param(CHECKED, ADMITTED, "kueue_admission_checks_wait_time_seconds_sum",
+                     QUEUE | {"priority_class": "high"}, 90, id="how-long-its-checks-took"),
+        pytest.param(HELD, DEACTIVATED, "kueue_evicted_workloads_total",
+                     QUEUE | EVICTION | {"reason": "Deactivated", "underlying_cause": "AdmissionCheck"}, 1,
+                     id="evicted-by-a-deactivation-of-ours"),
         pytest.param(WAITING, HELD, "kueue_admitted_workloads_total", QUEUE | {"priority_class": "high"}, None,
                      id="not-what-was-counted-with-its-reservation"),
         pytest.param(HELD, READY, "kueue_admitted_until_ready_wait_time_seconds_sum",

@@ -408,8 +408,25 @@ def test_settings_without_effect_are_named() -> None:
         pytest.param({"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}, [], id="fair-sharing"),
         pytest.param({"waitForPodsReady": {"blockAdmission": True}}, [], id="admission-one-by-one"),
         pytest.param(
-            {"waitForPodsReady": {"timeout": "1m", "requeuingStrategy": {"timestamp": "Creation"}}},
-            ["waitForPodsReady.timeout"],
+            {
+                "waitForPodsReady": {
+                    "timeout": "1m",
+                    "recoveryTimeout": "0s",
+                    "requeuingStrategy": {
+                        "timestamp": "Creation",
+                        "backoffBaseSeconds": 1,
+                        "backoffMaxSeconds": 2,
+                        "backoffLimitCount": 3,
+                    },
+                },
+                "featureGates": {"FinishOrphanedWorkloads": False},
+            },
+            [],
+            id="life-cycle",
+        ),
+        pytest.param(
+            {"objectRetentionPolicies": {"workloads": {"afterFinished": "1h"}}, "multiKueue": {"gcInterval": "5m"}},
+            ["multiKueue"],
             id="a-part-of-a-section",
         ),
         pytest.param({"featureGates": {"PrioritizePreemptorWorkloads": True}}, [], id="a-gate-of-order"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
-from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.errors import ServerError
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import from_api
@@ -18,7 +17,6 @@ from kqueue.state.cache import Holding
 from kqueue.state.queues import RequeueReason, Verdict
 from tests.unit.controllers.builders import (
     JSON,
-    World,
     condition,
     make_cluster_queue,
     make_local_queue,
@@ -28,6 +26,7 @@ from tests.unit.controllers.builders import (
     reserved,
     status_of,
 )
+from tests.unit.controllers.workload_world import Workloads
 
 GATED = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}}
 NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks", "Waiting for admission checks budget")
@@ -39,75 +38,13 @@ LISTED = {
 }
 
 
-class Workloads(World):
-    """A world with a Workload `a` and its reconciler."""
-
-    def __init__(self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON], **settings: Any) -> None:
-        super().__init__(*objects, (WORKLOADS, workload or make_workload()))
-        self.reconciler = WorkloadReconciler(
-            workloads=self.workloads,
-            local_queues=self.local_queues,
-            client=self.client,
-            writer=self.writer,
-            cache=self.cache,
-            queues=self.queues,
-            namespace_labels=self.namespaces.get,
-            recorder=self.recorder,
-            clock=self.clock,
-            **settings,
-        )
-
-    async def step(self) -> int:
-        """One reconcile with everything seen; how many writes it made."""
-        before = len(self.client.writes())
-        self.sync()
-        await self.reconciler.reconcile("ns/a")
-        return len(self.client.writes()) - before
-
-    async def rest(self) -> None:
-        """Reconcile until nothing is left to do; fails if that does not end."""
-        for _ in range(10):
-            if not await self.step():
-                return
-        raise AssertionError("the workload goes on and on")
-
-    def check(self, name: str = "budget") -> None:
-        """An AdmissionCheck that answers."""
-        obj = {
-            "metadata": {"name": name},
-            "spec": {"controllerName": "x"},
-            "status": {"conditions": [condition("Active")]},
-        }
-        self.intake.on_check(None, read(wire.AdmissionCheck, obj))
-
-    @property
-    def found(self) -> JSON:
-        """The Workload as the server has it."""
-        obj = self.workload()
-        assert obj is not None
-        return obj
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[Callable[..., Workloads]]:
-    worlds: list[Workloads] = []
-
-    def build(*args: Any, **settings: Any) -> Workloads:
-        worlds.append(Workloads(*args, **settings))
-        return worlds[-1]
-
-    yield build
-    for world in worlds:
-        await world.close()
-
-
 # --- what blocks it --------------------------------------------------------------------------------------------------
 
 
-async def test_one_that_no_cycle_tries_is_told_so_in_time(make: Callable[..., Workloads]) -> None:
+async def test_one_that_no_cycle_tries_is_told_so_in_time(make_world: Callable[..., Workloads]) -> None:
     """At first nothing is written, for most are tried at once; then, as behind a StrictFIFO head, why it waits."""
     created = {"creationTimestamp": "2026-01-01T00:00:00Z"}
-    world = make(make_workload(metadata=created))
+    world = make_world(make_workload(metadata=created))
     world.sync()
     waits = await world.reconciler.reconcile("ns/a")
     assert (waits.requeue_after, "conditions" in world.found.get("status", {})) == (10, False)
@@ -123,9 +60,11 @@ async def test_one_that_no_cycle_tries_is_told_so_in_time(make: Callable[..., Wo
     assert await world.step() == 0
 
 
-async def test_where_conditions_are_wanted_at_once_the_first_look_writes_them(make: Callable[..., Workloads]) -> None:
+async def test_where_conditions_are_wanted_at_once_the_first_look_writes_them(
+    make_world: Callable[..., Workloads],
+) -> None:
     """That it waits, and that it is not admitted."""
-    world = make(make_workload(metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}), at_once=True)
+    world = make_world(make_workload(metadata={"creationTimestamp": "2026-01-01T00:00:00Z"}), at_once=True)
 
     assert await world.step() == 1
 
@@ -137,16 +76,18 @@ async def test_where_conditions_are_wanted_at_once_the_first_look_writes_them(ma
 FIRST = "2026-01-01T00:00:00Z"
 
 
-def lined(make: Callable[..., Workloads], *before: JSON, **spec: Any) -> Workloads:
+def lined(make_world: Callable[..., Workloads], *before: JSON, **spec: Any) -> Workloads:
     """Workload `a` behind others, all just created."""
-    world = make(make_workload(metadata={"creationTimestamp": FIRST}), (CLUSTER_QUEUES, make_cluster_queue(**spec)))
+    world = make_world(
+        make_workload(metadata={"creationTimestamp": FIRST}), (CLUSTER_QUEUES, make_cluster_queue(**spec))
+    )
     world.add(*before)
     return world
 
 
-async def test_who_waits_for_its_try_is_told_where_it_stands_now_and_then(make: Callable[..., Workloads]) -> None:
+async def test_who_waits_for_its_try_is_told_where_it_stands_now_and_then(make_world: Callable[..., Workloads]) -> None:
     """When five minutes have gone by, then ten: not whenever somebody before it has left."""
-    world = lined(make, make_workload("b"), make_workload("high", priority=9), make_workload("low", priority=-1))
+    world = lined(make_world, make_workload("b"), make_workload("high", priority=9), make_workload("low", priority=-1))
     await world.clock.advance(10)
     await world.step()
     assert "at 2026-01-01T00:00:10Z it was number 3 of 4" in message_of(world.found, "QuotaReserved")
@@ -168,11 +109,11 @@ async def test_who_waits_for_its_try_is_told_where_it_stands_now_and_then(make: 
 
 
 async def test_far_behind_the_place_is_not_counted(
-    make: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only that many come before it; what is not known is not written again either."""
     monkeypatch.setattr("kqueue.controllers.lines.FRONT", 2)
-    world = lined(make, make_workload("b"), make_workload("c"))
+    world = lined(make_world, make_workload("b"), make_workload("c"))
     await world.clock.advance(10)
 
     assert await world.step() == 1
@@ -189,9 +130,9 @@ async def test_far_behind_the_place_is_not_counted(
 TRIED = [condition("QuotaReserved", "False", "WaitingForQuota", "8 asked, 4 free"), condition("Admitted", "False")]
 
 
-async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[..., Workloads]) -> None:
+async def test_one_that_was_tried_is_told_where_it_stands_too(make_world: Callable[..., Workloads]) -> None:
     """Soon after its try, then when it has another place at a later one; what the try said stays, nothing is an event."""
-    world = make(make_workload(minute=5, status={"conditions": TRIED}))
+    world = make_world(make_workload(minute=5, status={"conditions": TRIED}))
     world.add(make_workload("b"))
     assert (await world.reconciler.reconcile("ns/a")).requeue_after == 10
     await world.clock.advance(10)
@@ -222,9 +163,9 @@ async def test_one_that_was_tried_is_told_where_it_stands_too(make: Callable[...
     assert not world.reconciler.explainer.is_due("ns/a")
 
 
-async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make: Callable[..., Workloads]) -> None:
+async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make_world: Callable[..., Workloads]) -> None:
     """Before anybody knew its place; those who are far behind are not told."""
-    world = make(make_workload(status={"conditions": TRIED}))
+    world = make_world(make_workload(status={"conditions": TRIED}))
     world.sync()
     await world.reconciler.reconcile("ns/a")
     await world.clock.advance(9)
@@ -241,11 +182,11 @@ async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make: 
 
 
 async def test_one_that_was_tried_and_is_far_behind_is_not_looked_at_often(
-    make: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its place is not told, and it is not written."""
     monkeypatch.setattr("kqueue.controllers.lines.FRONT", 1)
-    world = make(make_workload(minute=5, status={"conditions": TRIED}))
+    world = make_world(make_workload(minute=5, status={"conditions": TRIED}))
     world.add(make_workload("b"))
     await world.reconciler.reconcile("ns/a")
     await world.clock.advance(10)
@@ -265,21 +206,21 @@ async def test_one_that_was_tried_and_is_far_behind_is_not_looked_at_often(
     ],
 )
 async def test_when_one_that_waits_is_told_where_it_stands(
-    make: Callable[..., Workloads], reason: str, again: float | None
+    make_world: Callable[..., Workloads], reason: str, again: float | None
 ) -> None:
     """Whoever waits for a turn of its own is."""
     conditions = [condition("QuotaReserved", "False", reason)]
     if reason == "AdmissionGated":
         conditions.append(condition("BlockedOnPreemptionGates"))
-    world = make(make_workload(status={"conditions": conditions}, preemptionGates=[{"name": "g"}]))
+    world = make_world(make_workload(status={"conditions": conditions}, preemptionGates=[{"name": "g"}]))
     world.sync()
 
     assert (await world.reconciler.reconcile("ns/a")).requeue_after == again
 
 
-async def test_one_that_is_tried_just_now_has_no_place(make: Callable[..., Workloads]) -> None:
+async def test_one_that_is_tried_just_now_has_no_place(make_world: Callable[..., Workloads]) -> None:
     """It stands in no line; what is said is true all the same."""
-    world = lined(make)
+    world = lined(make_world)
     world.sync()
     assert len(world.queues.pop_heads(lambda _: True)) == 1
     await world.clock.advance(10)
@@ -289,9 +230,11 @@ async def test_one_that_is_tried_just_now_has_no_place(make: Callable[..., Workl
     assert message_of(world.found, "QuotaReserved") == "The workload has not been tried since it was created"
 
 
-async def test_a_controller_that_comes_back_lets_the_old_ones_be_tried_first(make: Callable[..., Workloads]) -> None:
+async def test_a_controller_that_comes_back_lets_the_old_ones_be_tried_first(
+    make_world: Callable[..., Workloads],
+) -> None:
     """Their age says nothing: nobody was there to try them."""
-    world = make(make_workload(metadata={"creationTimestamp": "2025-01-01T00:00:00Z"}))
+    world = make_world(make_workload(metadata={"creationTimestamp": "2025-01-01T00:00:00Z"}))
 
     assert await world.step() == 0
 
@@ -311,10 +254,10 @@ async def test_a_controller_that_comes_back_lets_the_old_ones_be_tried_first(mak
     ],
 )  # fmt: skip
 async def test_what_blocks_a_waiting_workload_is_said_once(
-    make: Callable[..., Workloads], workload: JSON, setting: Any, reason: str, says: str
+    make_world: Callable[..., Workloads], workload: JSON, setting: Any, reason: str, says: str
 ) -> None:
     """Reason and remedy by one write and one event, a warning unless it is wanted; the next look writes nothing."""
-    world = make(make_workload(**workload), *([setting] if setting is not None else []))
+    world = make_world(make_workload(**workload), *([setting] if setting is not None else []))
 
     assert await world.step() == 1
 
@@ -340,27 +283,27 @@ async def test_what_blocks_a_waiting_workload_is_said_once(
     ],
 )  # fmt: skip
 async def test_what_needs_no_word_gets_none(
-    make: Callable[..., Workloads], workload: JSON, namespaces: dict[str, dict[str, str]]
+    make_world: Callable[..., Workloads], workload: JSON, namespaces: dict[str, dict[str, str]]
 ) -> None:
     """No write and no event."""
-    world = make(workload)
+    world = make_world(workload)
     world.namespaces.clear()
     world.namespaces.update(namespaces)
 
     assert (await world.step(), world.recorder.events) == (0, [])
 
 
-async def test_a_workload_that_is_gone_is_nobodys(make: Callable[..., Workloads]) -> None:
+async def test_a_workload_that_is_gone_is_nobodys(make_world: Callable[..., Workloads]) -> None:
     """A late reconcile of a deleted Workload does nothing."""
-    world = make()
+    world = make_world()
     world.client.drop(WORKLOADS, "ns/a")
 
     assert await world.step() == 0
 
 
-async def test_a_missing_namespace_is_said(make: Callable[..., Workloads]) -> None:
+async def test_a_missing_namespace_is_said(make_world: Callable[..., Workloads]) -> None:
     """It may be deleted while its objects are still there."""
-    world = make()
+    world = make_world()
     world.namespaces.clear()
 
     await world.step()
@@ -368,9 +311,9 @@ async def test_a_missing_namespace_is_said(make: Callable[..., Workloads]) -> No
     assert message_of(world.found, "QuotaReserved") == "Namespace ns does not exist"
 
 
-async def test_a_reason_is_taken_back_when_its_cause_is_gone(make: Callable[..., Workloads]) -> None:
+async def test_a_reason_is_taken_back_when_its_cause_is_gone(make_world: Callable[..., Workloads]) -> None:
     """The workload is to be evaluated; a scheduler's reason after that is not touched."""
-    world = make(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
+    world = make_world(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
     await world.step()
     world.client.put(LOCAL_QUEUES, make_local_queue())
 
@@ -389,11 +332,11 @@ async def test_a_reason_is_taken_back_when_its_cause_is_gone(make: Callable[...,
     ],
 )
 async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
-    make: Callable[..., Workloads], before: str | None, want: tuple[str, str]
+    make_world: Callable[..., Workloads], before: str | None, want: tuple[str, str]
 ) -> None:
     """A workload that waits for the same says why, though no cycle has looked at it."""
     conditions = [condition("QuotaReserved", "False", before)] if before is not None else []
-    world = make(make_workload(minute=1, status={"conditions": conditions}))
+    world = make_world(make_workload(minute=1, status={"conditions": conditions}))
     world.add(make_workload("tried"))
     [(_, head)] = world.queues.pop_heads(lambda _: True)
     assert head.key == "ns/tried"
@@ -428,10 +371,10 @@ def gate_state(position: str) -> JSON:
     ],
 )
 async def test_what_a_try_has_said_of_a_closed_gate_stands(
-    make: Callable[..., Workloads], position: str, want: str
+    make_world: Callable[..., Workloads], position: str, want: str
 ) -> None:
     """It is not taken for the word of a user who holds the workload back."""
-    world = make(
+    world = make_world(
         make_workload(status={"conditions": BLOCKED_ON_GATE, "preemptionGates": [gate_state(position)]}, **GATE)
     )
     await world.rest()
@@ -444,19 +387,19 @@ async def test_what_a_try_has_said_of_a_closed_gate_stands(
     [pytest.param(True, {"g": "Closed"}, id="they count"), pytest.param(False, {}, id="nobody asks about them")],
 )
 async def test_gates_have_a_state_where_they_count(
-    make: Callable[..., Workloads], keeps_gates: bool, positions: dict[str, str]
+    make_world: Callable[..., Workloads], keeps_gates: bool, positions: dict[str, str]
 ) -> None:
     """A new one is closed, quietly."""
-    world = make(make_workload(**GATE), rules=LifeRules(keeps_gates=keeps_gates))
+    world = make_world(make_workload(**GATE), rules=LifeRules(keeps_gates=keeps_gates))
     await world.rest()
 
     assert {gate["name"]: gate["position"] for gate in world.found["status"].get("preemptionGates", ())} == positions
     assert world.recorder.events == []
 
 
-async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make: Callable[..., Workloads]) -> None:
+async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make_world: Callable[..., Workloads]) -> None:
     """Between the decision and the watch's word on it nothing is written over it."""
-    world = make(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
+    world = make_world(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
     world.sync()
     obj: wire.Workload = read(wire.Workload, make_workload(status=reserved()))
     admission = from_api.admission(obj)
@@ -474,9 +417,9 @@ async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make: Callab
         assert await world.step() == 0
 
 
-async def test_a_write_that_fails_is_made_by_the_next_look(make: Callable[..., Workloads]) -> None:
+async def test_a_write_that_fails_is_made_by_the_next_look(make_world: Callable[..., Workloads]) -> None:
     """The failure is the controller's, which comes again; no event tells what did not happen."""
-    world = make(make_workload(queue="no"))
+    world = make_world(make_workload(queue="no"))
     world.client.fail(ServerError("down", status=500))
     with pytest.raises(ServerError):
         await world.step()
@@ -496,9 +439,11 @@ def stopped(which: str, policy: str) -> tuple[ResourceType, JSON]:
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
-async def test_a_stopped_queue_takes_reservations_back(make: Callable[..., Workloads], which: str, policy: str) -> None:
+async def test_a_stopped_queue_takes_reservations_back(
+    make_world: Callable[..., Workloads], which: str, policy: str
+) -> None:
     """What is reserved and not admitted gives its quota back at once; it is not an eviction."""
-    world = make(
+    world = make_world(
         make_workload(status=reserved(NOT_YET, **LISTED)), stopped("ClusterQueue", "None"), stopped(which, policy)
     )
     world.check()
@@ -516,9 +461,9 @@ async def test_a_stopped_queue_takes_reservations_back(make: Callable[..., Workl
 
 
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
-async def test_hold_and_drain_evicts_what_runs(make: Callable[..., Workloads], which: str) -> None:
+async def test_hold_and_drain_evicts_what_runs(make_world: Callable[..., Workloads], which: str) -> None:
     """Evicted once, counted, told; the quota is held until its job has stopped."""
-    world = make(make_workload(status=reserved()), stopped(which, "HoldAndDrain"))
+    world = make_world(make_workload(status=reserved()), stopped(which, "HoldAndDrain"))
 
     await world.rest()
 
@@ -530,18 +475,20 @@ async def test_hold_and_drain_evicts_what_runs(make: Callable[..., Workloads], w
 
 
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
-async def test_hold_leaves_alone_what_runs(make: Callable[..., Workloads], which: str) -> None:
+async def test_hold_leaves_alone_what_runs(make_world: Callable[..., Workloads], which: str) -> None:
     """No new admissions, that is all."""
-    world = make(make_workload(status=reserved(**LISTED)), stopped("ClusterQueue", "None"), stopped(which, "Hold"))
+    world = make_world(
+        make_workload(status=reserved(**LISTED)), stopped("ClusterQueue", "None"), stopped(which, "Hold")
+    )
 
     assert await world.step() == 0
 
 
 async def test_a_local_queue_on_hold_does_not_keep_its_cluster_queue_from_being_drained(
-    make: Callable[..., Workloads],
+    make_world: Callable[..., Workloads],
 ) -> None:
     """The LocalQueue lets run what runs, the ClusterQueue does not: it goes."""
-    world = make(
+    world = make_world(
         make_workload(status=reserved()), stopped("LocalQueue", "Hold"), stopped("ClusterQueue", "HoldAndDrain")
     )
 
@@ -563,10 +510,10 @@ GOING = {"finalizers": ["theirs"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     ],
 )  # fmt: skip
 async def test_a_reservation_is_taken_back_for_the_local_queue_first(
-    make: Callable[..., Workloads], local: str, cluster: str, reason: str, says: str
+    make_world: Callable[..., Workloads], local: str, cluster: str, reason: str, says: str
 ) -> None:
     """What is wrong with the ClusterQueue is said only when all is well with the LocalQueue."""
-    world = make(make_workload(status=reserved(NOT_YET, **LISTED)), stopped("ClusterQueue", "None"))
+    world = make_world(make_workload(status=reserved(NOT_YET, **LISTED)), stopped("ClusterQueue", "None"))
     world.check()
     world.sync()
     for which, key, state in ((LOCAL_QUEUES, "ns/main", local), (CLUSTER_QUEUES, "team", cluster)):
@@ -582,9 +529,9 @@ async def test_a_reservation_is_taken_back_for_the_local_queue_first(
     assert says in message_of(world.found, "QuotaReserved")
 
 
-async def test_the_local_queue_is_looked_at_first(make: Callable[..., Workloads]) -> None:
+async def test_the_local_queue_is_looked_at_first(make_world: Callable[..., Workloads]) -> None:
     """Its stop policy counts when both are stopped."""
-    world = make(
+    world = make_world(
         make_workload(status=reserved()), stopped("LocalQueue", "HoldAndDrain"), stopped("ClusterQueue", "HoldAndDrain")
     )
 
@@ -593,9 +540,9 @@ async def test_the_local_queue_is_looked_at_first(make: Callable[..., Workloads]
     assert status_of(world.found, "Evicted") == ("True", "LocalQueueStopped")
 
 
-async def test_the_queue_that_admitted_it_counts(make: Callable[..., Workloads]) -> None:
+async def test_the_queue_that_admitted_it_counts(make_world: Callable[..., Workloads]) -> None:
     """A LocalQueue that points elsewhere by now does not save its workloads from being drained."""
-    world = make(
+    world = make_world(
         make_workload(status=reserved()),
         stopped("ClusterQueue", "HoldAndDrain"),
         (CLUSTER_QUEUES, make_cluster_queue("other")),
@@ -610,10 +557,10 @@ async def test_the_queue_that_admitted_it_counts(make: Callable[..., Workloads])
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue", "going"])
 @pytest.mark.parametrize("admitted", [True, False], ids=["it runs", "it is reserved"])
 async def test_a_reservation_in_a_queue_that_is_gone_is_taken_back(
-    make: Callable[..., Workloads], admitted: bool, which: str
+    make_world: Callable[..., Workloads], admitted: bool, which: str
 ) -> None:
     """What runs goes on; what is not admitted yet gives its quota back and says what is missing."""
-    world = make(
+    world = make_world(
         make_workload(status=reserved(**LISTED) if admitted else reserved(NOT_YET, **LISTED)),
         stopped("ClusterQueue", "None"),
     )
@@ -637,9 +584,9 @@ async def test_a_reservation_in_a_queue_that_is_gone_is_taken_back(
 # --- its user switches it off and on ---------------------------------------------------------------------------------
 
 
-async def test_a_deactivated_workload_that_runs_is_evicted(make: Callable[..., Workloads]) -> None:
+async def test_a_deactivated_workload_that_runs_is_evicted(make_world: Callable[..., Workloads]) -> None:
     """Its user hears of it once."""
-    world = make(make_workload(active=False, status=reserved()))
+    world = make_world(make_workload(active=False, status=reserved()))
 
     await world.rest()
 
@@ -648,9 +595,9 @@ async def test_a_deactivated_workload_that_runs_is_evicted(make: Callable[..., W
     assert world.recorder.reasons == ["EvictedDueToDeactivated"]
 
 
-async def test_a_deactivated_workload_that_waits_is_marked_quietly(make: Callable[..., Workloads]) -> None:
+async def test_a_deactivated_workload_that_waits_is_marked_quietly(make_world: Callable[..., Workloads]) -> None:
     """It held nothing, so nobody is told of an eviction; why it waits is said."""
-    world = make(make_workload(active=False))
+    world = make_world(make_workload(active=False))
 
     await world.rest()
 
@@ -675,7 +622,7 @@ async def test_a_deactivated_workload_that_waits_is_marked_quietly(make: Callabl
     ],
 )  # fmt: skip
 async def test_an_evicted_workload_comes_back_when_the_cause_is_gone(
-    make: Callable[..., Workloads], evicted: str, fix: JSON, back: str | None
+    make_world: Callable[..., Workloads], evicted: str, fix: JSON, back: str | None
 ) -> None:
     """Requeued turns True, and it stands in its queue again; not before."""
     conditions = [
@@ -684,7 +631,7 @@ async def test_an_evicted_workload_comes_back_when_the_cause_is_gone(
         condition("Requeued", "False", evicted),
     ]
     workload = make_workload(active=fix.get("active", True), status={"conditions": conditions})
-    world = make(workload, *([fix["setting"]] if "setting" in fix else []))
+    world = make_world(workload, *([fix["setting"]] if "setting" in fix else []))
 
     await world.rest()
 
@@ -711,11 +658,11 @@ def state(name: str, state: str) -> JSON:
     ],
 )  # fmt: skip
 async def test_admission_waits_for_every_check(
-    make: Callable[..., Workloads], checks: list[JSON], admitted: tuple[str, str]
+    make_world: Callable[..., Workloads], checks: list[JSON], admitted: tuple[str, str]
 ) -> None:
     """Reserved is admitted when every check of the queue is there and ready; said once."""
     status = reserved(condition("PodsReady", "False"), admissionChecks=checks)
-    world = make(make_workload(status=status), stopped("ClusterQueue", "None"))
+    world = make_world(make_workload(status=status), stopped("ClusterQueue", "None"))
     world.check()
 
     await world.rest()
@@ -724,9 +671,9 @@ async def test_admission_waits_for_every_check(
     assert world.recorder.reasons == ([admitted[1]] if admitted[1] else [])
 
 
-async def test_an_admission_without_checks_is_completed(make: Callable[..., Workloads]) -> None:
+async def test_an_admission_without_checks_is_completed(make_world: Callable[..., Workloads]) -> None:
     """The reservation was written while the queue had checks; it has none by now."""
-    world = make(make_workload(status=reserved(condition("PodsReady", "False"))))
+    world = make_world(make_workload(status=reserved(condition("PodsReady", "False"))))
 
     await world.rest()
 
@@ -734,9 +681,9 @@ async def test_an_admission_without_checks_is_completed(make: Callable[..., Work
     assert world.recorder.warnings == []
 
 
-async def test_a_flavor_that_comes_unblocks(make: Callable[..., Workloads]) -> None:
+async def test_a_flavor_that_comes_unblocks(make_world: Callable[..., Workloads]) -> None:
     """Whatever order objects are created in: the reason goes with its cause."""
-    world = make(make_workload())
+    world = make_world(make_workload())
     world.client.drop(RESOURCE_FLAVORS, "default")
     await world.rest()
     assert status_of(world.found, "QuotaReserved") == ("False", "Suspended")

@@ -123,7 +123,8 @@ class Explainer:
             return None
         until = requeueing.requeue_at(workload)
         when = f" before {status.Stamp(until).text}" if until is not None else ""
-        message = f"The workload was evicted and is not queued again{when}"
+        evicted = from_api.condition_true(workload, names.CONDITION_EVICTED)
+        message = f"The workload {'was evicted and is not queued again' if evicted else 'is not queued'}{when}"
         return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp)
 
     def _until_told_again(self, key: str, workload: wire.Workload) -> float | None:

@@ -1,0 +1,448 @@
+"""A Workload's life step by step, on a fake clock: checks, pods that are late, pauses, limits, switches, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.life_cycle import LifeRules
+from kqueue.controllers.resources import CLUSTER_QUEUES, WORKLOADS
+from kqueue.state.readiness import ReadyRules
+from kqueue.state.requeueing import Backoff
+from tests.unit.controllers.builders import (
+    JSON,
+    condition,
+    make_cluster_queue,
+    make_workload,
+    message_of,
+    reserved,
+    status_of,
+)
+from tests.unit.controllers.workload_world import Workloads
+
+Make = Callable[..., Workloads]
+NOW = "2026-01-01T00:00:00Z"
+READY = ReadyRules(start=timedelta(seconds=300), recovery=timedelta(seconds=60))
+RULES = LifeRules(ready=READY, backoff=Backoff(60, 3600, 2))
+
+
+def since_now(kind: str, status: str = "True", reason: str = "", message: str = "") -> JSON:
+    return {**condition(kind, status, reason, message), "lastTransitionTime": NOW}
+
+
+def check(state: str, name: str = "budget", **fields: Any) -> JSON:
+    return {"name": name, "state": state, "message": "", "lastTransitionTime": NOW, **fields}
+
+
+def admitted(*conditions: JSON, **status: Any) -> JSON:
+    """The status of one that was admitted just now."""
+    return reserved(since_now("Admitted", reason="Admitted"), *conditions, **status)
+
+
+def with_checks(*names: str) -> Any:
+    rules = [{"name": name} for name in names]
+    return CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy={"admissionChecks": rules})
+
+
+def answer(world: Workloads, **fields: Any) -> None:
+    """The check's controller answers."""
+    world.client.change(WORKLOADS, "ns/a", {"status": {"admissionChecks": [check(**fields)]}})
+
+
+def states(world: Workloads) -> list[tuple[str, str]]:
+    return [(c["name"], c["state"]) for c in world.found["status"].get("admissionChecks", ())]
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_checks_are_listed_and_followed(make_world: Make) -> None:
+    """Before there is quota, when the queue wants another one, and when it wants none."""
+    world = make_world(make_workload(), with_checks("budget", "licence"))
+    world.check("budget")
+    world.check("licence")
+    await world.rest()
+    assert states(world) == [("budget", "Pending"), ("licence", "Pending")]
+
+    answer(world, name="budget", state="Ready")
+    world.client.put(*with_checks("budget", "third"))
+    world.check("third")
+    await world.rest()
+    assert states(world) == [("budget", "Ready"), ("third", "Pending")]
+
+    world.client.put(*with_checks())
+    await world.rest()
+    assert states(world) == []
+
+
+async def test_a_check_that_comes_later_does_not_take_an_admission_away(make_world: Make) -> None:
+    """It is listed; what runs goes on."""
+    world = make_world(make_workload(status=admitted()), with_checks("budget"))
+    world.check()
+    await world.rest()
+
+    assert states(world) == [("budget", "Pending")]
+    assert status_of(world.found, "Admitted") == ("True", "Admitted")
+
+
+async def test_a_retry_at_once_gives_the_quota_back_and_waits_in_line(make_world: Make) -> None:
+    """Evicted, its check asked anew, and queued again when its quota is back."""
+    world = make_world(make_workload(status=admitted(admissionChecks=[check("Ready")])), with_checks("budget"))
+    world.check()
+    answer(world, state="Retry", message="no nodes")
+
+    assert await world.step() == 1
+
+    assert status_of(world.found, "Evicted") == ("True", "AdmissionCheck")
+    assert message_of(world.found, "Evicted") == "To be tried again, as admission checks ask for: budget: no nodes"
+    [after] = world.found["status"]["admissionChecks"]
+    assert (after["state"], after["retryCount"], after["message"]) == (
+        "Pending",
+        1,
+        "Reset by an eviction; it was Retry",
+    )
+    assert world.recorder.reasons == ["EvictedDueToAdmissionCheck"]
+    await world.give_back()
+    assert status_of(world.found, "Requeued") == ("False", "AdmissionCheck")
+    await world.rest()
+
+    assert status_of(world.found, "Requeued") == ("True", "BackoffFinished")
+    assert world.heads() == ["ns/a"]
+
+
+async def test_a_retry_with_a_delay_leaves_all_as_it_is_until_then(make_world: Make) -> None:
+    """The delay comes before the eviction: nothing happens to it in between, whatever else is asked for."""
+    world = make_world(make_workload(status=admitted(admissionChecks=[check("Ready")])), with_checks("budget"))
+    world.check()
+    answer(world, state="Retry", requeueAfterSeconds=60)
+    assert await world.step() == 1
+    assert world.found["status"]["requeueState"] == {"requeueAt": "2026-01-01T00:01:00Z"}
+    answer(world, state="Rejected")
+    assert await world.step() == 0
+    answer(world, state="Retry", requeueAfterSeconds=60)
+
+    assert await world.wake() == 60
+    assert await world.step() == 1
+
+    assert status_of(world.found, "Evicted") == ("True", "AdmissionCheck")
+    await world.give_back()
+    await world.rest()
+    assert "requeueState" not in world.found["status"]
+    assert status_of(world.found, "Requeued") == ("True", "BackoffFinished")
+    assert world.heads() == ["ns/a"]
+
+
+async def test_a_refusal_switches_it_off_and_says_why(make_world: Make) -> None:
+    """A warning, the eviction, and the way back: active again, it is queued."""
+    world = make_world(make_workload(status=admitted(admissionChecks=[check("Ready")])), with_checks("budget"))
+    world.check()
+    answer(world, state="Rejected", message="over the limit")
+    await world.rest()
+
+    assert world.found["spec"]["active"] is False
+    assert status_of(world.found, "Evicted") == ("True", "DeactivatedDueToAdmissionCheck")
+    said = "Refused by admission checks budget: over the limit"
+    assert message_of(world.found, "Evicted") == f"The workload was deactivated: {said}"
+    assert status_of(world.found, "DeactivationTarget") == ("", "")
+    assert states(world) == [("budget", "Pending")]
+    assert world.recorder.reasons == ["AdmissionCheckRejected", "EvictedDueToDeactivatedDueToAdmissionCheck"]
+    assert world.recorder.warnings == ["AdmissionCheckRejected"]
+    [count] = world.found["status"]["schedulingStats"]["evictions"]
+    assert count == {"reason": "Deactivated", "underlyingCause": "AdmissionCheck", "count": 1}
+    await world.give_back()
+    await world.rest()
+    assert (status_of(world.found, "QuotaReserved"), world.heads()) == (("False", "Deactivated"), [])
+
+    world.client.change(WORKLOADS, "ns/a", {"spec": {"active": True}})
+    await world.rest()
+    assert status_of(world.found, "Requeued") == ("True", "Reactivated")
+    assert world.heads() == ["ns/a"]
+
+
+@pytest.mark.parametrize("state", ["Retry", "Rejected"])
+async def test_one_that_holds_nothing_is_kept_out_while_a_check_refuses_it(make_world: Make, state: str) -> None:
+    """It is not evicted; it is told, and comes back with another answer."""
+    world = make_world(make_workload(status={"admissionChecks": [check(state, message="no")]}), with_checks("budget"))
+    world.check()
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("", "")
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
+    assert "budget: no" in message_of(world.found, "QuotaReserved")
+    assert world.heads() == []
+
+    answer(world, state="Pending")
+    await world.rest()
+    assert message_of(world.found, "QuotaReserved").startswith("The workload is queued")
+    assert world.heads() == ["ns/a"]
+
+
+# --- pods that are late ----------------------------------------------------------------------------------------------
+
+
+async def test_pods_that_are_late_cost_a_pause_then_another_then_the_place(make_world: Make) -> None:
+    """Two times it comes back, after 60 s and 120 s; the third time it is switched off."""
+    world = make_world(make_workload(status=admitted()), rules=RULES)
+    for count, pause in ((1, 60), (2, 120)):
+        assert await world.wake() == 300
+        assert await world.step() == 1
+        assert status_of(world.found, "Evicted") == ("True", "PodsReadyTimeout")
+        assert f"(requeue {count} of 2)" in message_of(world.found, "Evicted")
+        assert world.found["status"]["requeueState"]["count"] == count
+        await world.give_back()
+        assert (await world.step(), world.heads()) == (0, [])
+        assert await world.wake() == pause
+        await world.rest()
+        assert status_of(world.found, "Requeued") == ("True", "BackoffFinished")
+        assert world.found["status"]["requeueState"] == {"count": count}
+        assert world.heads() == ["ns/a"]
+        again = admitted()
+        for entry in again["conditions"]:
+            entry["lastTransitionTime"] = world.clock.now().isoformat()
+        again["conditions"].append(condition("Evicted", "False", "QuotaReserved"))
+        world.client.change(WORKLOADS, "ns/a", {"status": again})
+    await world.wake()
+    await world.rest()
+
+    assert world.found["spec"]["active"] is False
+    assert status_of(world.found, "Evicted") == ("True", "DeactivatedDueToRequeuingLimitExceeded")
+    assert "for the 3rd time (backoffLimitCount 2)" in message_of(world.found, "Evicted")
+    assert "requeueState" not in world.found["status"]
+    counts = {
+        (e["reason"], e["underlyingCause"]): e["count"] for e in world.found["status"]["schedulingStats"]["evictions"]
+    }
+    assert counts == {("PodsReadyTimeout", "WaitForStart"): 2, ("Deactivated", "RequeuingLimitExceeded"): 1}
+
+
+async def test_a_pod_that_is_lost_has_a_time_of_its_own(make_world: Make) -> None:
+    """From when it was lost; it counts with those that came too late at the start."""
+    lost = since_now("PodsReady", "False", "WaitForRecovery")
+    world = make_world(make_workload(status=admitted(lost, requeueState={"count": 1})), rules=RULES)
+
+    assert await world.wake() == 60
+    await world.step()
+
+    assert status_of(world.found, "Evicted") == ("True", "PodsReadyTimeout")
+    assert world.found["status"]["schedulingStats"]["evictions"][0]["underlyingCause"] == "WaitForRecovery"
+    assert world.found["status"]["requeueState"]["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "rules"),
+    [
+        pytest.param(admitted(since_now("PodsReady", reason="Started")), RULES, id="its pods are ready"),
+        pytest.param(admitted(), LifeRules(), id="nobody asks for it"),
+    ],
+)
+async def test_who_is_not_waited_for_has_no_time(make_world: Make, status: JSON, rules: LifeRules) -> None:
+    """No deadline of anybody's, and nothing is written."""
+    world = make_world(make_workload(status=status), rules=rules)
+    world.sync()
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
+    await world.clock.advance(86_400)
+    assert await world.step() == 0
+
+
+async def test_in_its_pause_it_is_told_of_a_queue_that_is_gone(make_world: Make) -> None:
+    """Nothing else is done with it; what it was told is taken back, and it still waits for its time."""
+    evicted = [
+        condition("Evicted", "True", "PodsReadyTimeout", "late"),
+        condition("Requeued", "False", "PodsReadyTimeout"),
+    ]
+    waits = [condition("QuotaReserved", "False", "PendingEvaluation", "late"), *evicted]
+    status = {"conditions": waits, "requeueState": {"count": 1, "requeueAt": "2026-01-01T00:10:00Z"}}
+    world = make_world(make_workload(status=status), rules=RULES)
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue(stopPolicy="Hold"))
+    await world.rest()
+    assert status_of(world.found, "QuotaReserved") == ("False", "Suspended")
+
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue())
+    await world.rest()
+    told = message_of(world.found, "QuotaReserved")
+    assert told == "The workload was evicted and is not queued again before 2026-01-01T00:10:00Z"
+    assert world.heads() == []
+
+
+async def test_a_time_that_somebody_sets_on_a_waiting_one_is_kept(make_world: Make) -> None:
+    """Until then it is not tried; then the field is cleared and it is."""
+    world = make_world(make_workload(status={"requeueState": {"requeueAt": "2026-01-01T00:00:30Z"}}))
+    assert world.heads() == []
+    await world.rest()
+    assert message_of(world.found, "QuotaReserved") == "The workload is not queued before 2026-01-01T00:00:30Z"
+
+    assert await world.wake() == 30
+    await world.rest()
+
+    assert "requeueState" not in world.found["status"]
+    assert world.heads() == ["ns/a"]
+
+
+# --- time limits -----------------------------------------------------------------------------------------------------
+
+
+async def test_it_runs_for_as_long_as_it_may_in_all(make_world: Make) -> None:
+    """What it ran before counts; then it is switched off, and what it ran this time is remembered."""
+    status = admitted(accumulatedPastExecutionTimeSeconds=10)
+    world = make_world(make_workload(status=status, maximumExecutionTimeSeconds=25), rules=RULES)
+
+    assert await world.wake() == 15
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "DeactivatedDueToMaximumExecutionTimeExceeded")
+    assert world.recorder.reasons == [
+        "MaximumExecutionTimeExceeded",
+        "EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded",
+    ]
+    await world.give_back()
+    assert world.found["status"]["accumulatedPastExecutionTimeSeconds"] == 15
+
+
+async def test_the_nearer_limit_wakes_first(make_world: Make) -> None:
+    """One deadline for all clocks."""
+    world = make_world(make_workload(status=admitted(), maximumExecutionTimeSeconds=299), rules=RULES)
+    assert await world.wake() == 299
+
+
+# --- switched off ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_an_evicted_one_was_to_wait_for_ends_with_its_deactivation(make_world: Make) -> None:
+    """It keeps the reason of its eviction; a wish to switch it off does not outlive the switch."""
+    conditions = [
+        condition("Evicted", "True", "PodsReadyTimeout"),
+        condition("DeactivationTarget", "True", "EvictedOnManagerCluster"),
+    ]
+    waiting = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T01:00:00Z"}}
+    world = make_world(make_workload(active=False, status=admitted(*conditions, **waiting)))
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "PodsReadyTimeout")
+    assert status_of(world.found, "DeactivationTarget") == ("", "")
+    assert "requeueState" not in world.found["status"]
+
+
+async def test_a_user_may_switch_it_off_in_its_pause(make_world: Make) -> None:
+    """Active again it is queued at once, and counts from the start."""
+    evicted = [condition("Evicted", "True", "PodsReadyTimeout"), condition("Requeued", "False", "PodsReadyTimeout")]
+    waiting = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T01:00:00Z"}}
+    world = make_world(make_workload(active=False, status={"conditions": evicted, **waiting}))
+    await world.rest()
+    world.client.change(WORKLOADS, "ns/a", {"spec": {"active": True}})
+    await world.rest()
+
+    assert status_of(world.found, "Requeued") == ("True", "BackoffFinished")
+    assert world.heads() == ["ns/a"]
+
+
+async def test_a_wish_to_switch_off_is_heeded_in_a_pause_too(make_world: Make) -> None:
+    """The manager cluster's, for instance."""
+    wish = condition("DeactivationTarget", "True", "EvictedOnManagerCluster", "it runs elsewhere")
+    status = admitted(wish, requeueState={"requeueAt": "2026-01-01T01:00:00Z"})
+    world = make_world(make_workload(status=status))
+    await world.rest()
+
+    assert status_of(world.found, "Evicted") == ("True", "DeactivatedDueToEvictedOnManagerCluster")
+
+
+async def test_a_gate_that_is_opened_is_told(make_world: Make) -> None:
+    """Held back and let go, quietly."""
+    gate = {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}
+    world = make_world(make_workload(metadata={"annotations": gate}))
+    await world.rest()
+    world.client.change(WORKLOADS, "ns/a", {"metadata": {"annotations": None}})
+    await world.rest()
+
+    assert (world.recorder.reasons, world.recorder.warnings) == (["AdmissionGated", "AdmissionGateCleared"], [])
+
+
+async def test_a_gate_takes_back_what_is_only_reserved(make_world: Make) -> None:
+    """Who is not admitted yet gives its quota back."""
+    gate = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}}
+    status = reserved(condition("Admitted", "False", "UnsatisfiedAdmissionChecks"), admissionChecks=[check("Pending")])
+    world = make_world(make_workload(metadata=gate, status=status), with_checks("budget"))
+    world.check()
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "AdmissionGated")
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+FINISHED = {"conditions": [since_now("Finished", reason="Succeeded")]}
+HELD_BY_US = {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}
+
+
+async def test_a_finished_one_is_kept_for_as_long_as_is_said(make_world: Make) -> None:
+    """Then it is deleted, our finalizer first, and that is told."""
+    rules = LifeRules(keep_finished=timedelta(hours=1))
+    world = make_world(make_workload(status=FINISHED, metadata=HELD_BY_US), rules=rules)
+
+    assert await world.wake() == 3600
+    await world.step()
+
+    assert world.workload() is None
+    assert world.recorder.reasons == ["Deleted"]
+
+
+@pytest.mark.parametrize("rules", [LifeRules(), RULES], ids=["as it comes", "with other limits"])
+async def test_a_finished_one_is_kept_for_ever_otherwise(make_world: Make, rules: LifeRules) -> None:
+    """Nothing is to be looked at."""
+    world = make_world(make_workload(status=FINISHED), rules=rules)
+    world.sync()
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
+
+
+JOBLESS = {"labels": {"kueue.x-k8s.io/job-uid": "gone"}, **HELD_BY_US}
+OWNED = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]}
+GOING = {"deletionTimestamp": NOW}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "rules", "finished", "held"),
+    [
+        pytest.param(JOBLESS, LifeRules(), True, False, id="its job is gone"),
+        pytest.param(JOBLESS, LifeRules(finish_orphans=False), False, True, id="the gate is off"),
+        pytest.param(HELD_BY_US, LifeRules(), False, True, id="made by hand"),
+        pytest.param({**JOBLESS, **OWNED}, LifeRules(), False, True, id="its job is there"),
+    ],
+)
+async def test_orphans_are_ended(
+    make_world: Make, metadata: JSON, rules: LifeRules, finished: bool, held: bool
+) -> None:
+    """Finished, so that they hold no quota, and held by nobody."""
+    world = make_world(make_workload(metadata=metadata, status=admitted()), rules=rules)
+    await world.rest()
+
+    assert status_of(world.found, "Finished") == (("True", "OwnerNotFound") if finished else ("", ""))
+    assert bool(world.found["metadata"].get("finalizers")) is held
+    world.sync()
+    assert world.free() == (10 if finished else 9)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "gone"),
+    [
+        pytest.param({**HELD_BY_US, **GOING}, True, id="made by hand"),
+        pytest.param({**JOBLESS, **GOING}, True, id="its job is gone"),
+        pytest.param({**HELD_BY_US, **OWNED, **GOING}, False, id="its job's controller lets it go"),
+    ],
+)
+async def test_a_deleted_one_without_owner_is_let_go(make_world: Make, metadata: JSON, gone: bool) -> None:
+    """Nobody else would."""
+    world = make_world(make_workload(metadata=metadata, status=admitted()))
+    await world.rest()
+
+    assert (world.workload() is None) is gone
+
+
+async def test_an_orphan_is_kept_no_longer_than_others(make_world: Make) -> None:
+    """Its end counts as any other."""
+    world = make_world(make_workload(metadata=JOBLESS), rules=LifeRules(keep_finished=timedelta(hours=1)))
+    await world.step()
+
+    assert await world.wake() == 3600
+    await world.step()
+    assert world.workload() is None

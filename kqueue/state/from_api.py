@@ -652,6 +652,7 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
         [
             obj.metadata.generation,
             [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
+            state.requeue_at if state is not None else None,
             obj.status.reclaimable_pods,
             bool(closed_gates(obj)),
             boost(obj, order),

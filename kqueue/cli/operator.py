@@ -17,6 +17,7 @@ from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
 from kqueue.cli.wiring.jobs import make_job_kind, make_steps
+from kqueue.cli.wiring.priorities import make_priorities
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.cli.wiring.topology import make_node_health, make_second_pass, make_ungater
 from kqueue.cli.wiring.watches import make_watches
@@ -181,6 +182,7 @@ class Operator:
         wiring = self.wiring
         if "core" in self.parts:
             make_core(wiring)
+            make_priorities(wiring)
         ungater = make_ungater(wiring) if "topology" in self.parts else None
         if "jobs" in self.parts:
             steps = make_steps(wiring, ungater)

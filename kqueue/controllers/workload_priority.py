@@ -1,0 +1,59 @@
+"""Keeps the priority of Workloads true to the WorkloadPriorityClass that they name, whether they wait or run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.runtime.controller import Result
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import Store
+from kqueue.state import from_api
+
+PRIORITY_CLASS_INDEX = "workload-priority-class"
+"""Index of Workloads by the class that they name."""
+
+
+def priority_class_keys(workload: wire.Workload) -> list[str]:
+    """The WorkloadPriorityClass that a Workload takes its priority from, if any."""
+    named = workload.spec.priority_class_ref
+    if named is None or (named.group, named.kind) != (names.GROUP, names.WORKLOAD_PRIORITY_CLASS_KIND):
+        return []
+    return [named.name]
+
+
+class WorkloadPriorityReconciler:
+    """One Workload: what its class says now is its priority.  A class that is gone changes nothing."""
+
+    def __init__(
+        self,
+        *,
+        classes: Store[wire.WorkloadPriorityClass],
+        writer: StatusWriter[wire.Workload],
+        recorder: Recorder,
+    ) -> None:
+        self._classes, self._writer, self._recorder = classes, writer, recorder
+
+    def is_stale(self, workload: wire.Workload) -> bool:
+        """Whether its priority is not that of its class, and counts still."""
+        return self._change(workload) is not None
+
+    async def reconcile(self, key: str) -> Result:
+        """Write the value of its class where another one stands."""
+        written = await self._writer.write(key, self._change, subresource=None)
+        if written is not None:
+            [name] = priority_class_keys(written)
+            message = f"WorkloadPriorityClass {name} has another value: the priority is {written.spec.priority} now"
+            self._recorder.record(workload_reference(written), reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+        return Result()
+
+    def _change(self, workload: wire.Workload) -> dict[str, Any] | None:
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            return None
+        for name in priority_class_keys(workload):
+            found = self._classes.get(name)
+            if found is not None and found.value != workload.spec.priority:
+                return {"spec": {"priority": found.value}}
+        return None

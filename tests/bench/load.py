@@ -82,7 +82,7 @@ async def real(folder: Path) -> AsyncIterator[Servers]:
     """kube-apiserver and etcd."""
     missing = binaries.why_missing()
     check(missing is None, missing or "")
-    async with ControlPlane.start(folder, crds=CRDS, flags={"kube-apiserver": API_SERVER}) as plane:
+    async with ControlPlane.start(folder, crds=(CRDS,), flags={"kube-apiserver": API_SERVER}) as plane:
         yield Servers(plane.kubeconfig, tuple(process.pid for process in plane.processes))
 
 

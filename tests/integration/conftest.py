@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from kqueue.sandbox import Sandbox, SandboxOptions
+from kqueue.sandbox.crd_files import SIMULATED
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 
 CRDS = Path(__file__).resolve().parents[2] / "config" / "crd"
+"""Our own definitions."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,8 +45,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def real_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs; one per worker."""
-    started = ControlPlane.start(tmp_path_factory.mktemp("controlplane"), parts=ALL_PARTS, crds=CRDS)
+    """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs and JobSet's; one per worker."""
+    folder = tmp_path_factory.mktemp("controlplane")
+    started = ControlPlane.start(folder, parts=ALL_PARTS, crds=(CRDS, SIMULATED))
     with asyncio.Runner() as runner:
         plane = runner.run(started.__aenter__())
         try:

@@ -26,6 +26,7 @@ PODS = "/api/v1/pods"
 NAMESPACES = "/api/v1/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POD_MAKERS = (
+    "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     "/apis/batch/v1/cronjobs",
     "/apis/batch/v1/jobs",
     *(f"/apis/apps/v1/{kind}" for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")),
@@ -221,7 +222,8 @@ class Cluster:
         for webhooks in WEBHOOKS:
             await self.request("DELETE", webhooks)
         for makers in POD_MAKERS:
-            await self._erase(makers, query="?propagationPolicy=Background")
+            if await self.exists(makers):
+                await self._erase(makers, query="?propagationPolicy=Background")
         for collection in await self._our_collections():
             await self._erase(collection)
         await self._erase(PODS, query="?gracePeriodSeconds=0")

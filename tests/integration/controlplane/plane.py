@@ -46,7 +46,7 @@ class ControlPlane:
         folder: Path,
         *,
         parts: Iterable[str] = (),
-        crds: Path | None = None,
+        crds: Sequence[Path] = (),
         flags: Mapping[str, Sequence[str]] | None = None,
     ) -> AsyncIterator[ControlPlane]:
         """A control plane that is ready, and gone when the block ends, however it ends.
@@ -54,7 +54,7 @@ class ControlPlane:
         Args:
             folder: an empty folder of the caller; certificates, data and logs stay there.
             parts: what runs besides etcd and the API server, out of `ALL_PARTS`.
-            crds: a folder of CustomResourceDefinitions that are there before any part starts.  The garbage collector
+            crds: folders of CustomResourceDefinitions that are there before any part starts.  The garbage collector
                 learns of later ones only after half a minute.
             flags: more flags by program name; one given here wins over ours.
 
@@ -70,8 +70,8 @@ class ControlPlane:
         plane = await cls._serving(folder, wanted, flags or {})
         with ExitStack() as stack:
             stack.callback(plane.stop)
-            if crds is not None:
-                await plane.cluster.apply_crds(crds)
+            for definitions in crds:
+                await plane.cluster.apply_crds(definitions)
             await plane._start_parts()
             yield plane
 

@@ -209,6 +209,8 @@ MANAGED_POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 
 # ---- Names of ours alone ---------------------------------------------------------------------------------------------
 
+JOB_PARALLELISM_ANNOTATION: Final = "kqueue.dev/parallelism"
+"""On a Job that was started with fewer pods: the parallelism that its user wrote, where it is above the completions."""
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
 """On ClusterQueues, and on jobs and Workloads, where it wins: how domains are chosen, BestFit (as it comes),
 LeastFreeCapacity, balanced or optimal."""

@@ -16,7 +16,7 @@ from kqueue.cli.telemetry import CycleObserver, QueueGauges
 from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
-from kqueue.cli.wiring.jobs import make_job_kind, make_steps
+from kqueue.cli.wiring.jobs import make_jobs, make_steps
 from kqueue.cli.wiring.priorities import make_priorities
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.cli.wiring.topology import make_node_health, make_second_pass, make_ungater
@@ -24,7 +24,7 @@ from kqueue.cli.wiring.watches import make_watches
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers.intake import Intake
-from kqueue.controllers.job import OWNER_INDEX, owner_keys
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.jobs.registry import BY_FRAMEWORK
 from kqueue.observe import Checks, LoopProbe, Metrics
 from kqueue.runtime.client import Client
@@ -67,7 +67,9 @@ class Operator:
         self.ready = asyncio.Event()
         """Set when this process leads and works."""
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
-        self.watches = make_watches(client, self._kinds, clock=clock, timings=timings)
+        self.watches = make_watches(
+            client, self._kinds, clock=clock, timings=timings, manages_all=config.manage_jobs_without_queue_name
+        )
         self.wiring = wiring = Wiring(
             client=client,
             config=config,
@@ -185,19 +187,16 @@ class Operator:
             make_priorities(wiring)
         ungater = make_ungater(wiring) if "topology" in self.parts else None
         if "jobs" in self.parts:
-            steps = make_steps(wiring, ungater)
-            for kind in self._kinds:
-                make_job_kind(wiring, kind, steps)
+            make_jobs(wiring, self._kinds, make_steps(wiring, ungater))
         if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
             make_node_health(wiring)
         if "scheduler" in self.parts:
             make_second_pass(wiring)
 
     def _add_checks(self) -> None:
-        for watch in self.watches.all():
-            name = f"watch-{watch.resource}"
-            self.checks.add(name, self._watch_check(watch))
-            self.metrics.watch_age(str(watch.resource), watch.age)
+        for name, watch in self.watches.named().items():
+            self.checks.add(f"watch-{name}", self._watch_check(watch))
+            self.metrics.watch_age(name, watch.age)
 
     def _watch_check(self, watch: Reflector[Any, Any]) -> Callable[[], str | None]:
         def check() -> str | None:

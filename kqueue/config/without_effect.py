@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
-    "integrations.external_frameworks",
-    "manage_jobs_without_queue_name",
     "metrics.custom_labels",
     "metrics.local_queue_metrics.local_queue_selector",
     "multi_kueue",

@@ -18,6 +18,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
+from kqueue.jobs import syntax
 from kqueue.jobs.infos import flavors_of, infos_at_start
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import Switches
@@ -138,6 +139,28 @@ class WorkloadSteps:
         """Write a part of its metadata or spec; True when it is there still."""
         return await self._change(workload, lambda _: dict(change))
 
+    async def adopt(self, workload: wire.Workload, owner: Mapping[str, Any]) -> bool:
+        """Make `owner` (a reference with `controller`) the controller of a Workload that has none; True when written.
+
+        We hold it from then on, as one that we made ourselves: its quota must not go before its pods.
+        """
+        meta = workload.metadata
+        others: list[JSON] = []
+        if meta.owner_references:  # the watch keeps less of them than has to be written back
+            now = await self._client.get_json(WORKLOADS, meta.name, meta.namespace)
+            others = now["metadata"].get("ownerReferences", [])
+        known = {o["uid"] for o in others}
+
+        def change(w: wire.Workload) -> JSON | None:
+            held = w.metadata.owner_references
+            if any(o.controller for o in held) or {o.uid for o in held} != known or w.metadata.deletion_timestamp:
+                return None  # somebody was faster
+            finalizers = list(dict.fromkeys((*w.metadata.finalizers, names.RESOURCE_IN_USE_FINALIZER)))
+            labels = {names.JOB_UID_LABEL: owner["uid"]} if syntax.label_value(owner["uid"]) is None else {}
+            return {"metadata": {"ownerReferences": [*others, dict(owner)], "finalizers": finalizers, "labels": labels}}
+
+        return await self._change(workload, change)
+
     async def delete(self, workload: wire.Workload) -> bool:
         """Let go of it and delete it; False where it is gone or on its way."""
         await self.release(workload)
@@ -184,7 +207,10 @@ class WorkloadSteps:
 
     async def _report_reclaimable(self, workload: wire.Workload, found: Mapping[str, int]) -> bool:
         told = {r.name: r.count for r in workload.status.reclaimable_pods}
-        wanted = dict(found) if self._switches.reclaimable_pods else {}
+        sizes = {p.name: p.count for p in workload.spec.pod_sets}
+        wanted = {name: min(count, sizes[name]) for name, count in found.items() if name in sizes}
+        if not self._switches.reclaimable_pods:
+            wanted = {}
         if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             wanted.update({name: max(count, wanted.get(name, 0)) for name, count in told.items()})
         if wanted == told:
@@ -210,6 +236,16 @@ class WorkloadSteps:
         )
         return told is not None
 
+    async def unreserve(self, workload: wire.Workload, message: str) -> None:
+        """Give back the quota of a Workload that has no pods yet, so that it is decided on anew."""
+        stamp = status.Stamp(self._clock.now())
+        await self._writer.write(
+            from_api.workload_key(workload),
+            lambda w: status.unreserve(
+                w, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp, requeued=None
+            ),
+        )
+
     async def give_back(self, workload: wire.Workload, *, requeued: bool | None = None) -> None:
         """After an eviction, when none of its pods is left: release the quota.  Nothing is done where none is held.
 
@@ -227,8 +263,8 @@ class WorkloadSteps:
             ),
         )
 
-    async def finish(self, workload: wire.Workload, reason: str, message: str) -> None:
-        """It has come to its end; told once, as an event on it."""
+    async def finish(self, workload: wire.Workload, reason: str, message: str) -> bool:
+        """It has come to its end; told once, as an event on it.  True when that was not known before."""
         stamp = status.Stamp(self._clock.now())
         key = from_api.workload_key(workload)
         written = await self._writer.write(
@@ -239,3 +275,4 @@ class WorkloadSteps:
                 workload_reference(workload), reason="FinishedWorkload", message=f"Workload {key} finished: {message}"
             )
             _log.info("workload finished", workload=key, reason=reason)
+        return written is not None

@@ -59,8 +59,8 @@ class BatchJob:
         return {} if flag(job, "spec", "suspend") else {"spec": {"suspend": True}}
 
     def active(self, job: JSON) -> bool:
-        """`status.active` is not 0."""
-        return bool(whole(job, "status", "active"))
+        """`status.active` or `status.terminating` is not 0: a pod that was told to end holds its place until it has."""
+        return bool(whole(job, "status", "active") or whole(job, "status", "terminating"))
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
         """The job-name label."""
@@ -104,9 +104,13 @@ class BatchJob:
         template = merged(mapping(job, "spec", "template"), infos[0], elastic=_asks_for_slices(job))
         if isinstance(template, tuple):
             return Refused(tuple(f"{_TEMPLATE}: {conflict}" for conflict in template))
-        sizes = {} if _starts_all_that_is_left(job, infos[0]) else _sizes(job, infos[0])
+        sizes = {} if _starts_all_that_is_left(job, infos[0]) else _sizes(job, infos[0].count)
         spec = {**mapping(job, "spec"), "suspend": False, "template": template, **sizes}
-        return merge_patch(job, {**job, "spec": spec})
+        patch = merge_patch(job, {**job, "spec": spec})
+        if sizes and _parallelism(job) != _count(job):
+            written = {names.JOB_PARALLELISM_ANNOTATION: str(_parallelism(job))}
+            patch["metadata"] = {"annotations": written}
+        return patch
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
         """Suspend and mark; take back the start time; restore the template and unmark.
@@ -122,9 +126,11 @@ class BatchJob:
         if text(job, "status", "startTime"):
             steps.append(StopStep(patch={"status": {"startTime": None}}, subresource="status"))
         restore = merge_patch(job, _restored(job, infos))
-        if running or names.STOPPING_ANNOTATION in annotations_of(job):
-            unmark = {"metadata": {"annotations": {names.STOPPING_ANNOTATION: None}}}
-            restore = {**restore, **unmark}
+        marks = [names.STOPPING_ANNOTATION] if running or names.STOPPING_ANNOTATION in annotations_of(job) else []
+        if infos and names.JOB_PARALLELISM_ANNOTATION in annotations_of(job):
+            marks.append(names.JOB_PARALLELISM_ANNOTATION)
+        if marks:
+            restore = {**restore, "metadata": {"annotations": dict.fromkeys(marks)}}
         if restore:
             steps.append(StopStep(patch=restore))
         return tuple(steps)
@@ -226,21 +232,29 @@ def _starts_all_that_is_left(job: Mapping[str, Any], info: PodSetInfo) -> bool:
     )
 
 
-def _sizes(job: Mapping[str, Any], info: PodSetInfo) -> JSON:
-    """Parallelism and completions for `info.count` pods; empty where the job's own numbers hold."""
-    if _minimum(job) is None or info.count is None or info.count == _parallelism(job):
+def _sizes(job: Mapping[str, Any], count: int | None) -> JSON:
+    """Parallelism and completions for `count` pods; empty where the job's own numbers hold."""
+    if _minimum(job) is None or count is None or count == _count(job):
         return {}
-    sizes: JSON = {"parallelism": info.count}
+    sizes: JSON = {"parallelism": count}
     if bool_of(annotations_of(job).get(_SYNC, "")):
-        sizes["completions"] = info.count
+        sizes["completions"] = count
     return sizes
+
+
+def _written_parallelism(job: Mapping[str, Any]) -> int | None:
+    """What the user wrote, where fewer pods were started and the full count does not say it; None: the count does."""
+    return int_of(annotations_of(job).get(names.JOB_PARALLELISM_ANNOTATION, ""))
 
 
 def _restored(job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
     if len(infos) != 1:
         return job
     template = restored(mapping(job, "spec", "template"), infos[0], keep_labels=_CONTROLLER_LABELS)
-    return {**job, "spec": {**mapping(job, "spec"), "template": template, **_sizes(job, infos[0])}}
+    sizes, written = _sizes(job, infos[0].count), _written_parallelism(job)
+    if written is not None:
+        sizes["parallelism"] = written
+    return {**job, "spec": {**mapping(job, "spec"), "template": template, **sizes}}
 
 
 def _terminal(job: Mapping[str, Any], completions: int) -> int:

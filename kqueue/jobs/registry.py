@@ -18,6 +18,9 @@ BY_GROUP_KIND: Mapping[tuple[str, str], JobKind] = MappingProxyType(
 )
 """Job kinds by API group and kind; the version does not matter."""
 
+CHILD_LABELS: Mapping[str, str] = MappingProxyType({"jobset.x-k8s.io/jobset": "jobset.sigs.k8s.io/jobset-name"})
+"""Frameworks whose objects are run as batch Jobs, and the label by which these Jobs are found."""
+
 _ONLY_REVIEWED: tuple[ReviewedKind, ...] = ()
 """Kinds that are queued through their pods, or not as one object: webhooks know them, the job reconciler does not."""
 

@@ -112,7 +112,7 @@ def workload_for(
         "name": workload_name_of(kind, job, switches),
         "namespace": text(job, "metadata", "namespace"),
         "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
-        "ownerReferences": [_controller(kind.gvk, job)],
+        "ownerReferences": [controller_reference(kind.gvk, job)],
     }
     _put(metadata, "labels", _labels(job, label_keys_to_copy))
     _put(metadata, "annotations", _annotations(kind, job, switches))
@@ -143,7 +143,8 @@ def _put(target: JSON, key: str, value: object) -> None:
         target[key] = value
 
 
-def _controller(gvk: GroupVersionKind, job: JSON) -> JSON:
+def controller_reference(gvk: GroupVersionKind, job: JSON) -> JSON:
+    """The owner reference by which a Workload belongs to `job`."""
     return {
         "apiVersion": gvk.api_version,
         "kind": gvk.kind,

@@ -140,11 +140,13 @@ class GangPod:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What is kept of any pod: its key, and at most one of the two."""
+    """What is kept of any pod: its key, at most one of the two, and whose quota it still needs."""
 
     key: str
     foreign: PodFacts | None = None
     gang: GangPod | None = None
+    workload: str = ""
+    """namespace/name of the Workload that was started with it; empty: it has ended, or is not ours."""
 
 
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
@@ -166,10 +168,18 @@ def pod_view(pod: wire_core.Pod) -> PodView:
         owner = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
             names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
         )
-        return PodView(key, gang=_gang_pod(pod, owner, terminal=terminal) if owner else None)
+        return PodView(
+            key, gang=_gang_pod(pod, owner, terminal=terminal) if owner else None, workload=_holds(pod, terminal)
+        )
     if not pod.spec.node_name or terminal:
-        return PodView(key)
-    return PodView(key, foreign=PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec)))
+        return PodView(key, workload=_holds(pod, terminal))
+    facts = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec))
+    return PodView(key, foreign=facts, workload=_holds(pod, terminal))
+
+
+def _holds(pod: wire_core.Pod, terminal: bool) -> str:
+    started_by = pod.metadata.annotations.get(names.WORKLOAD_ANNOTATION, "")
+    return sys.intern(f"{pod.metadata.namespace}/{started_by}") if started_by and not terminal else ""
 
 
 def _requests_of(spec: wire_core.PodSpec) -> tuple[tuple[str, int], ...]:

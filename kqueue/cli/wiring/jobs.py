@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
-from kqueue.controllers.job import JobReconciler, owner_keys
+from kqueue.cli.wiring.watches import BATCH_JOB
+from kqueue.controllers.job import JobReconciler
+from kqueue.controllers.job_workload import JobWorkload, owner_keys
+from kqueue.controllers.job_writes import JobWrites
+from kqueue.controllers.owners import Owners
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.jobs import rules
+from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.kind import JobKind
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.controller import Controller
+from kqueue.runtime.store import Store, split_key
+from kqueue.state.from_api import PodView
+
+JSON = dict[str, Any]
+_CHILD_OF, _PREBUILT = "child of", "prebuilt"
+"""Indexes of jobs: by the UID of their controller, and by the Workload that was made for them beforehand."""
+_PODS_LEFT = "pods left"
+"""Index of pods that have not ended, by the Workload that was started with them."""
 
 
 def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps:
@@ -29,43 +47,132 @@ def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps
     )
 
 
-def make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps) -> None:
-    """The reconciler of one kind."""
+def make_jobs(wiring: Wiring, kinds: Sequence[JobKind], steps: WorkloadSteps) -> None:
+    """The reconcilers of all kinds that are on."""
+    watches, integrations = wiring.watches, wiring.config.integrations
+    stores = {(kind.gvk.group, kind.gvk.kind): watches.jobs[kind.framework].store for kind in kinds}
+    owners = Owners(
+        client=wiring.client,
+        known=owner_kinds(integrations.frameworks, integrations.external_frameworks),
+        stores=stores,
+        manages_all=wiring.config.manage_jobs_without_queue_name,
+        clock=wiring.clock,
+    )
+    watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
+    for kind in kinds:
+        _make_job_kind(wiring, kind, steps, owners)
+
+
+def _make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: Owners) -> None:
     watches = wiring.watches
-    reconciler = JobReconciler(
+    seen = [watches.jobs[kind.framework]]
+    if kind.framework == BATCH_JOB:
+        seen += watches.child_jobs.values()
+    writes = JobWrites(
         kind=kind,
         client=wiring.client,
-        jobs=watches.jobs[kind.framework].store,
+        recorder=wiring.events,
+        clock=wiring.clock,
+        echo_timeout=wiring.timings.expectation_timeout,
+    )
+    workload = JobWorkload(
+        kind=kind,
         workloads=watches.workloads.store,
         newest=wiring.workload_writer.newest,
         steps=steps,
-        manages=wiring.manages,
-        recorder=wiring.events,
+        writes=writes,
+        pods_left=lambda key: bool(watches.pods.store.keys_by_index(_PODS_LEFT, key)),
         switches=wiring.switches,
         clock=wiring.clock,
         label_keys_to_copy=wiring.config.integrations.label_keys_to_copy,
-        echo_timeout=wiring.timings.expectation_timeout,
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
+        echo_timeout=wiring.timings.expectation_timeout,
+    )
+    reconciler = JobReconciler(
+        kind=kind,
+        jobs=[watch.store for watch in seen],
+        workload=workload,
+        writes=writes,
+        steps=steps,
+        owners=owners,
+        manages=wiring.manages,
+        manages_all=wiring.config.manage_jobs_without_queue_name,
+        switches=wiring.switches,
+        clock=wiring.clock,
+        echo_timeout=wiring.timings.expectation_timeout,
     )
     jobs = wiring.controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
+    for watch in seen:
+        watch.store.add_index(_CHILD_OF, _controller_uid)
+        watch.store.add_index(_PREBUILT, lambda job: _prebuilt_keys(job, wiring.switches))
+    _subscribe(wiring, kind, [watch.store for watch in seen], jobs)
 
-    def on_job(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+
+def _subscribe(wiring: Wiring, kind: JobKind, stores: Sequence[Store[JSON]], jobs: Controller) -> None:
+    """Which events bring a job to its reconciler: its own, and those of all that its next step hangs on."""
+    watches = wiring.watches
+
+    def on_job(old: JSON | None, new: JSON | None) -> None:
         meta = (new if new is not None else old or {})["metadata"]
         jobs.enqueue(f"{meta['namespace']}/{meta['name']}")
 
+    def owners_of(workload: wire.Workload) -> None:
+        for owner in owner_keys(workload):
+            group, owner_kind, namespace, name = owner.split("/")
+            if (group, owner_kind) == (kind.gvk.group, kind.gvk.kind):
+                jobs.enqueue(f"{namespace}/{name}")
+
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         for workload in (old, new):
-            for owner in owner_keys(workload) if workload is not None else ():
-                group, owner_kind, namespace, name = owner.split("/")
-                if (group, owner_kind) == (kind.gvk.group, kind.gvk.kind):
-                    jobs.enqueue(f"{namespace}/{name}")
+            if workload is not None:
+                owners_of(workload)
+        seen = new if new is not None else old
+        assert seen is not None
+        parents = [owner.uid for owner in seen.metadata.owner_references if owner.controller]
+        for store in stores:
+            for key in store.keys_by_index(_PREBUILT, f"{seen.metadata.namespace}/{seen.metadata.name}"):
+                jobs.enqueue(key)
+            for uid in parents:
+                for key in store.keys_by_index(_CHILD_OF, uid):
+                    jobs.enqueue(key)
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        """The last pod of a Workload is gone: now its quota may go."""
+        held = old.workload if old is not None else ""
+        if not held or (new is not None and new.workload == held):
+            return
+        workload = watches.workloads.store.get(held)
+        if workload is not None and not watches.pods.store.keys_by_index(_PODS_LEFT, held):
+            owners_of(workload)
 
     def on_class(_old: object, _new: object) -> None:
-        for key in watches.jobs[kind.framework].store:
-            jobs.enqueue(key)
+        for store in stores:
+            for key in store:
+                jobs.enqueue(key)
 
-    watches.jobs[kind.framework].subscribe(on_job)
+    def on_namespace(old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
+        """Its labels say whether its jobs are managed."""
+        seen = new if new is not None else old
+        assert seen is not None
+        for store in stores:
+            for key in store:
+                if split_key(key)[0] == seen.metadata.name:
+                    jobs.enqueue(key)
+
+    for store in stores:
+        store.subscribe(on_job)
     watches.workloads.subscribe(on_workload)
+    watches.pods.subscribe(on_pod)
     watches.workload_priorities.subscribe(on_class)
     watches.priority_classes.subscribe(on_class)
     watches.flavors.subscribe(if_changed(on_class))
+    watches.namespaces.subscribe(if_changed(on_namespace))
+
+
+def _controller_uid(job: JSON) -> list[str]:
+    return [o["uid"] for o in job["metadata"].get("ownerReferences", ()) if o.get("controller")]
+
+
+def _prebuilt_keys(job: JSON, switches: Switches) -> list[str]:
+    name = rules.prebuilt_name(job, switches)
+    return [f"{job['metadata']['namespace']}/{name}"] if name else []

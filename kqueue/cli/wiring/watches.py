@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,14 @@ from kqueue.controllers import resources as kinds
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.core.topology import NodeFacts
 from kqueue.jobs.kind import JobKind
+from kqueue.jobs.registry import BY_FRAMEWORK, CHILD_LABELS
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView, pod_view
 
+BATCH_JOB = "batch/job"
 _BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 """API groups that every cluster serves.  Kinds of others may be defined later, or never."""
 
@@ -44,6 +46,9 @@ class Watches:
     checks: Reflector[wire.AdmissionCheck, wire.AdmissionCheck]
     workload_priorities: Reflector[wire.WorkloadPriorityClass, wire.WorkloadPriorityClass]
     jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = field(default_factory=dict)
+    """By framework: objects that name a queue, or all."""
+    child_jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = field(default_factory=dict)
+    """By the framework of their parents: Jobs that name no queue themselves."""
 
     def all(self) -> list[Reflector[Any, Any]]:
         """In the order in which they are started."""
@@ -63,11 +68,26 @@ class Watches:
             self.pods,
             self.workloads,
             *self.jobs.values(),
+            *self.child_jobs.values(),
         ]
 
+    def named(self) -> dict[str, Reflector[Any, Any]]:
+        """`all`, by names that tell them apart."""
+        parents = {id(watch): f"-of-{framework.rpartition('/')[2]}" for framework, watch in self.child_jobs.items()}
+        return {f"{watch.resource}{parents.get(id(watch), '')}": watch for watch in self.all()}
 
-def make_watches(client: Client, kinds_on: Iterable[JobKind], *, clock: Clock, timings: Timings) -> Watches:
-    """Reflectors of everything that the parts read; those of jobs for the kinds that are on."""
+
+def make_watches(
+    client: Client, kinds_on: Sequence[JobKind], *, clock: Clock, timings: Timings, manages_all: bool = False
+) -> Watches:
+    """Reflectors of everything that the parts read; those of jobs for the kinds that are on.
+
+    `manages_all`: jobs are managed even if they name no queue.
+    """
+    frameworks = {kind.framework for kind in kinds_on}
+    parents = () if manages_all or BATCH_JOB not in frameworks else [f for f in CHILD_LABELS if f in frameworks]
+    children = resource_of(BY_FRAMEWORK[BATCH_JOB])
+    queued = "" if manages_all else names.QUEUE_NAME_LABEL
 
     def reflector(
         resource: ResourceType,
@@ -109,12 +129,19 @@ def make_watches(client: Client, kinds_on: Iterable[JobKind], *, clock: Clock, t
                 resource_of(kind),
                 RawObject,
                 as_json,
-                selector=names.QUEUE_NAME_LABEL,
+                selector=queued,
                 optional=kind.gvk.group not in _BUILT_IN_GROUPS,
             )
             for kind in kinds_on
         },
+        child_jobs={
+            parent: reflector(children, RawObject, as_json, selector=_child_selector(parent)) for parent in parents
+        },
     )
+
+
+def _child_selector(parent: str) -> str:
+    return f"{CHILD_LABELS[parent]},!{names.QUEUE_NAME_LABEL}"
 
 
 def _same(value: Any) -> Any:

@@ -10,11 +10,15 @@ import pytest
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.job import OWNER_INDEX, JobReconciler, owner_keys
+from kqueue.controllers.job import JobReconciler
+from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, owner_keys
+from kqueue.controllers.job_writes import JobWrites
+from kqueue.controllers.owners import Owners
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps
 from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, ServerError, UnreachableError
+from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.resources import ResourceType
@@ -53,18 +57,44 @@ class Jobs(World):
             clock=self.clock,
             **ended,
         )
-        self.reconciler = JobReconciler(
-            kind=BatchJob(),
-            client=self.client,
-            jobs=self.jobs,
+        self.pods: dict[str, int] = {}
+        """Workload key to pods of it that have not ended."""
+        kind, echo = more.pop("kind", BatchJob()), 60.0
+        manages_all = more.pop("manages_all", False)
+        self.writes = JobWrites(
+            kind=kind, client=self.client, recorder=self.recorder, clock=self.clock, echo_timeout=echo
+        )
+        self.workload_of = JobWorkload(
+            kind=kind,
             workloads=self.workloads,
             newest=self.writer.newest,
             steps=self.steps,
-            manages=self.managed.__contains__,
-            recorder=self.recorder,
+            writes=self.writes,
+            pods_left=lambda key: bool(self.pods.get(key)),
             switches=switches,
             clock=self.clock,
+            echo_timeout=echo,
             **more,
+        )
+        owners = Owners(
+            client=self.client,
+            known=owner_kinds(["batch/job", "jobset.x-k8s.io/jobset"]),
+            stores={("batch", "Job"): self.jobs},
+            manages_all=manages_all,
+            clock=self.clock,
+        )
+        self.reconciler = JobReconciler(
+            kind=kind,
+            jobs=[self.jobs],
+            workload=self.workload_of,
+            writes=self.writes,
+            steps=self.steps,
+            owners=owners,
+            manages=self.managed.__contains__,
+            manages_all=manages_all,
+            switches=switches,
+            clock=self.clock,
+            echo_timeout=echo,
         )
         self.client.put(JOBS, job if job is not None else make_job())
 
@@ -82,6 +112,11 @@ class Jobs(World):
             if not await self.step():
                 return
         raise AssertionError("the job goes on and on")
+
+    def workloads_only(self) -> None:
+        """The watch of Workloads catches up; that of Jobs does not tell of the Job."""
+        self.sync()
+        self.jobs.remove(KEY)
 
     async def queued(self) -> None:
         """Up to the Workload."""
@@ -182,7 +217,7 @@ async def test_a_workload_whose_creation_was_not_answered_is_adopted(make: Calla
     "job",
     [
         pytest.param(make_job(labels={}), id="it names no queue"),
-        pytest.param(make_job(managedBy="example.com/other"), id="another controller runs it"),
+        pytest.param(make_job(labels={}, managedBy="example.com/other"), id="it names no queue, and another controller runs it"),
         pytest.param({**make_job(), "metadata": {**make_job()["metadata"], "namespace": "alien"}}, id="its namespace is not managed"),
         pytest.param(make_job(status={"conditions": [condition("Complete")]}), id="it ended without us"),
         pytest.param(make_job(status={"active": 1}), id="pods of its last run are there"),
@@ -547,10 +582,14 @@ async def test_a_running_job_that_is_changed_is_stopped_and_queued_anew(make: Ca
     uid = world.found["metadata"]["uid"]
     world.client.change(JOBS, KEY, {"spec": {"parallelism": 2}})
     await world.rest()
-    assert (world.job["spec"]["suspend"], world.client.keys(WORKLOADS)) == (True, [])
+    assert (world.job["spec"]["suspend"], status_of(world.found, "QuotaReserved")[0]) == (True, "True")
     assert "nodeSelector" not in world.job["spec"]["template"]["spec"]
 
-    world.client.change(JOBS, KEY, {"status": {"active": 0}})
+    world.client.change(JOBS, KEY, {"status": {"active": 0, "terminating": 1}})
+    await world.rest()
+    assert world.found["metadata"]["uid"] == uid
+
+    world.client.change(JOBS, KEY, {"status": {"terminating": 0}})
     await world.rest()
 
     assert world.found["metadata"]["uid"] != uid
@@ -664,15 +703,20 @@ async def test_an_admission_does_not_strand_a_stop_that_was_cut_off(make: Callab
 
 
 async def test_a_job_whose_workload_is_deleted_is_stopped(make: Callable[..., Jobs]) -> None:
-    """The Workload is held until the job is suspended, and goes then."""
+    """The Workload is held until the job's last pod is gone, and its quota with it."""
     world = make()
     await world.running()
     await world.client.delete(WORKLOADS, NAME, "team")
     assert world.found["metadata"]["deletionTimestamp"]
 
-    await world.step()
+    await world.rest()
 
     assert world.job["spec"]["suspend"] is True
+    assert world.client.keys(WORKLOADS) == [f"team/{NAME}"]
+
+    world.client.change(JOBS, KEY, {"status": {"active": 0}})
+    await world.step()
+
     assert world.client.keys(WORKLOADS) == []
 
 
@@ -694,7 +738,7 @@ async def test_the_end_of_a_job_is_the_end_of_its_workload(make: Callable[..., J
     assert status_of(world.found, "Finished") == ("True", reason)
     assert message_of(world.found, "Finished") == "that was it"
     assert world.found["metadata"].get("finalizers") is None
-    assert world.recorder.events == [(f"Workload {NAME}", "FinishedWorkload")]
+    assert world.recorder.events == [(f"Workload {NAME}", "FinishedWorkload"), ("Job sample", "FinishedWorkload")]
     assert world.job["metadata"]["resourceVersion"] == version
 
 

@@ -1,0 +1,333 @@
+"""Which Workload a job has: found, taken over, made, kept true to the job, or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from cachetools import TTLCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.job_writes import JobWrites, job_key
+from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.errors import KqueueError, NotFoundError
+from kqueue.jobs import rules
+from kqueue.jobs.fields import annotations_of, mapping, text
+from kqueue.jobs.infos import infos_at_stop
+from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import (
+    Priority,
+    belongs,
+    controller_reference,
+    equivalent,
+    spec_for,
+    workload_for,
+)
+from kqueue.runtime.store import Store, object_key, split_key
+from kqueue.state import from_api
+
+JSON = dict[str, Any]
+OWNER_INDEX = "owner"
+_REMEMBERED = 100_000
+"""Jobs whose Workload was made, or deleted, and of which the watch has not told yet."""
+
+
+def owner_keys(workload: wire.Workload) -> list[str]:
+    """Index of Workloads by controller: `group/kind/namespace/name`."""
+    return [
+        owner_key(owner.api_version.rpartition("/")[0], owner.kind, workload.metadata.namespace, owner.name)
+        for owner in workload.metadata.owner_references
+        if owner.controller
+    ]
+
+
+def owner_key(group: str, kind: str, namespace: str, name: str) -> str:
+    """The index value of one owner."""
+    return f"{group}/{kind}/{namespace}/{name}"
+
+
+def is_owner(job: JSON, workload: wire.Workload) -> bool:
+    """Whether the job is the Workload's controller, by UID."""
+    return any(o.uid == job["metadata"]["uid"] for o in workload.metadata.owner_references if o.controller)
+
+
+class JobWorkload:
+    """For jobs of one kind."""
+
+    def __init__(
+        self,
+        *,
+        kind: JobKind,
+        workloads: Store[wire.Workload],
+        newest: Callable[[str], wire.Workload | None],
+        steps: WorkloadSteps,
+        writes: JobWrites,
+        pods_left: Callable[[str], bool],
+        switches: Switches,
+        clock: Clock,
+        label_keys_to_copy: Sequence[str] = (),
+        on_created: Callable[[float], None] = lambda _seconds: None,
+        echo_timeout: float = 60.0,
+    ) -> None:
+        """`newest` has the newest Workload of a key that is known; `pods_left` says of a Workload's key whether pods of
+        it have not ended.  The rest is as in `JobReconciler`.
+        """
+        self._kind, self._workloads, self._newest = kind, workloads, newest
+        self._steps, self._writes, self._pods_left = steps, writes, pods_left
+        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._on_created = on_created
+        self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """UIDs of jobs whose Workload we have created, until the watch has brought it."""
+        self._bereft: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """UIDs of jobs whose Workload was deleted."""
+        workloads.subscribe(self._on_workload)
+
+    def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        for owner in seen.metadata.owner_references if seen is not None else ():
+            self._created.pop(owner.uid, None)
+            if new is None:
+                self._bereft[owner.uid] = None
+
+    # --- looks -------------------------------------------------------------------------------------------------
+
+    def owned(self, key: str) -> list[wire.Workload]:
+        """Workloads of the job of that name, whatever its UID, in the order of their names."""
+        gvk = self._kind.gvk
+        return self.owned_by(owner_key(gvk.group, gvk.kind, *split_key(key)))
+
+    def owned_by(self, owner: str) -> list[wire.Workload]:
+        """Workloads of any owner, given as in the index, in the order of their names."""
+        found = [self._newest(key) for key in self._workloads.keys_by_index(OWNER_INDEX, owner)]
+        return sorted((w for w in found if w is not None), key=from_api.workload_key)
+
+    def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
+        """Whether pods of the job, or of one of its Workloads, may still hold resources; `job` None: it is gone."""
+        return (job is not None and self._kind.active(job)) or any(
+            self._pods_left(from_api.workload_key(w)) for w in workloads
+        )
+
+    def just_made(self, job: JSON) -> bool:
+        """Whether its Workload was created, and the watch has yet to bring it."""
+        return job["metadata"]["uid"] in self._created
+
+    # --- finding -----------------------------------------------------------------------------------------------
+
+    async def find(self, job: JSON, pod_sets: Sequence[JSON]) -> wire.Workload | None:
+        """The Workload that says what the job says.
+
+        Others of the job are rewritten where they hold no quota, else deleted when no pods are left; a running job
+        that none of them describes is stopped.
+        """
+        prebuilt = rules.prebuilt_name(job, self._switches)
+        owned = self.owned(job_key(job))
+        if prebuilt:
+            return await self._prebuilt(job, pod_sets, owned, prebuilt)
+        suspended = self._kind.is_suspended(job)
+        matching = [w for w in owned if self._matches(job, pod_sets, w, suspended=suspended)]
+        if matching:
+            await self.delete(job, [w for w in owned if w is not matching[0]])
+            return matching[0]
+        if owned:
+            await self._without_match(job, pod_sets, owned, suspended=suspended)
+        return None
+
+    async def _without_match(
+        self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload], *, suspended: bool
+    ) -> None:
+        first, mine = owned[0], [w for w in owned if is_owner(job, w)]
+        reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
+        if suspended and not reserved and first in mine and first.metadata.deletion_timestamp is None:
+            await self._rewrite(job, pod_sets, first)
+            await self.delete(job, owned[1:])
+            return
+        if not suspended and self._kind.finished(job) is None:
+            infos = infos_at_stop(as_json(mine[0])) if len(mine) == 1 else ()
+            job = await self._writes.stop(job, infos, "NoMatchingWorkload", "no Workload matches the job")
+        if not self.busy(job, owned):
+            await self.delete(job, owned)
+
+    async def _prebuilt(
+        self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload], name: str
+    ) -> wire.Workload | None:
+        key = object_key(job["metadata"]["namespace"], name)
+        others = [w for w in owned if from_api.workload_key(w) != key]
+        if others and not self.busy(job, others):
+            await self.delete(job, others)
+        workload = self._newest(key)
+        if workload is None or any(o.controller for o in workload.metadata.owner_references if not _is(job, o)):
+            if self._kind.finished(job) is None:
+                message = f"Workload {name}, which is to be made beforehand, is not there or belongs to another job"
+                self._writes.event(job, reason="WorkloadNotFound", message=message, warning=True)
+            return None
+        if not is_owner(job, workload):
+            if workload.metadata.deletion_timestamp is not None:
+                return None
+            await self._steps.adopt(workload, controller_reference(self._kind.gvk, job))
+            workload = self._newest(key)
+            if workload is None or not is_owner(job, workload):
+                return None
+        if _out_of_sync(workload):
+            return None
+        if self._matches(job, pod_sets, workload, suspended=self._kind.is_suspended(job)):
+            return workload
+        message = f"Workload {key}, which was made beforehand, does not describe the job"
+        await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, message)
+        self._writes.event(job, reason=names.REASON_OUT_OF_SYNC, message=message, warning=True)
+        return None
+
+    def _matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
+        said = as_json(workload)
+        if not belongs(job, said):
+            return False
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            return True
+        infos: tuple[PodSetInfo, ...] | None = None
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            infos = self._infos(workload)
+        return equivalent(pod_sets, said, infos=infos, suspended=suspended, slim=True)
+
+    def _infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | None:
+        """What the admission injects; None when a flavor is unknown or sources contradict each other."""
+        try:
+            found = self._steps.infos(workload)
+        except NotFoundError:
+            return None
+        return None if isinstance(found, Refused) else found
+
+    # --- making ------------------------------------------------------------------------------------------------
+
+    async def make(self, job: JSON, pod_sets: Sequence[JSON]) -> None:
+        """Create the Workload of a suspended job that has none."""
+        workload = workload_for(
+            self._kind,
+            job,
+            priority=self._priority(job, pod_sets),
+            switches=self._switches,
+            label_keys_to_copy=self._label_keys,
+        )
+        if await self._is_gone(job):
+            return
+        self._created[job["metadata"]["uid"]] = None
+        try:
+            if not await self._steps.create(workload):
+                return  # made by us before; the watch brings it
+        except KqueueError:
+            self._created.pop(job["metadata"]["uid"], None)
+            raise
+        if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have become ours late
+            created = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
+            self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
+        message = f"Created Workload {job_key(workload)}; it waits for admission"
+        self._writes.event(job, reason="CreatedWorkload", message=message)
+
+    async def _is_gone(self, job: JSON) -> bool:
+        """Whether the watch has yet to tell that a job was deleted; asked only where that is likely.
+
+        A job's end takes its Workload along.  Where that is seen first, a new one would be collected at once, for ever.
+        """
+        uid = job["metadata"]["uid"]
+        if uid not in self._bereft:
+            return False
+        now = await self._writes.fetch(job_key(job))
+        if now is None or now["metadata"]["uid"] != uid or now["metadata"].get("deletionTimestamp"):
+            return True
+        self._bereft.pop(uid, None)
+        return False
+
+    def _priority(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
+        try:
+            return self._steps.priority_of(job, pod_sets)
+        except MissingPriorityClassError as e:
+            self._writes.event(job, reason=e.reason, message=str(e), warning=True)
+            raise
+
+    # --- keeping -----------------------------------------------------------------------------------------------
+
+    async def _rewrite(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
+        """Give a pending Workload the job's new text; it keeps its name and its place in time."""
+        spec = spec_for(self._kind, job, priority=self._priority(job, pod_sets), switches=self._switches)
+        if await self._steps.rewrite(workload, spec):
+            self._updated(job, workload, "to what the job says now")
+
+    async def follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        """Hand on what a matching Workload has to say anew: admission gates, and another priority class.
+
+        True when something was written.  A prebuilt Workload keeps its own.
+        """
+        over = from_api.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp
+        if over or rules.prebuilt_name(job, self._switches):
+            return False
+        return await self._follow_gates(job, workload) or await self._follow_priority(job, pod_sets, workload)
+
+    async def _follow_gates(self, job: JSON, workload: wire.Workload) -> bool:
+        key = names.ADMISSION_GATED_BY_ANNOTATION
+        wanted = annotations_of(job).get(key, "")
+        if not self._switches.admission_gated_by or wanted == workload.metadata.annotations.get(key, ""):
+            return False
+        await self._steps.amend(workload, {"metadata": {"annotations": {key: wanted or None}}})
+        self._updated(job, workload, f"to admission gates {wanted or 'none'}")
+        return True
+
+    async def _follow_priority(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        """Another class by label counts while the job runs, too."""
+        wanted, held = rules.priority_class(job), workload.spec.priority_class_ref
+        by_label = held is not None and held.kind == names.WORKLOAD_PRIORITY_CLASS_KIND
+        if wanted == (held.name if held is not None and by_label else ""):
+            return False
+        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
+            return False  # the API would refuse it
+        priority = self._priority(job, pod_sets)
+        await self._steps.amend(
+            workload, {"spec": {"priorityClassRef": priority.reference, "priority": priority.value}}
+        )
+        self._updated(job, workload, f"to priority {priority.value} of {priority.name or 'no class'}")
+        return True
+
+    def _updated(self, job: JSON, workload: wire.Workload, how: str) -> None:
+        message = f"Updated Workload {from_api.workload_key(workload)} {how}"
+        self._writes.event(job, reason="UpdatedWorkload", message=message)
+
+    async def delete(self, job: JSON, workloads: Sequence[wire.Workload], why: str = "which no longer matches") -> None:
+        """Let go of Workloads and delete them."""
+        for workload in workloads:
+            if await self._steps.delete(workload):
+                message = f"Deleted Workload {from_api.workload_key(workload)}, {why}"
+                self._writes.event(job, reason="DeletedWorkload", message=message)
+
+
+def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+    """Whether the job's templates still carry what our start put there: then somebody else has suspended it.
+
+    What the Workload's own templates carry as well was there before: a job that was stopped without its Workload keeps
+    what an earlier start had put into it.
+    """
+    said = {p.name: mapping(msgspec.to_builtins(p.template)) for p in workload.spec.pod_sets}
+    for pod_set in pod_sets:
+        now, before = mapping(pod_set, "template"), said.get(text(pod_set, "name"), {})
+        written = annotations_of(now).get(names.WORKLOAD_ANNOTATION)
+        if written is not None:
+            if written == workload.metadata.name and names.WORKLOAD_ANNOTATION not in annotations_of(before):
+                return True
+        elif _podset_label(now) and not _podset_label(before):  # without topology there is only this
+            return True
+    return False
+
+
+def _podset_label(template: Mapping[str, Any]) -> bool:
+    return names.PODSET_LABEL in mapping(template, "metadata", "labels")
+
+
+def _is(job: JSON, owner: Any) -> bool:
+    return bool(owner.uid == job["metadata"]["uid"])
+
+
+def _out_of_sync(workload: wire.Workload) -> bool:
+    finished = from_api.condition(workload.status.conditions, names.CONDITION_FINISHED)
+    return finished is not None and finished.status == "True" and finished.reason == names.REASON_OUT_OF_SYNC

@@ -1,0 +1,104 @@
+"""What is written to jobs of one kind, and which of these writes the watch has yet to bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from cachetools import TTLCache
+
+from kqueue.clock import Clock
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.errors import NotFoundError
+from kqueue.jobs.kind import JobKind, PodSetInfo
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import split_key
+
+_log = structlog.get_logger(__name__)
+
+JSON = dict[str, Any]
+_REMEMBERED = 100_000
+"""Own writes that are waited for at most; those beyond cost a request that changes nothing."""
+_STEPS_MAX = 4
+"""Writes of one stop."""
+
+
+def job_key(job: Mapping[str, Any]) -> str:
+    """`namespace/name`."""
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+
+
+class JobWrites:
+    """Merge patches, each under the resource version that it was decided on."""
+
+    def __init__(
+        self, *, kind: JobKind, client: Client, recorder: Recorder, clock: Clock, echo_timeout: float = 60.0
+    ) -> None:
+        """`echo_timeout`: seconds after which a write that the watch has not brought is not waited for any longer."""
+        self._kind, self._client, self._recorder = kind, client, recorder
+        self._resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
+        self._written: TTLCache[str, int] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """Job key to the resource version of our newest write, until the watch has brought it."""
+
+    def is_old(self, job: JSON) -> bool:
+        """Whether the watch still owes us what we wrote ourselves: deciding on less would write it twice."""
+        key = job_key(job)
+        written = self._written.get(key)
+        if written is None:
+            return False
+        if int(job["metadata"]["resourceVersion"]) < written:
+            return True
+        self._written.pop(key, None)
+        return False
+
+    async def fetch(self, key: str) -> JSON | None:
+        """The job as the server has it now; None: there is none."""
+        namespace, name = split_key(key)
+        try:
+            return await self._client.get_json(self._resource, name, namespace)
+        except NotFoundError:
+            return None
+
+    async def patch(self, job: JSON, patch: Mapping[str, Any], *, subresource: str = "") -> JSON:
+        """One merge patch; returns the job as written."""
+        metadata = {**patch.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
+        written = await self._client.patch(
+            self._resource,
+            job["metadata"]["name"],
+            {**patch, "metadata": metadata},
+            job["metadata"]["namespace"],
+            subresource=subresource or None,
+        )
+        self._written[job_key(job)] = int(written["metadata"]["resourceVersion"])
+        return written
+
+    async def stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
+        """Do all steps that are left of a stop; returns the job as it is then.  Nothing is done for a stopped job.
+
+        Without `infos` the templates stay as they are.
+        """
+        for _ in range(_STEPS_MAX):
+            steps = self._kind.stop(job, infos)
+            if not steps:
+                return job
+            step = steps[0]
+            written = await self.patch(job, step.patch, subresource=step.subresource)
+            if step.suspends:
+                self.event(job, reason="Stopped", message=message or why)
+                _log.info("job stopped", job=job_key(job), reason=why)
+            job = written
+        return job
+
+    def event(self, job: JSON, *, reason: str, message: str, warning: bool = False) -> None:
+        """Something that its user should know of."""
+        gvk, meta = self._kind.gvk, job["metadata"]
+        reference = ObjectReference(
+            api_version=gvk.api_version,
+            kind=gvk.kind,
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+        )
+        self._recorder.record(reference, reason=reason, message=message, warning=warning)

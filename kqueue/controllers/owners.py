@@ -1,0 +1,65 @@
+"""Owners of objects, for whoever follows them: from the watches where these have them, else from the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cachetools import TTLCache
+
+from kqueue.clock import Clock
+from kqueue.errors import NotFoundError
+from kqueue.jobs.ancestry import Ancestor, GroupKind, OwnerKind, has_known_owner, managed_ancestor
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import Store, object_key
+
+JSON = dict[str, Any]
+_REMEMBERED = 10_000
+_FRESH_SECONDS = 10.0
+"""Labels of owners hardly ever change, and many children ask for the same owner at once."""
+
+
+class Owners:
+    """Finds the managed ancestor of jobs.  A missing owner is never remembered: it may come."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        known: Mapping[GroupKind, OwnerKind],
+        stores: Mapping[GroupKind, Store[JSON]],
+        manages_all: bool,
+        clock: Clock,
+    ) -> None:
+        """`stores`: what watches have brought, by kind; what is not in them is asked for."""
+        self._client, self._known, self._stores, self._manages_all = client, known, stores, manages_all
+        self._asked: TTLCache[tuple[GroupKind, str], JSON] = TTLCache(_REMEMBERED, _FRESH_SECONDS, clock.monotonic)
+
+    async def ancestor(self, job: JSON) -> Ancestor | None:
+        """The topmost owner that is queued itself; None: the job stands for itself.
+
+        Raises:
+            AncestryError: its owners cannot be followed.
+        """
+        if not has_known_owner(job, self._known):
+            return None
+        return await managed_ancestor(job, known=self._known, manages_all=self._manages_all, fetch=self._fetch)
+
+    async def _fetch(self, kind: OwnerKind, namespace: str, name: str) -> JSON | None:
+        group_kind, key = (kind.gvk.group, kind.gvk.kind), object_key(namespace, name)
+        store = self._stores.get(group_kind)
+        seen = store.get(key) if store is not None else None
+        if seen is not None:
+            return seen
+        remembered = self._asked.get((group_kind, key))
+        if remembered is not None:
+            return remembered
+        resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
+        try:
+            found = await self._client.get_json(resource, name, namespace)
+        except NotFoundError:
+            return None
+        owner = {"metadata": found["metadata"]}
+        self._asked[group_kind, key] = owner
+        return owner

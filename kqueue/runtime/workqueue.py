@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 from collections import OrderedDict
 
 from kqueue.clock import Clock
 from kqueue.runtime.backoff import pause_after
+from kqueue.runtime.timetable import Timetable
 
 
 class WorkQueue:
@@ -29,11 +29,9 @@ class WorkQueue:
         self._ready: OrderedDict[str, float] = OrderedDict()  # key -> when it was queued, in order
         self._active: set[str] = set()
         self._dirty: dict[str, float] = {}  # active keys that were added meanwhile -> when
-        self._due: dict[str, float] = {}
-        self._timetable: list[tuple[float, str]] = []  # heap; an entry counts only if `_due` agrees
+        self._later = Timetable(clock, self.add)
         self._failures: dict[str, int] = {}
         self._available = asyncio.Event()
-        self._timer: asyncio.Task[None] | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -48,7 +46,7 @@ class WorkQueue:
     @property
     def delayed(self) -> int:
         """Keys that wait for their time."""
-        return len(self._due)
+        return len(self._later)
 
     @property
     def idle(self) -> bool:
@@ -67,7 +65,7 @@ class WorkQueue:
         """Queue `key` now."""
         if self._closed:
             return
-        self._due.pop(key, None)
+        self._later.drop(key)
         if key in self._active:
             self._dirty.setdefault(key, self._clock.monotonic())
         elif key not in self._ready:
@@ -79,14 +77,8 @@ class WorkQueue:
         if seconds <= 0:
             self.add(key)
             return
-        due = self._clock.monotonic() + seconds
-        if self._closed or key in self._ready or key in self._dirty or self._due.get(key, due + 1) <= due:
-            return
-        self._due[key] = due
-        heapq.heappush(self._timetable, (due, key))
-        self._trim()
-        if self._timer is None or self._timer.done() or self._timetable[0] == (due, key):
-            self._restart_timer()
+        if not (self._closed or key in self._ready or key in self._dirty):
+            self._later.add(key, seconds)
 
     def retry(self, key: str, *, at_least: float = 0.0, cap: float | None = None) -> float:
         """Queue `key` after its next, longer pause, and return the pause.
@@ -125,30 +117,5 @@ class WorkQueue:
     def shut_down(self) -> None:
         """Take no more keys and drop those that wait for their time; what is ready is still handed out."""
         self._closed = True
-        self._due.clear()
-        self._timetable.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._later.clear()
         self._available.set()
-
-    def _trim(self) -> None:
-        """Drop entries that no longer count once they are the majority, so that the heap stays bounded."""
-        if len(self._timetable) > 2 * len(self._due) + 64:
-            self._timetable = [(due, key) for key, due in self._due.items()]
-            heapq.heapify(self._timetable)
-
-    def _restart_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.create_task(self._keep_time())
-
-    async def _keep_time(self) -> None:
-        while self._timetable:
-            due, key = self._timetable[0]
-            if self._due.get(key) != due:
-                heapq.heappop(self._timetable)
-            elif (wait := due - self._clock.monotonic()) > 0:
-                await self._clock.sleep(wait)
-            else:
-                heapq.heappop(self._timetable)
-                self.add(key)

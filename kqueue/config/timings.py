@@ -34,6 +34,9 @@ class Timings:
     """A plan that has run longer gives the event loop a turn between two workloads."""
     untried_told_after: float = 10.0
     """A workload that no cycle has tried is told so at this age; most are tried before.  Kueue never tells them."""
+    details_told_after: float = 5.0
+    """A workload that goes on waiting for the same reason is told of other details, such as free amounts, so long after
+    they changed; the newest then.  A new reason is told at once.  Kueue tells of every change at once."""
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
     audit_interval: float = 300.0
@@ -122,6 +125,7 @@ class Timings:
 _MAY_BE_ZERO = frozenset(
     {
         "queue_flush_window",
+        "details_told_after",
         "status_refresh_window",
         "ungater_window",
         "node_failure_pod_window",

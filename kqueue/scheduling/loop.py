@@ -121,6 +121,8 @@ class LoopSettings:
     told_at_once: int = 8
     """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
     whoever is admitted meanwhile needs not be told."""
+    details_told_after: float = 5.0
+    """A workload that goes on waiting for the same reason is told of other details so long after they changed."""
     elastic: bool = False
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True
@@ -174,6 +176,7 @@ class SchedulingLoop:
             observer=observer,
             clock=clock,
             at_once=self._settings.told_at_once,
+            details_after=self._settings.details_told_after,
         )
         self._repairs = Repairs(
             cache=cache,
@@ -238,6 +241,7 @@ class SchedulingLoop:
 
     async def run(self) -> None:
         """Run cycles until cancelled; then wait for the writes that are under way."""
+        self._waits.resume()
         pause = self._settings.retry_base
         try:
             while True:
@@ -255,8 +259,9 @@ class SchedulingLoop:
             await self.drain()
 
     async def drain(self) -> None:
-        """Wait until every write under way has ended."""
+        """Wait until every write under way has ended; what is to be told later waits for the next run."""
         await self._writes.drain()
+        self._waits.pause()
         if self._alarm is not None:
             self._alarm.cancel()
             await asyncio.gather(self._alarm, return_exceptions=True)

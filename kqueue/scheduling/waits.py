@@ -1,11 +1,16 @@
-"""Why workloads wait, told beside the loop: each hears the newest reason only, and so many are told at a time."""
+"""Why workloads wait, told beside the loop: each hears the newest reason only, and so many are told at a time.
+
+A reason is told at once.  Where only its details have changed, other free amounts say, the workload is told some
+seconds later what they are then: they change with every admission, and nobody reads as fast.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from enum import Enum, auto
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -14,6 +19,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.value import value
 from kqueue.core.workload import PodSet
+from kqueue.runtime.timetable import Timetable
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api, status
 
@@ -54,6 +60,50 @@ class Why:
         }
 
 
+class News(Enum):
+    """What the outcome of a try is to a workload that may have been told something before."""
+
+    NOTHING = auto()
+    DETAILS = auto()
+    """It waits for what it says already, but other words tell of it."""
+    REASON = auto()
+
+
+def news(obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
+    """What is new to a workload; `briefly`: other words are not."""
+    told = _told(obj)
+    if told is None or (told.status, told.reason) != ("False", why.reason):
+        return News.REASON
+    if why.gated and not from_api.condition_true(obj, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
+        return News.REASON
+    if briefly:
+        return News.NOTHING
+    if not _knows_of_no_admission(obj):
+        return News.REASON
+    return News.NOTHING if told.message == status.cut(why.message) else News.DETAILS
+
+
+class _Told(NamedTuple):
+    """What a workload says of its quota, without where it stands."""
+
+    status: str
+    reason: str
+    message: str
+
+
+class _Word(NamedTuple):
+    """What is to be written."""
+
+    why: Why
+    instead_of: _Told | None = None
+    """It is written only where this stands; None: whatever stands there."""
+
+    def followed_by(self, why: Why, told: _Told | None) -> _Word:
+        """What is to be written after a further try, which was made where this was told."""
+        same = self.why.reason == why.reason and self.instead_of == told
+        return _Word(why, self.instead_of if same else None)
+
+
 class Waits:
     """The reasons for waiting that are still to be written."""
 
@@ -65,27 +115,70 @@ class Waits:
         observer: WaitObserver,
         clock: Clock,
         at_once: int,
+        details_after: float,
     ) -> None:
-        """`is_held` says whether a workload holds quota; `at_once`: so many writes, the rest waits its turn."""
+        """`is_held` says whether a workload holds quota; `at_once`: so many writes, the rest waits its turn.
+
+        `details_after`: seconds from a change of details to their telling; 0: at once.
+        """
         self._writes, self._is_held, self._observer, self._clock = writes, is_held, observer, clock
-        self._at_once, self._writers = at_once, 0
-        self._untold: dict[str, Why] = {}
+        self._at_once, self._writers, self._details_after = at_once, 0, details_after
+        self._untold: dict[str, _Word] = {}
         """By workload; those that are being written, too."""
         self._line: deque[str] = deque()
+        self._details: dict[str, _Word] = {}
+        """Those whose time has not come; nobody is here and among the untold."""
+        self._timetable = Timetable(clock, self._tell_details)
 
     def tell(self, key: str, obj: wire.Workload, why: Why, *, briefly: bool = False) -> None:
         """Let a workload say why it waits, unless it does, or is admitted before its turn comes.
 
         `briefly`: the reason counts, and whoever says it already is not told this message.
         """
-        if key in self._untold:
-            self._untold[key] = why
-        elif not _says(obj, why, briefly=briefly):
-            self._untold[key] = why
-            self._line.append(key)
-            if self._writers < self._at_once:
-                self._writers += 1
-                self._writes.spawn(self._write())
+        ahead = self._untold.get(key)
+        if ahead is not None:
+            if ahead.why.reason != why.reason or not briefly:
+                self._untold[key] = ahead.followed_by(why, _told(obj))
+            return
+        new = self._news(obj, why, briefly=briefly)
+        if new is News.DETAILS:
+            self._tell_later(key, obj, why)
+        elif new is News.REASON:
+            self._forget_details(key)
+            self._begin(key, _Word(why))
+        elif not briefly:
+            self._forget_details(key)
+
+    def pause(self) -> None:
+        """Let nobody be told of details any more; what they are is kept."""
+        self._timetable.clear()
+
+    def resume(self) -> None:
+        """Go on after a pause: who has said nothing else meanwhile is told."""
+        for key in self._details:
+            self._timetable.add(key, self._details_after)
+
+    def _news(self, obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
+        new = news(obj, why, briefly=briefly)
+        return News.REASON if new is News.DETAILS and not self._details_after else new
+
+    def _tell_later(self, key: str, obj: wire.Workload, why: Why) -> None:
+        self._details[key] = _Word(why, _told(obj))
+        self._timetable.add(key, self._details_after)
+
+    def _forget_details(self, key: str) -> None:
+        if self._details.pop(key, None) is not None:
+            self._timetable.drop(key)
+
+    def _tell_details(self, key: str) -> None:
+        self._begin(key, self._details.pop(key))
+
+    def _begin(self, key: str, word: _Word) -> None:
+        self._untold[key] = word
+        self._line.append(key)
+        if self._writers < self._at_once:
+            self._writers += 1
+            self._writes.spawn(self._write())
 
     async def _write(self) -> None:
         while self._line:
@@ -99,36 +192,41 @@ class Waits:
 
     async def _write_newest(self, key: str) -> None:
         """Write until no other reason has come meanwhile."""
-        why = None
-        while why is not self._untold[key]:
-            why = self._untold[key]
-            written = await self._writes.tell(key, partial(self._change, key, why), what="the reason for waiting")
+        while True:
+            word = self._untold[key]
+            why = word.why
+            written = await self._writes.tell(key, partial(self._change, key, word), what="the reason for waiting")
             if written is not None:
                 _log.info("workload waits", workload=key, reason=why.reason, message=why.message)
                 self._observer.waits(written, reason=why.reason, message=why.message)
+            newest = self._untold[key]
+            if newest is word:
+                return
+            new = self._news(written, newest.why) if written is not None else News.REASON
+            if new is News.DETAILS and written is not None:
+                self._tell_later(key, written, newest.why)
+            if new is not News.REASON:
+                return
 
-    def _change(self, key: str, why: Why, obj: wire.Workload) -> status.Patch | None:
+    def _change(self, key: str, word: _Word, obj: wire.Workload) -> status.Patch | None:
         if self._is_held(key):
             return None  # admitted since: an old reason must not go over it
+        if word.instead_of is not None and _told(obj) != word.instead_of:
+            return None  # somebody knows better since
         return status.wait(
             obj,
-            reason=why.reason,
-            message=why.message,
+            reason=word.why.reason,
+            message=word.why.message,
             stamp=status.Stamp(self._clock.now()),
-            requests=why.requests(),
-            gated=why.gated,
+            requests=word.why.requests(),
+            gated=word.why.gated,
             queued=True,
         )
 
 
-def _says(obj: wire.Workload, why: Why, *, briefly: bool) -> bool:
-    """Whether the workload says already that it waits, and for this reason."""
+def _told(obj: wire.Workload) -> _Told | None:
     told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    if told is None or (told.status, told.reason) != ("False", why.reason):
-        return False
-    if why.gated and not from_api.condition_true(obj, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
-        return False
-    return briefly or (status.without_place(told.message) == status.cut(why.message) and _knows_of_no_admission(obj))
+    return _Told(told.status, told.reason, status.without_place(told.message)) if told is not None else None
 
 
 def _knows_of_no_admission(obj: wire.Workload) -> bool:

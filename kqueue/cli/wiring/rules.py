@@ -38,6 +38,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         retry_base=timings.cycle_retry_base,
         retry_max=timings.cycle_retry_max,
         yield_after=timings.cycle_yield_after,
+        details_told_after=timings.details_told_after,
         elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
         fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
         fair=None if fair is None else tuple(Strategy(name) for name in fair.preemption_strategies),

@@ -112,7 +112,7 @@ class Scheduled(World):
     async def until_quiet(self) -> int:
         """Let a running loop work until nothing is due any more; the cycles that it took.  Fails if it does not end."""
         before = self.loop.cycles
-        for _ in range(100):
+        for _ in range(200):
             await self.clock.advance(0.05)
             if self.clock.next_wake() is None:
                 return self.loop.cycles - before

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from kqueue.scheduling.waits import Waits, Why
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.scheduling.waits import News, Waits, Why, news
 from kqueue.scheduling.writes import Writes
-from tests.unit.controllers.builders import make_workload, message_of, status_of
+from tests.unit.controllers.builders import JSON, condition, make_workload, message_of, read, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 
 Make = Callable[..., Scheduled]
@@ -18,7 +20,7 @@ Make = Callable[..., Scheduled]
 class Telling:
     """A world of workloads, and what tells them why they wait."""
 
-    def __init__(self, world: Scheduled, *names: str, at_once: int = 9) -> None:
+    def __init__(self, world: Scheduled, *names: str, at_once: int = 9, details_after: float = 5.0) -> None:
         self.world, self.held = world, set[str]()
         self.writes = Writes(world.writer, in_flight=9)
         self.waits = Waits(
@@ -27,6 +29,7 @@ class Telling:
             observer=world.observed,
             clock=world.clock,
             at_once=at_once,
+            details_after=details_after,
         )
         world.add(*map(make_workload, names))
 
@@ -42,6 +45,239 @@ class Telling:
         self.world.client.open.set()
         await self.writes.drain()
         return self.world.observed.waiting
+
+    def words(self) -> list[str]:
+        """What was written of why workloads wait, in order."""
+        said = [call.body["status"]["conditions"] for call in self.world.client.writes(subresource="status")]
+        return [c["message"] for conditions in said for c in conditions if c["type"] == "QuotaReserved"]
+
+    def says(self, name: str, reason: str, message: str) -> None:
+        """Somebody else writes why a workload waits."""
+        said = [condition("QuotaReserved", "False", reason, message), NOT_ADMITTED]
+        self.world.client.change(WORKLOADS, f"ns/{name}", {"status": {"conditions": said}})
+        self.world.sync()
+
+
+def told(*conditions: JSON) -> wire.Workload:
+    workload: wire.Workload = read(wire.Workload, make_workload(status={"conditions": list(conditions)}))
+    return workload
+
+
+NOT_ADMITTED = condition("Admitted", "False", "NoReservation")
+SAYS_5 = condition("QuotaReserved", "False", "Waits", "5 are left")
+SAYS_PLACE = condition(
+    "QuotaReserved", "False", "Waits", "5 are left; at 2026-01-01T00:00:00Z it was number 1 of 2 in the line"
+)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "why", "briefly", "want"),
+    [
+        pytest.param([], Why("Waits", "5 are left"), False, News.REASON, id="nothing was said yet"),
+        pytest.param([], Why("Waits", "5 are left"), True, News.REASON, id="nor briefly"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "5 are left"), False, News.NOTHING, id="said already"),
+        pytest.param([SAYS_PLACE, NOT_ADMITTED], Why("Waits", "5 are left"), False, News.NOTHING, id="with a place"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3 are left"), False, News.DETAILS, id="other details"),
+        pytest.param([SAYS_PLACE, NOT_ADMITTED], Why("Waits", "3 are left"), False, News.DETAILS, id="in its place"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3 are left"), True, News.NOTHING, id="the reason counts"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Never", "5 are left"), False, News.REASON, id="another reason"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Never", "5 are left"), True, News.REASON, id="even briefly"),
+        pytest.param(
+            [condition("QuotaReserved", "True", "Waits", "5 are left"), NOT_ADMITTED],
+            Why("Waits", "5 are left"), False, News.REASON, id="it had quota",
+        ),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3", gated=True), False, News.REASON, id="a gate keeps it"),
+        pytest.param(
+            [SAYS_5, NOT_ADMITTED, condition("BlockedOnPreemptionGates")],
+            Why("Waits", "3", gated=True), False, News.DETAILS, id="as it says already",
+        ),
+        pytest.param([SAYS_5], Why("Waits", "3 are left"), False, News.REASON, id="it does not say it is not admitted"),
+    ],
+)  # fmt: skip
+def test_what_is_news(conditions: list[JSON], why: Why, briefly: bool, want: News) -> None:
+    """A reason is, and so are other words for it; a place in the line belongs to neither."""
+    assert news(told(*conditions), why, briefly=briefly) is want
+
+
+Step = Callable[[Telling], None] | float
+"""What happens, or seconds that pass."""
+
+
+def tell(message: str, reason: str = "Waits", **more: bool) -> Step:
+    return lambda telling: telling.tell("a", reason, message, **more)
+
+
+def gone(telling: Telling) -> None:
+    telling.world.client.drop(WORKLOADS, "ns/a")
+    telling.world.sync()
+
+
+PLACE = "; at 2026-01-01T00:00:02Z it was number 1 of 2 in the line"
+
+
+@pytest.mark.parametrize(
+    ("steps", "want"),
+    [
+        pytest.param([tell("8")], ["8"], id="the first word comes at once"),
+        pytest.param([tell("8"), 1.0, tell("no", "Never")], ["8", "no"], id="and so does another reason"),
+        pytest.param([tell("8"), 60.0, tell("7"), 4.9], ["8"], id="other details do not"),
+        pytest.param([tell("8"), 60.0, tell("7"), 5.0], ["8", "7"], id="they come when their time has come"),
+        pytest.param([tell("8"), 1.0, tell("7"), 4.0, tell("6"), 1.0], ["8", "6"], id="the newest ones do"),
+        pytest.param(
+            [*(step for n in range(20) for step in (tell(f"{n}"), 1.0)), 5.0],
+            ["0", "5", "10", "15", "19"], id="and once in so long, however often they change",
+        ),
+        pytest.param([tell("8"), 1.0, tell("7"), 1.0, tell("8"), 9.0], ["8"], id="it is again as it was"),
+        pytest.param([tell("8"), 1.0, tell("7"), tell("no", "Never"), 9.0], ["8", "no"], id="a reason overtakes them"),
+        pytest.param(
+            [tell("8"), 1.0, tell("7"), tell("no", "Never"), 0.0, tell("6"), 9.0],
+            ["8", "no", "6"], id="and is overtaken by the one before at once",
+        ),
+        pytest.param([tell("8"), 1.0, tell("7"), tell("x", briefly=True), 9.0], ["8", "7"], id="passing words do not"),
+        pytest.param([tell("8"), 1.0, tell("7"), lambda t: t.held.add("ns/a"), 9.0], ["8"], id="it was admitted"),
+        pytest.param([tell("8"), 1.0, tell("7"), gone, 9.0], ["8"], id="it is gone"),
+        pytest.param(
+            [tell("8"), 1.0, tell("7"), lambda t: t.says("a", "Suspended", "held"), 9.0],
+            ["8"], id="somebody else has said something else",
+        ),
+        pytest.param(
+            [tell("8"), 1.0, tell("7"), lambda t: t.says("a", "Waits", "6"), 9.0],
+            ["8"], id="or the same with newer details",
+        ),
+        pytest.param(
+            [tell("8"), 1.0, tell("7"), lambda t: t.says("a", "Waits", f"8{PLACE}"), 9.0],
+            ["8", f"7{PLACE}"], id="where it stands was said, and is kept",
+        ),
+    ],
+)  # fmt: skip
+async def test_details_are_told_by_and_by(make: Make, steps: list[Step], want: list[str]) -> None:
+    """Where the reason stays the same, the newest details follow some seconds after the first change."""
+    telling = Telling(make(), "a")
+    for step in steps:
+        if isinstance(step, float):
+            await telling.world.clock.advance(step)
+        else:
+            step(telling)
+    await telling.writes.drain()
+
+    assert telling.words() == want
+
+
+async def test_nobody_keeps_time_where_all_is_told(make: Make) -> None:
+    """Once the newest details are written, nothing is to come."""
+    telling = Telling(make(), "a", "b")
+    for message in ("8", "7", "6"):
+        telling.tell("a", "Waits", message)
+        telling.tell("b", "Waits", message)
+        await telling.world.clock.advance(1)
+    await telling.world.clock.advance(5)
+
+    assert sorted(telling.words()) == ["6", "6", "8", "8"]
+    assert telling.world.clock.next_wake() is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "briefly", "want"),
+    [
+        pytest.param("Waits", False, ["8", "7"], id="other details follow later"),
+        pytest.param("Waits", True, ["8"], id="passing words do not"),
+        pytest.param("Never", True, ["8", "7"], id="another reason does at once"),
+    ],
+)
+async def test_what_comes_while_a_reason_is_written(make: Make, reason: str, briefly: bool, want: list[str]) -> None:
+    """What is being written counts as said."""
+    telling = Telling(make(), "a")
+    telling.world.client.open.clear()
+    telling.tell("a", "Waits", "8")
+    await telling.world.clock.advance(0)
+    telling.tell("a", reason, "7", briefly=briefly)
+    await telling.written()
+    assert telling.words() == (want if reason == "Never" else ["8"])
+    await telling.world.clock.advance(5)
+
+    assert telling.words() == want
+
+
+async def test_the_time_of_details_passes_while_the_reason_that_overtook_them_is_written(make: Make) -> None:
+    """They are forgotten, and it is written once."""
+    telling = Telling(make(), "a", at_once=1)
+    telling.tell("a", "Waits", "8")
+    await telling.written()
+    telling.tell("a", "Waits", "7")
+    telling.world.client.open.clear()
+    telling.tell("a", "Never", "no")
+    await telling.world.clock.advance(9)
+    await telling.written()
+
+    assert telling.words() == ["8", "no"]
+    telling.tell("a", "Waits", "6")
+    await telling.written()
+    assert telling.words() == ["8", "no", "6"]
+
+
+async def test_details_that_are_on_their_way_are_written_as_they_are_now(make: Make) -> None:
+    """Those who wait for their turn to be written, and not over what somebody else has said meanwhile."""
+    telling = Telling(make(), "a", "b", "c", at_once=1)
+    for name in ("a", "b", "c"):
+        telling.tell(name, "Waits", "8")
+    await telling.written()
+    for name in ("a", "b", "c"):
+        telling.tell(name, "Waits", "7")
+    telling.world.client.open.clear()
+    await telling.world.clock.advance(5)
+    for name in ("b", "c"):
+        telling.tell(name, "Waits", "6")
+    telling.says("c", "Suspended", "held")
+    await telling.written()
+
+    assert telling.words() == ["8", "8", "8", "7", "6"]
+
+
+async def test_a_try_after_somebody_else_has_spoken_has_the_last_word(make: Make) -> None:
+    """Also where details of before are on their way."""
+    telling = Telling(make(), "a")
+    telling.tell("a", "Waits", "8")
+    await telling.written()
+    telling.tell("a", "Waits", "7")
+    telling.world.client.open.clear()
+    await telling.world.clock.advance(5)
+    telling.says("a", "Suspended", "held")
+    telling.tell("a", "Waits", "6")
+    await telling.written()
+
+    assert telling.words()[-1] == "6"
+    assert message_of(telling.world.workload(), "QuotaReserved") == "6"
+
+
+async def test_details_outlive_a_pause(make: Make) -> None:
+    """Who leads no more tells nobody; who leads again tells those whom nobody has told anything else."""
+    telling = Telling(make(), "a", "b")
+    for message in ("8", "7"):
+        telling.tell("a", "Waits", message)
+        telling.tell("b", "Waits", message)
+        await telling.written()
+    telling.waits.pause()
+    await telling.world.clock.advance(60)
+    assert telling.words() == ["8", "8"]
+    telling.says("b", "Waits", "2")
+    telling.waits.resume()
+    await telling.world.clock.advance(5)
+
+    assert telling.words() == ["8", "8", "7"]
+
+
+async def test_details_come_at_once_where_that_is_wanted(make: Make) -> None:
+    """Also those that change while others are written."""
+    telling = Telling(make(), "a", details_after=0)
+    telling.tell("a", "Waits", "8")
+    await telling.written()
+    telling.world.client.open.clear()
+    telling.tell("a", "Waits", "7")
+    await telling.world.clock.advance(0)
+    telling.tell("a", "Waits", "6")
+    await telling.written()
+
+    assert telling.words() == ["8", "7", "6"]
 
 
 async def test_only_the_newest_reason_is_written(make: Make) -> None:
@@ -75,7 +311,7 @@ async def test_no_more_are_told_at_once_than_may_be(make: Make) -> None:
     ("reason", "message", "more", "writes"),
     [
         pytest.param("Waits", "5 of 8 are left", {}, 1, id="who says it already is not written to"),
-        pytest.param("Waits", "3 of 8 are left", {}, 2, id="another message is"),
+        pytest.param("Waits", "3 of 8 are left", {}, 2, id="another message is, by and by"),
         pytest.param("Waits", "3 of 8 are left", {"briefly": True}, 1, id="unless only the reason counts"),
         pytest.param("Never", "5 of 8 are left", {"briefly": True}, 2, id="which is another one"),
         pytest.param("Waits", "5 of 8 are left", {"gated": True}, 2, id="that a gate keeps it is news"),
@@ -89,6 +325,7 @@ async def test_what_a_workload_says_already_is_not_written(
     telling.tell("a", "Waits", "5 of 8 are left")
     await telling.written()
     telling.tell("a", reason, message, **more)
+    await telling.world.clock.advance(5)
 
     assert len(await telling.written()) == writes
     assert len(telling.world.client.calls) == writes

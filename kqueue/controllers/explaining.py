@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from cachetools import LRUCache
-
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import Clock
 from kqueue.controllers.blockers import REFUSED, Blockers
 from kqueue.controllers.lines import Lines
+from kqueue.controllers.owed import UNTRIED, Owed
 from kqueue.runtime.store import Store
 from kqueue.state import from_api, requeueing, status
 from kqueue.state.cache import Cache
@@ -17,8 +16,6 @@ from kqueue.state.queues import Queues
 
 _BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED)
 """Reasons that this reconciler writes, and takes back when the cause is gone."""
-_UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
-"""Reasons that say nothing of a try; what a try has said of an equal workload says more."""
 _TRIED = (
     names.REASON_NO_MATCHING_FLAVOR,
     names.REASON_EXCEEDS_MAX_QUOTA,
@@ -49,34 +46,22 @@ class Explainer:
         """`tell_after`: a Workload that has waited so many seconds for its first try is told so.  `at_once`: whoever
         waits is told so at the first look.
         """
-        self._workloads, self._blockers, self._cache, self._queues = workloads, blockers, cache, queues
+        self._blockers, self._cache, self._queues = blockers, cache, queues
         self._clock, self._tell_after, self._at_once = clock, tell_after, at_once
         self._started = clock.now()
         self.lines = Lines(queues, clock)
         """Where they stand."""
-        self._again: LRUCache[str, tuple[float, float]] = LRUCache(maxsize=100_000)
-        """When those who wait for their try are told anew where they stand, and the pause before that."""
+        self.owed = Owed(clock)
+        """Whom to tell something."""
+        workloads.subscribe(self.owed.observe)
 
     async def look(self, key: str, workload: wire.Workload) -> bool:
         """Find out what has to be said; whether it is time to say anew where the Workload stands."""
         again = self._until_told_again(key, workload)
         is_due = again is not None and again <= 0
-        if is_due or (self._queues.bulk_verdict(key) is not None and self.is_untold(key)):
+        if is_due or (self._queues.bulk_verdict(key) is not None and self.owed.is_first(key)):
             await self.lines.look(key)
         return is_due
-
-    def is_due(self, key: str) -> bool:
-        """Whether a Workload that was tried, and told where it stands, is to be told anew."""
-        due = self._again.get(key)
-        return due is not None and due[0] <= self._clock.monotonic()
-
-    def is_untold(self, key: str) -> bool:
-        """Whether the Workload says nothing of a try yet: what the try of an equal one has said is news to it."""
-        workload = self._workloads.get(key)
-        if workload is None:
-            return False
-        told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
-        return told is None or told.reason in _UNTRIED
 
     def explain(self, workload: wire.Workload, *, again: bool) -> status.Patch | None:
         """What blocks a pending Workload before any quota is looked at, taken back when it is gone; None: no news.
@@ -97,7 +82,7 @@ class Explainer:
         if self._rests(workload):
             return self._explain_rest(workload, written, stamp)
         verdict = self._queues.bulk_verdict(key)
-        if verdict is not None and verdict.reason and (written is None or written.reason in _UNTRIED):
+        if verdict is not None and verdict.reason and (written is None or written.reason in UNTRIED):
             place = self.lines.describe(key)
             told = verdict.message if place is None else status.with_place(verdict.message, place, stamp)
             return status.wait(workload, reason=verdict.reason, message=told, stamp=stamp, queued=place is None)
@@ -136,17 +121,16 @@ class Explainer:
         written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         in_line = written is not None and written.status != "True" and _is_in_line(workload, written.reason)
         if written is None or not in_line or self._rests(workload):
-            self._again.pop(key, None)
+            self.owed.forget_again(key)
             return None
-        now = self._clock.monotonic()
-        if key not in self._again:
-            is_news = _has_no_place(written)
-            first = (now + self._tell_after, _TOLD_AGAIN / 2) if is_news else (now + _TOLD_AGAIN, _TOLD_AGAIN)
-            self._again[key] = first
-        due, pause = self._again[key]
-        if due <= now:
-            self._again[key] = (now + 2 * pause, 2 * pause)
-        return due - now
+        again = self.owed.again(key)
+        if again is None:
+            first = (self._tell_after, _TOLD_AGAIN / 2) if _has_no_place(written) else (_TOLD_AGAIN, _TOLD_AGAIN)
+            again = self.owed.tell_again(key, *first)
+        left = again.due - self._clock.monotonic()
+        if left <= 0:
+            self.owed.tell_again(key, 2 * again.pause, 2 * again.pause)
+        return left
 
     def _rests(self, workload: wire.Workload) -> bool:
         """Whether it waits for a time or for somebody's word, and not for its turn."""
@@ -170,7 +154,7 @@ class Explainer:
         if not _has_no_place(written) or self._queues.home(key) is None:
             return 0.0
         if is_due and not self.lines.is_far_behind(key):  # it has just come to where it stands
-            self._again[key] = (self._clock.monotonic() + self._tell_after, _TOLD_AGAIN / 2)
+            self.owed.tell_again(key, self._tell_after, _TOLD_AGAIN / 2)
             return self._tell_after
         return again
 

@@ -12,7 +12,7 @@ Source: the compatible system's queue manager (KEP-168 and what its behaviour sh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -231,7 +231,7 @@ class _Queue:
 
     # --- moving lines
 
-    def park_shape(self, shape: str, told: Callable[[Iterable[str]], None]) -> None:
+    def park_shape(self, shape: str, told: Callable[[Collection[str]], None]) -> None:
         """Park all active ones of a shape; `told` who they are, in one call for each LocalQueue."""
         for local_queue, line in self.active.pop(shape, _NO_LINES).items():
             told(line)
@@ -400,7 +400,7 @@ class Queues:
         """`by_shape`: what a try has said of one workload counts for all that cannot differ in its outcome."""
         self._now, self._by_shape = now, by_shape
         self._on_wake = on_wake
-        self.on_parked: Callable[[Iterable[str]], None] = lambda _keys: None
+        self.on_parked: Callable[[Collection[str]], None] = lambda _keys: None
         """Told of workloads that are parked without a try of their own, because an equal one was refused.
 
         Must go through them at once, if at all.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
@@ -37,15 +37,12 @@ def make_core(wiring: Wiring) -> None:
     )
     workloads = wiring.controller("workload", workload.reconcile, workers=8)
 
-    def on_parked(keys: Iterable[str]) -> None:
-        for key in keys:
-            if workload.explainer.is_untold(key):  # most were told before, and all that wait are parked at each flush
-                workloads.enqueue(key)
-            else:
-                on_tried(key)
+    def on_parked(keys: Collection[str]) -> None:
+        for key in workload.explainer.owed.among(keys):
+            workloads.enqueue(key)
 
     def on_tried(key: str) -> None:
-        if workload.explainer.is_due(key):
+        if workload.explainer.owed.is_due(key):
             workloads.enqueue(key)
 
     wiring.queues.on_parked, wiring.queues.on_tried = on_parked, on_tried

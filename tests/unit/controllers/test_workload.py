@@ -149,18 +149,18 @@ async def test_one_that_was_tried_is_told_where_it_stands_too(make_world: Callab
     assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
     world.client.drop(WORKLOADS, "ns/b")
     await world.clock.advance(299)
-    assert (await world.step(), world.reconciler.explainer.is_due("ns/a")) == (0, False)
+    assert (await world.step(), world.reconciler.explainer.owed.is_due("ns/a")) == (0, False)
     await world.clock.advance(1)
-    assert world.reconciler.explainer.is_due("ns/a")
+    assert world.reconciler.explainer.owed.is_due("ns/a")
     assert await world.step() == 1
     assert "8 asked, 4 free; at 2026-01-01T00:05:10Z it was number 1 of 1" in message_of(world.found, "QuotaReserved")
     assert world.recorder.events == []
     await world.clock.advance(599)
-    assert not world.reconciler.explainer.is_due("ns/a")
+    assert not world.reconciler.explainer.owed.is_due("ns/a")
     await world.clock.advance(1)
-    assert world.reconciler.explainer.is_due("ns/a")
+    assert world.reconciler.explainer.owed.is_due("ns/a")
     assert await world.step() == 0  # it stands where it stood
-    assert not world.reconciler.explainer.is_due("ns/a")
+    assert not world.reconciler.explainer.owed.is_due("ns/a")
 
 
 async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make_world: Callable[..., Workloads]) -> None:
@@ -341,7 +341,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     [(_, head)] = world.queues.pop_heads(lambda _: True)
     assert head.key == "ns/tried"
     world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
-    assert world.reconciler.explainer.is_untold("ns/a") is (want[1] != before)
+    assert list(world.reconciler.explainer.owed.among(["ns/a"])) == (["ns/a"] if want[1] != before else [])
 
     await world.rest()
 
@@ -349,7 +349,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     told = message_of(world.found, "QuotaReserved")
     assert ("it was number 2 of 2 among all that wait" in told) is (want[1] != before)
     world.sync()
-    assert not world.reconciler.explainer.is_untold("ns/a")
+    assert list(world.reconciler.explainer.owed.among(["ns/a"])) == []
 
 
 GATE: JSON = {"preemptionGates": [{"name": "g"}]}

@@ -19,7 +19,6 @@ _PATHS = (
     "metrics.custom_labels",
     "metrics.local_queue_metrics.local_queue_selector",
     "multi_kueue",
-    "object_retention_policies.workloads.after_deactivated_by_kueue",
     "pprof_bind_address",
     "resources.device_class_mappings",
     "tls.curve_preferences",

@@ -7,6 +7,7 @@ stopped.  All that is remembered in between is which of our own writes the watch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -27,7 +28,7 @@ from kqueue.jobs.kind import JobKind, Refused
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
+from kqueue.state import from_api, retention
 
 _log = structlog.get_logger(__name__)
 
@@ -55,12 +56,15 @@ class JobReconciler:
         switches: Switches,
         clock: Clock,
         echo_timeout: float = 60.0,
+        keep_deactivated: timedelta | None = None,
     ) -> None:
         """`jobs`: what the watches of the kind have brought, one after the other.
 
         `manages` says whether jobs of a namespace are managed at all; `manages_all`, whether those without a queue are.
         `echo_timeout`: seconds after which a write of ours that the watch has not brought is not waited for any longer.
+        `keep_deactivated`: how long jobs are kept after kqueue has deactivated them; None: for ever.
         """
+        self._clock, self._keep_deactivated = clock, keep_deactivated
         self.kind = kind
         self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, steps
         self._owners, self._manages, self._manages_all = owners, manages, manages_all
@@ -194,9 +198,10 @@ class JobReconciler:
         workload = await self._workload.find(job, pod_sets)
         if workload is None:
             return await self._without_workload(job, pod_sets)
-        if not await self._workload.follow(job, pod_sets, workload):
-            await self._with_workload(job, pod_sets, workload)
-        return Result()
+        if await self._workload.follow(job, pod_sets, workload):
+            return Result()
+        await self._with_workload(job, pod_sets, workload)
+        return await self._retain(job, workload)
 
     async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> Result:
         prebuilt = rules.prebuilt_name(job, self._switches)
@@ -252,6 +257,19 @@ class JobReconciler:
             await self._follow_queue(job, workload)
         elif not self._workload.busy(job, [workload]):
             await self._steps.give_back(workload)
+
+    async def _retain(self, job: JSON, workload: wire.Workload) -> Result:
+        """Delete a job that kqueue has given up on, when nothing of it is left and its time has come."""
+        expires = retention.deactivated_expires(workload, self._keep_deactivated)
+        if expires is None or not self.kind.is_suspended(job) or self._workload.busy(job, [workload]):
+            return Result()
+        left = (expires - self._clock.now()).total_seconds()
+        if left > 0:
+            return Result(requeue_after=left)
+        await self._writes.delete(job)
+        message = "Deleted the job: it was deactivated longer ago than such jobs are kept"
+        self._writes.event(job, reason=names.EVENT_DELETED, message=message)
+        return Result()
 
     async def _start_or_follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
         admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)

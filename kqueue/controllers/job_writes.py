@@ -10,9 +10,9 @@ from cachetools import TTLCache
 
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, Recorder
-from kqueue.errors import NotFoundError
+from kqueue.errors import ConflictError, NotFoundError
 from kqueue.jobs.kind import JobKind, PodSetInfo
-from kqueue.runtime.client import Client
+from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import split_key
 
@@ -73,6 +73,16 @@ class JobWrites:
         )
         self._written[job_key(job)] = int(written["metadata"]["resourceVersion"])
         return written
+
+    async def delete(self, job: JSON) -> None:
+        """Delete the job and, in the background, all that it owns; nothing is done where it is gone or another one."""
+        meta = job["metadata"]
+        try:
+            await self._client.delete(
+                self._resource, meta["name"], meta["namespace"], uid=meta["uid"], propagation=Propagation.BACKGROUND
+            )
+        except (NotFoundError, ConflictError):
+            return
 
     async def stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
         """Do all steps that are left of a stop; returns the job as it is then.  Nothing is done for a stopped job.

@@ -88,6 +88,7 @@ def _make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: 
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
         echo_timeout=wiring.timings.expectation_timeout,
     )
+    kept = wiring.config.object_retention_policies.workloads
     reconciler = JobReconciler(
         kind=kind,
         jobs=[watch.store for watch in seen],
@@ -100,6 +101,7 @@ def _make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: 
         switches=wiring.switches,
         clock=wiring.clock,
         echo_timeout=wiring.timings.expectation_timeout,
+        keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
     )
     jobs = wiring.controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
     for watch in seen:

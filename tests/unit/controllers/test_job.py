@@ -61,6 +61,7 @@ class Jobs(World):
         """Workload key to pods of it that have not ended."""
         kind, echo = more.pop("kind", BatchJob()), 60.0
         manages_all = more.pop("manages_all", False)
+        keep = {"keep_deactivated": more.pop("keep_deactivated", None)}
         self.writes = JobWrites(
             kind=kind, client=self.client, recorder=self.recorder, clock=self.clock, echo_timeout=echo
         )
@@ -95,6 +96,7 @@ class Jobs(World):
             switches=switches,
             clock=self.clock,
             echo_timeout=echo,
+            **keep,
         )
         self.client.put(JOBS, job if job is not None else make_job())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -364,3 +365,35 @@ async def test_a_missing_flavor_does_not_stop_a_running_job(make: Callable[..., 
     world.client.put(RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"}))
 
     assert await world.step() == []
+
+
+# --- what is not kept -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reason", "goes"),
+    [
+        pytest.param("DeactivatedDueToRequeuingLimitExceeded", True, id="kqueue gave up on it"),
+        pytest.param("Deactivated", False, id="its user has deactivated it"),
+    ],
+)
+async def test_a_job_that_was_given_up_is_deleted_when_its_time_has_come(
+    make: Callable[..., Jobs], reason: str, goes: bool
+) -> None:
+    """afterDeactivatedByKueue counts from the eviction, and not before the last pod is gone."""
+    world = make(keep_deactivated=timedelta(days=2))
+    await world.running()
+    world.evict(reason)
+    world.client.change(WORKLOADS, f"team/{NAME}", {"spec": {"active": False}})
+    await world.rest()
+    world.client.change(JOBS, KEY, {"status": {"active": 0}})
+    await world.rest()
+    world.sync()
+    result = await world.reconciler.reconcile(KEY)
+    assert (result.requeue_after is not None) is goes
+
+    await world.clock.advance(result.requeue_after or 3 * 86400)
+    written = await world.step()
+
+    assert written == ([f"delete jobs {KEY}"] if goes else [])
+    assert ("Deleted" in world.recorder.reasons) is goes

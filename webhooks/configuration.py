@@ -1,26 +1,37 @@
 """The webhook configurations that make the API server ask us: who is asked about what, and about what never.
 
-Only objects that carry the queue label are sent, so an outage of kqueue cannot stop a stranger's job.  kube-system and
-kqueue's own namespace are left out, so that what kqueue needs to come back never waits for kqueue.
+Only objects that carry the queue label are sent, or that live where somebody opted in: an outage of kqueue cannot stop
+a stranger's job.  kube-system and kqueue's own namespace are left out always, so that what kqueue needs to come back
+never waits for kqueue.  `docs/decisions/0015` says who opts in how, and which of them fail closed.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
+from kqueue.config.selector import LabelSelector
 from kqueue.jobs.kind import ReviewedKind
-from kqueue.jobs.registry import REVIEWED
-from webhooks.routes import FRAMEWORK_PATHS
+from webhooks.routes import DEFAULT_QUEUE_PATH, FRAMEWORK_PATHS, reviewed_kinds
 
 JSON = dict[str, Any]
 
 MUTATING_NAME = "kueue-mutating-webhook-configuration"
 VALIDATING_NAME = "kueue-validating-webhook-configuration"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+"""Label that says who keeps a configuration; ours have the value `kqueue`."""
+OURSELVES = "kqueue"
+MOST_DEFAULT_QUEUES = 5_000
+"""Namespaces with a default LocalQueue that are listed at most: the list stays below 400 KB of the 1.5 MB that etcd
+takes for an object."""
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
+_FAIL_SECONDS, _IGNORE_SECONDS = 10, 5
+"""How long the API server waits: where it cannot go on without us, and where it can."""
+_ALIVE = {"name": "not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
+"""Nothing is asked about what is being deleted: finalizers come off, whether we answer or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,83 +48,178 @@ class Target:
         bundle = {"caBundle": base64.b64encode(self.ca_bundle).decode()}
         if self.url:
             return {"url": f"{self.url.rstrip('/')}{path}", **bundle}
-        return {"service": {"name": self.service, "namespace": self.namespace, "path": path}, **bundle}
+        return {"service": {"name": self.service, "namespace": self.namespace, "path": path, "port": 443}, **bundle}
+
+    def is_asked_by(self, webhook: JSON) -> bool:
+        """Whether this entry of somebody's configuration leads to us."""
+        client = webhook.get("clientConfig") or {}
+        if self.url:
+            return str(client.get("url", "")).startswith(f"{self.url.rstrip('/')}/")
+        service = client.get("service") or {}
+        return (service.get("name"), service.get("namespace")) == (self.service, self.namespace)
 
 
-def webhook_configurations(target: Target, *, frameworks: Iterable[str], own_namespace: str) -> list[JSON]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Whose objects are sent.
+
+    `managed` is `managedJobsNamespaceSelector`; `without_queue` opts all its namespaces in, with objects that name no
+    queue.  `default_queues` are the namespaces that have a LocalQueue named `default`.
+    """
+
+    frameworks: Iterable[str]
+    own_namespace: str
+    managed: LabelSelector = LabelSelector()  # noqa: RUF009  (frozen)
+    without_queue: bool = False
+    default_queues: Sequence[str] = ()
+
+
+def webhook_configurations(target: Target, scope: Scope) -> list[JSON]:
     """The mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
-    enabled = [f for f in FRAMEWORK_PATHS if f in set(frameworks) and f in REVIEWED]
-    jobs = [(REVIEWED[f], FRAMEWORK_PATHS[f]) for f in enabled]
-    mutating = [_job_hook("m", kind, rest, _defaulted_on(kind), target, own_namespace) for kind, rest in jobs]
-    validating = [_job_hook("v", kind, rest, ["CREATE", "UPDATE"], target, own_namespace) for kind, rest in jobs]
-    for kind, resources in (("clusterqueue", ["clusterqueues"]), ("resourceflavor", ["resourceflavors"])):
-        mutating.append(_own_hook("m", kind, resources, ["CREATE"], target))
-    mutating.append(_own_hook("m", "workload", ["workloads"], ["CREATE"], target))
-    for kind, resources in (
-        ("clusterqueue", ["clusterqueues"]),
-        ("resourceflavor", ["resourceflavors"]),
-        ("cohort", ["cohorts"]),
-        ("workload", ["workloads", "workloads/status"]),
+    kinds = reviewed_kinds(scope.frameworks)
+    mutating = [hook for f, kind in kinds.items() for hook in _mutating_hooks(f, kind, target, scope)]
+    validating = [hook for f, kind in kinds.items() for hook in _validating_hooks(f, kind, target, scope)]
+    if kinds and scope.default_queues and not scope.without_queue:
+        mutating.append(_default_queue_hook(kinds.values(), target, scope))
+    for name, plural in (
+        ("ClusterQueue", "clusterqueues"),
+        ("ResourceFlavor", "resourceflavors"),
+        ("Workload", "workloads"),
+    ):  # the reconcilers add finalizers too, and the cache knows of itself whether minimum counts are heeded
+        mutating.append(_own_hook("m", name, name, [plural], ["CREATE"], target, fail=False))
+    for kind, name, plural, fail in (
+        ("ClusterQueue", "ClusterQueue", "clusterqueues", True),
+        ("ResourceFlavor", "ResourceFlavor", "resourceflavors", True),
+        ("Cohort", "Cohort", "cohorts", True),
+        ("Workload", "Workload", "workloads", True),
+        # Written by controllers only; without it nobody could be admitted, evicted or finished while we are away.
+        ("Workload", "WorkloadStatus", "workloads/status", False),
     ):
-        validating.append(_own_hook("v", kind, resources, ["CREATE", "UPDATE"], target))
+        validating.append(_own_hook("v", kind, name, [plural], ["CREATE", "UPDATE"], target, fail=fail))
     return [
         _configuration("MutatingWebhookConfiguration", MUTATING_NAME, mutating),
         _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, validating),
     ]
 
 
-def _defaulted_on(kind: ReviewedKind) -> list[str]:
-    return ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
-
-
 def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": {MANAGED_BY: OURSELVES}},
         "webhooks": hooks,
     }
 
 
-def _hook(letter: str, kind: str, path: str, rule: JSON, target: Target) -> JSON:
+def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
+    """Fail closed: what starts unsuspended or ungated has run past the queue before anybody can take it back."""
+    path = f"/mutate-{FRAMEWORK_PATHS[framework]}"
+    verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
+    for suffix, objects, namespaces in _selections(framework, scope):
+        hook = _hook(f"m{kind.gvk.kind.lower()}{suffix}.kb.io", path, [_rule(kind, verbs)], target, fail=True)
+        yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces, "reinvocationPolicy": "Never"}
+
+
+def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
+    """Fail open: reconcilers report or mend what slips through, and running objects stay editable without us."""
+    path = f"/validate-{FRAMEWORK_PATHS[framework]}"
+    rule = _rule(kind, ["CREATE", "UPDATE"])
+    for suffix, objects, namespaces in _selections(framework, scope):
+        hook = _hook(f"v{kind.gvk.kind.lower()}{suffix}.kb.io", path, [rule], target, fail=False)
+        yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces}
+
+
+def _selections(framework: str, scope: Scope) -> Iterator[tuple[str, JSON, JSON]]:
+    """(suffix of the name, object selector, namespace selector) of each entry of one kind; they never overlap."""
+    everywhere = _selector(_not_protected(scope))
+    yield "", _selector(_exists(names.QUEUE_NAME_LABEL)), everywhere
+    nameless = [_absent(names.QUEUE_NAME_LABEL)]
+    if framework == "pod":  # a StatefulSet's pods get their queue after they were made, from what made them
+        yield "-managed", _selector(_exists(names.MANAGED_LABEL), *nameless), everywhere
+        nameless.append(_absent(names.MANAGED_LABEL))
+    if scope.without_queue:
+        yield "-unlabelled", _selector(*nameless), _managed(scope)
+
+
+def _default_queue_hook(kinds: Iterable[ReviewedKind], target: Target, scope: Scope) -> JSON:
+    """One entry for all kinds, so that the namespaces are listed once."""
+    rules = [_rule(kind, ["CREATE"]) for kind in kinds]
+    listed = sorted(scope.default_queues)[:MOST_DEFAULT_QUEUES]
+    namespaces = _managed(scope)
+    namespaces["matchExpressions"].append({"key": names.NAMESPACE_NAME_LABEL, "operator": "In", "values": listed})
     return {
-        "name": f"{letter}{kind}.kb.io",
-        "admissionReviewVersions": ["v1"],
-        "clientConfig": target.client_config(path),
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-        "timeoutSeconds": 10,
-        "rules": [rule],
+        **_hook("mdefault-queue.kb.io", DEFAULT_QUEUE_PATH, rules, target, fail=True),
+        "objectSelector": _selector(_absent(names.QUEUE_NAME_LABEL), _absent(names.MANAGED_LABEL)),
+        "namespaceSelector": namespaces,
+        "reinvocationPolicy": "Never",
     }
 
 
-def _word(letter: str) -> str:
-    return "mutate" if letter == "m" else "validate"
-
-
-def _job_hook(
-    letter: str, kind: ReviewedKind, rest: str, verbs: Sequence[str], target: Target, own_namespace: str
+def _own_hook(
+    letter: str, kind: str, name: str, resources: Sequence[str], verbs: Sequence[str], target: Target, *, fail: bool
 ) -> JSON:
-    rule = {
-        "apiGroups": [kind.gvk.group],
-        "apiVersions": [kind.gvk.version],
-        "resources": [kind.resource],
-        "operations": list(verbs),
-    }
-    hook = _hook(letter, kind.gvk.kind.lower(), f"/{_word(letter)}-{rest}", rule, target)
-    excluded = sorted({"kube-system", own_namespace})
-    hook["namespaceSelector"] = {
-        "matchExpressions": [{"key": names.NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": excluded}]
-    }
-    hook["objectSelector"] = {"matchExpressions": [{"key": names.QUEUE_NAME_LABEL, "operator": "Exists"}]}
-    return hook
-
-
-def _own_hook(letter: str, kind: str, resources: Sequence[str], verbs: Sequence[str], target: Target) -> JSON:
     rule = {
         "apiGroups": [names.GROUP],
         "apiVersions": [names.VERSION],
         "resources": list(resources),
         "operations": list(verbs),
+        "scope": "Namespaced" if kind == names.WORKLOAD_KIND else "Cluster",
     }
-    return _hook(letter, kind, f"/{_word(letter)}-{_OURS}-{kind}", rule, target)
+    word = "mutate" if letter == "m" else "validate"
+    path = f"/{word}-{_OURS}-{kind.lower()}"
+    hook = _hook(f"{letter}{name.lower()}.kb.io", path, [rule], target, fail=fail)
+    return hook | ({"reinvocationPolicy": "Never"} if letter == "m" else {})
+
+
+def _hook(name: str, path: str, rules: Sequence[JSON], target: Target, *, fail: bool) -> JSON:
+    """Every field is written out, also where it is the default: what is stored can be compared with it."""
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": target.client_config(path),
+        "failurePolicy": "Fail" if fail else "Ignore",
+        "matchConditions": [_ALIVE],
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {},
+        "objectSelector": {},
+        "sideEffects": "None",
+        "timeoutSeconds": _FAIL_SECONDS if fail else _IGNORE_SECONDS,
+        "rules": list(rules),
+    }
+
+
+def _rule(kind: ReviewedKind, verbs: Sequence[str]) -> JSON:
+    return {
+        "apiGroups": [kind.gvk.group],
+        "apiVersions": [kind.gvk.version],
+        "resources": [kind.resource],
+        "operations": list(verbs),
+        "scope": "Namespaced",
+    }
+
+
+def _selector(*expressions: JSON) -> JSON:
+    return {"matchExpressions": list(expressions)}
+
+
+def _exists(key: str) -> JSON:
+    return {"key": key, "operator": "Exists"}
+
+
+def _absent(key: str) -> JSON:
+    return {"key": key, "operator": "DoesNotExist"}
+
+
+def _not_protected(scope: Scope) -> JSON:
+    protected = sorted({"kube-system", scope.own_namespace})
+    return {"key": names.NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": protected}
+
+
+def _managed(scope: Scope) -> JSON:
+    """`managedJobsNamespaceSelector` as Kubernetes writes it, without the protected namespaces."""
+    expressions = [_not_protected(scope)]
+    for requirement in scope.managed.match_expressions:
+        values = {"values": list(requirement.values)} if requirement.values else {}
+        expressions.append({"key": requirement.key, "operator": requirement.operator, **values})
+    labels = {"matchLabels": dict(scope.managed.match_labels)} if scope.managed.match_labels else {}
+    return {**labels, "matchExpressions": expressions}

@@ -37,9 +37,21 @@ class Request:
     operation: str
     obj: JSON
     old: JSON | None
+    group: str = ""
+    kind: str = ""
+    """Of the object, as the webhook's rules name it; empty when the question does not say."""
     namespace: str = ""
     subresource: str = ""
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a request could not be judged: HTTP `code`, `reason` of one CamelCase word, one sentence."""
+
+    code: int
+    reason: str
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +64,12 @@ class Answer:
     patch: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[FieldError] = ()
     warnings: Sequence[str] = ()
-    fault: str = ""
+    fault: Fault | None = None
 
     @property
     def allowed(self) -> bool:
         """Whether the request may pass."""
-        return not self.problems and not self.fault
+        return not self.problems and self.fault is None
 
 
 ALLOWED = Answer()
@@ -79,8 +91,11 @@ def read(body: bytes) -> Request:
     uid = request.get("uid")
     if not isinstance(uid, str) or not uid:
         raise NotAReviewError("request.uid is missing; it must be the review's identifier")
+    kind = mapping(request, "kind")
     return Request(
         uid=uid,
+        group=text(kind, "group"),
+        kind=text(kind, "kind"),
         operation=text(request, "operation"),
         obj=_object(request, "object") or {},
         old=_object(request, "oldObject"),
@@ -137,8 +152,8 @@ def _refusal(request: Request, problems: Sequence[FieldError]) -> JSON:
     }
 
 
-def _fault(sentence: str) -> JSON:
-    return {"code": 500, "reason": "InternalError", "message": _cut(sentence, MESSAGE_LENGTH)}
+def _fault(fault: Fault) -> JSON:
+    return {"code": fault.code, "reason": fault.reason, "message": _cut(fault.sentence, MESSAGE_LENGTH)}
 
 
 def _cut(said: str, limit: int) -> str:

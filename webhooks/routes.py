@@ -6,16 +6,20 @@ A path whose integration is off answers "allowed", so that one webhook configura
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from kqueue.api import names
-from kqueue.jobs.kind import ReviewedKind, Surroundings
+from kqueue.errors import InvalidObjectError
+from kqueue.jobs import rules
+from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
 from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.switches import Switches
 from webhooks import quota, workloads
-from webhooks.review import ALLOWED, Answer, Request
+from webhooks.review import ALLOWED, Answer, Fault, Request
+from webhooks.surroundings import LookupFailedError, Lookups, Observer, Policy
 
-Handler = Callable[[Request], Answer]
+Handler = Callable[[Request], Awaitable[Answer]]
+Check = Callable[[Request], Answer]
 
 FRAMEWORK_PATHS: Mapping[str, str] = {
     "batch/job": "batch-v1-job",
@@ -39,52 +43,140 @@ FRAMEWORK_PATHS: Mapping[str, str] = {
 }
 """Path of each job kind's webhooks, after `/mutate-` and `/validate-`."""
 
+DEFAULT_QUEUE_PATH = "/mutate-default-queue"
+"""Answers for unlabelled objects of every enabled kind, in namespaces that have a LocalQueue named `default`."""
+
+_IMPLY_PODS = frozenset({"deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
 
-def routes(frameworks: Iterable[str], switches: Switches) -> dict[str, Handler]:
-    """Path to handler, for all kinds that there are; those that are off allow everything."""
-    enabled = set(frameworks)
+def reviewed_kinds(frameworks: Iterable[str]) -> dict[str, ReviewedKind]:
+    """The enabled kinds that have webhooks, by framework; kinds that are queued through their pods bring the pods."""
+    wanted = set(frameworks)
+    if wanted & _IMPLY_PODS:
+        wanted.add("pod")
+    return {f: REVIEWED[f] for f in FRAMEWORK_PATHS if f in wanted and f in REVIEWED}
+
+
+def routes(
+    frameworks: Iterable[str],
+    switches: Switches,
+    *,
+    policy: Policy | None = None,
+    lookups: Lookups | None = None,
+) -> dict[str, Handler]:
+    """Path to handler, for all kinds that there are; those that are off allow everything.
+
+    Without `policy` objects without a queue are nobody's; without `lookups` each object is judged by itself alone.
+    """
+    observer = Observer(policy or Policy(switches=switches), lookups)
+    kinds = reviewed_kinds(frameworks)
     found: dict[str, Handler] = {}
     for framework, rest in FRAMEWORK_PATHS.items():
-        kind = REVIEWED.get(framework) if framework in enabled else None
-        found[f"/mutate-{rest}"] = _mutate_job(kind, switches) if kind is not None else _allow
-        found[f"/validate-{rest}"] = _validate_job(kind, switches) if kind is not None else _allow
-    return found | _own_kinds(switches)
+        kind = kinds.get(framework)
+        found[f"/mutate-{rest}"] = _mutate_job(kind, observer) if kind is not None else _allow
+        found[f"/validate-{rest}"] = _validate_job(kind, observer) if kind is not None else _allow
+    mutating = {
+        (kind.gvk.group, kind.gvk.kind): found[f"/mutate-{FRAMEWORK_PATHS[framework]}"]
+        for framework, kind in kinds.items()
+    }
+    found[DEFAULT_QUEUE_PATH] = _by_kind(mutating)
+    for (word, kind_name), check in _own_kinds(switches).items():
+        gvk = GroupVersionKind(names.GROUP, names.VERSION, kind_name)
+        found[f"/{word}-{_OURS}-{kind_name.lower()}"] = _own(check, gvk)
+    return found
 
 
-def _own_kinds(switches: Switches) -> dict[str, Handler]:
+def _own_kinds(switches: Switches) -> dict[tuple[str, str], Check]:
     return {
-        f"/mutate-{_OURS}-workload": lambda r: Answer(patch=workloads.defaults(r.obj, switches)),
-        f"/validate-{_OURS}-workload": lambda r: Answer(
+        ("mutate", "Workload"): lambda r: Answer(patch=workloads.defaults(r.obj, switches)),
+        ("validate", "Workload"): lambda r: Answer(
             problems=workloads.problems(r.obj, r.old, switches, subresource=r.subresource)
         ),
-        f"/mutate-{_OURS}-clusterqueue": lambda r: Answer(patch=quota.finalizer(r.obj)),
-        f"/validate-{_OURS}-clusterqueue": lambda r: Answer(
-            problems=quota.cluster_queue_problems(r.obj, r.old, switches)
-        ),
-        f"/mutate-{_OURS}-resourceflavor": lambda r: Answer(patch=quota.finalizer(r.obj)),
-        f"/validate-{_OURS}-resourceflavor": lambda r: Answer(problems=quota.flavor_problems(r.obj)),
-        f"/validate-{_OURS}-cohort": lambda r: Answer(
+        ("mutate", "ClusterQueue"): lambda r: Answer(patch=quota.finalizer(r.obj)),
+        ("validate", "ClusterQueue"): lambda r: Answer(problems=quota.cluster_queue_problems(r.obj, r.old, switches)),
+        ("mutate", "ResourceFlavor"): lambda r: Answer(patch=quota.finalizer(r.obj)),
+        ("validate", "ResourceFlavor"): lambda r: Answer(problems=quota.flavor_problems(r.obj)),
+        ("validate", "Cohort"): lambda r: Answer(
             problems=quota.cohort_problems(r.obj), warnings=quota.cohort_warnings(r.obj)
         ),
     }
 
 
-def _allow(_request: Request) -> Answer:
+async def _allow(_request: Request) -> Answer:
     return ALLOWED
 
 
-def _mutate_job(kind: ReviewedKind, switches: Switches) -> Handler:
-    around = Surroundings(switches=switches)
-    return lambda request: Answer(patch=kind.defaults(request.obj, around))
-
-
-def _validate_job(kind: ReviewedKind, switches: Switches) -> Handler:
-    around = Surroundings(switches=switches)
-
-    def answer(request: Request) -> Answer:
-        problems = kind.problems(request.obj, request.old, around)
-        return Answer(problems=problems, warnings=kind.warnings(request.obj, around))
+def _own(check: Check, gvk: GroupVersionKind) -> Handler:
+    async def answer(request: Request) -> Answer:
+        return _misdirected(request, gvk) or check(request)
 
     return answer
+
+
+def _by_kind(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
+    """Asks the handler of the object's kind."""
+
+    async def answer(request: Request) -> Answer:
+        handler = handlers.get((request.group, request.kind))
+        if handler is not None:
+            return await handler(request)
+        known = ", ".join(sorted(kind for _, kind in handlers)) or "nothing"
+        return _wrong_kind(request, f"this webhook answers for {known}")
+
+    return answer
+
+
+def _mutate_job(kind: ReviewedKind, observer: Observer) -> Handler:
+    async def answer(request: Request) -> Answer:
+        misdirected = _misdirected(request, kind.gvk)
+        if misdirected is not None:
+            return misdirected
+        try:
+            around = await observer.at_creation(request)
+        except LookupFailedError as e:
+            return _unknown(e)
+        except InvalidObjectError as e:
+            return Answer(problems=e.errors)
+        return Answer(patch=kind.defaults(request.obj, around))
+
+    return answer
+
+
+def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
+    async def answer(request: Request) -> Answer:
+        misdirected = _misdirected(request, kind.gvk)
+        if misdirected is not None:
+            return misdirected
+        try:
+            around = await observer.at_change(request)
+        except LookupFailedError as e:
+            return _unknown(e)
+        problems = kind.problems(request.obj, request.old, around)
+        return Answer(problems=problems, warnings=[*kind.warnings(request.obj, around), *_strangers(request, around)])
+
+    return answer
+
+
+def _strangers(request: Request, around: Surroundings) -> list[str]:
+    """A queue named where nobody looks is probably not meant."""
+    if around.managed_namespace or not rules.queue_name(request.obj):
+        return []
+    return [f"namespace {request.namespace} is not managed (managedJobsNamespaceSelector): the queue is never asked"]
+
+
+def _misdirected(request: Request, gvk: GroupVersionKind) -> Answer | None:
+    """A refusal in words when the object is of another kind than the path is for; the version does not matter."""
+    if not request.kind or (request.group, request.kind) == (gvk.group, gvk.kind):
+        return None
+    return _wrong_kind(request, f"this webhook answers for {gvk.kind} of {gvk.api_version}")
+
+
+def _wrong_kind(request: Request, answers_for: str) -> Answer:
+    asked = f"{request.kind or 'an object without kind'} of {request.group or 'the core group'}"
+    sentence = f"{answers_for}, and was asked about {asked}; correct rules or path in the webhook configuration"
+    return Answer(fault=Fault(400, "BadRequest", sentence))
+
+
+def _unknown(error: LookupFailedError) -> Answer:
+    return Answer(fault=Fault(503, "ServiceUnavailable", f"{error}; nothing was changed, try again"))

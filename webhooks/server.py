@@ -18,7 +18,7 @@ from aiohttp import web
 
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import ConfigError
-from webhooks.review import Answer, NotAReviewError, Request, read, write
+from webhooks.review import Answer, Fault, NotAReviewError, Request, read, write
 from webhooks.routes import Handler
 
 _log = structlog.get_logger(__name__)
@@ -27,6 +27,8 @@ MAX_BODY = 8 * 1024 * 1024
 """A request to the API server has at most 3 MiB, and a review carries the object twice: old and new."""
 READ_SECONDS = 10.0
 """How long a body may take to arrive; no webhook of ours is given longer to answer."""
+ANSWER_SECONDS = 8.0
+"""How long an answer may take, look-ups included: less than the API server waits, so that it gets a sentence."""
 STOP_SECONDS = 10.0
 
 
@@ -52,13 +54,14 @@ class WebhookServer:
         port: int = 0,
         max_body: int = MAX_BODY,
         read_seconds: float = READ_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
         on_review: Callable[[ReviewRecord], None] = lambda _record: None,
         clock: Clock | None = None,
     ) -> None:
         """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one."""
         self._routes, self._ssl, self._host, self._port = dict(routes), ssl_context, host, port
         self._on_review, self._clock = on_review, clock or SystemClock()
-        self._max_body, self._read_seconds = max_body, read_seconds
+        self._max_body, self._read_seconds, self._answer_seconds = max_body, read_seconds, answer_seconds
         self._app = web.Application(client_max_size=max_body)
         self._app.router.add_get("/healthz", _fine)
         self._app.router.add_get("/readyz", _fine)
@@ -113,9 +116,26 @@ class WebhookServer:
             return self._refuse(http, 408, f"the body did not arrive within {self._read_seconds:g} s", started)
         except NotAReviewError as e:
             return self._refuse(http, 400, str(e), started)
-        body, result = _answered(handler, request, http.path)
+        body, result = await self._answered(handler, request, http.path)
         self._record(http.path, request.operation, result, started)
         return web.Response(body=body, content_type="application/json")
+
+    async def _answered(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
+        """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
+        try:
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await handler(request)
+            return write(request, answer), _result(answer)
+        except TimeoutError:
+            _log.error("review not answered in time", path=path, seconds=self._answer_seconds)
+            fault = Fault(504, "Timeout", f"no answer was found within {self._answer_seconds:g} s; try again")
+        except RecursionError:
+            fault = Fault(400, "BadRequest", "the object is nested too deeply to be judged; flatten it")
+        except Exception as e:  # noqa: BLE001 - the boundary that keeps one request from stopping the others
+            _log.exception("webhook failed on a bug", path=path)
+            sentence = f"the check failed on a bug in kqueue ({type(e).__name__}: {e}); please report it"
+            fault = Fault(500, "InternalError", sentence)
+        return write(request, Answer(fault=fault)), "error"
 
     def _refuse(self, http: web.Request, status: int, text: str, started: float) -> web.Response:
         """An HTTP error; the connection is closed, as the rest of the body may still be on its way."""
@@ -129,15 +149,10 @@ class WebhookServer:
         self._on_review(ReviewRecord(path=path, operation=operation, result=result, seconds=seconds))
 
 
-def _answered(handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
-    """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
-    try:
-        answer = handler(request)
-        return write(request, answer), "allowed" if answer.allowed else "denied"
-    except Exception as e:  # noqa: BLE001 - the boundary that keeps one request from stopping the others
-        _log.exception("webhook failed on a bug", path=path)
-        fault = f"the check failed on a bug in kqueue ({type(e).__name__}: {e}); please report it"
-        return write(request, Answer(fault=fault)), "error"
+def _result(answer: Answer) -> str:
+    if answer.fault is not None:
+        return "error"
+    return "allowed" if answer.allowed else "denied"
 
 
 async def _fine(_request: web.Request) -> web.Response:

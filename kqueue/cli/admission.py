@@ -1,94 +1,258 @@
-"""Wiring of the admission webhooks: certificates, server, and their registration at the API server."""
+"""Wiring of the admission webhooks: certificates, server, look-ups, and their registration at the API server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from ssl import PROTOCOL_TLS_SERVER, SSLContext
 from tempfile import TemporaryDirectory
+from typing import Protocol
 
 import structlog
 
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.lookups import ApiLookups
+from kqueue.cli.registration import Registrar
 from kqueue.clock import Clock
 from kqueue.config import Configuration
-from kqueue.errors import AlreadyExistsError
+from kqueue.controllers.resources import LOCAL_QUEUES
+from kqueue.errors import ApiError
+from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.switches import switches_from
-from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
+from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
+from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
+from kqueue.runtime.certificates import CertificateFolder, write_bundle
 from kqueue.runtime.client import Client
-from kqueue.runtime.resources import ResourceType
-from webhooks.configuration import Target, webhook_configurations
-from webhooks.routes import routes
+from kqueue.runtime.reflector import Reflector, Selection
+from kqueue.runtime.rotation import Rhythm
+from webhooks.routes import reviewed_kinds, routes
 from webhooks.server import ReviewRecord, WebhookServer
+from webhooks.surroundings import Policy
 
 _log = structlog.get_logger(__name__)
 
-_GROUP = "admissionregistration.k8s.io"
-_RESOURCES = {
-    "MutatingWebhookConfiguration": ResourceType(
-        _GROUP, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
-    ),
-    "ValidatingWebhookConfiguration": ResourceType(
-        _GROUP, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
-    ),
-}
+LOOK_SECONDS = 15.0
+"""Between two looks at certificates and registration; each costs at most three reads."""
+_AFTER_FAILURE_SECONDS = 2.0
+_SYNC_SECONDS = 60.0
+"""How long the first registration waits to hear which namespaces have a default queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the webhooks listen (`port` 0 takes a free one), and where the API server reaches them.
+
+    `url` empty: through our service; `{port}` in it stands for the real port.  `certificates` is a folder with tls.crt,
+    tls.key and ca.crt that somebody else looks after; None: our own.
+    """
+
+    host: str
+    port: int
+    url: str = ""
+    certificates: Path | None = None
+
+
+class _Caretaker(Protocol):
+    """Looks after the certificates."""
+
+    async def look(self, announce: Announce) -> None:
+        """Serve what is to be served now, and have its authorities told."""
+        ...
+
+
+class _FolderCaretaker:
+    """Somebody else puts certificates into a folder."""
+
+    def __init__(self, tls: CertificateFolder) -> None:
+        self._tls = tls
+
+    async def look(self, announce: Announce) -> None:
+        """Load the files if they have changed."""
+        self._tls.check()
+        await announce(self._tls.bundle.ca)
 
 
 @asynccontextmanager
-async def serving(
+async def admission(
+    client: Client,
     configuration: Configuration,
+    place: Place,
     *,
     clock: Clock,
-    host: str,
-    port: int,
-    certificates: Path | None,
     on_review: Callable[[ReviewRecord], None],
-) -> AsyncIterator[tuple[WebhookServer, CertificateFolder]]:
-    """The webhooks, answering while the block runs.
-
-    `certificates` is a folder with tls.crt, tls.key and ca.crt; None makes a CA and a certificate for this process.
+    rhythm: Rhythm | None = None,
+) -> AsyncIterator[WebhookServer]:
+    """The webhooks: answering and registered while the block runs, and looked after.
 
     Raises:
         ConfigError: the folder or the address cannot be used.
+        ApiError: certificates cannot be shared, or webhooks not registered.
     """
-    with TemporaryDirectory(prefix="kqueue-certificates-") as made:
-        folder = certificates or Path(made)
-        if certificates is None:
-            write_bundle(make_bundle(_names(configuration, host), now=clock.now()), folder)
-        tls = CertificateFolder(folder, clock=clock)
-        context: SSLContext = tls.context
-        assert context.protocol == PROTOCOL_TLS_SERVER
+    async with contextlib.AsyncExitStack() as stack:
+        made = stack.enter_context(TemporaryDirectory(prefix="kqueue-certificates-"))
+        tls, caretaker = await _certificates(client, configuration, place, Path(made), clock, rhythm)
         if configuration.tls is not None:
-            configuration.tls.apply(context)
-        handlers = routes(configuration.integrations.frameworks, switches_from(configuration.enabled))
-        server = WebhookServer(handlers, ssl_context=context, host=host, port=port, on_review=on_review)
+            configuration.tls.apply(tls.context)
+        handlers = routes(
+            configuration.integrations.frameworks,
+            switches_from(configuration.enabled),
+            policy=policy_of(configuration),
+            lookups=lookups_of(client, configuration, clock),
+        )
+        server = WebhookServer(handlers, ssl_context=tls.context, host=place.host, port=place.port, on_review=on_review)
         await server.start()
-        _log.info("webhooks answer", host=host, port=server.port)
+        stack.push_async_callback(server.stop)
+        _log.info("webhooks answer", host=place.host, port=server.port)
+        registrar = Registrar(
+            client,
+            configuration,
+            url=place.url.replace("{port}", str(server.port)),
+            inject=place.certificates is None,
+        )
+        await stack.enter_async_context(_registered(client, configuration, registrar, caretaker, clock))
+        yield server
+
+
+def policy_of(configuration: Configuration) -> Policy:
+    """What the webhooks have to know of the configuration."""
+    kinds = {(kind.gvk.group, kind.gvk.kind) for kind in reviewed_kinds(configuration.integrations.frameworks).values()}
+    for external in configuration.integrations.external_frameworks:
+        kind, _version, group = external.split(".", 2)
+        kinds.add((group, kind))
+    return Policy(
+        switches=switches_from(configuration.enabled),
+        manage_without_queue=configuration.manage_jobs_without_queue_name,
+        namespaces=configuration.namespace_selector,
+        kinds=frozenset(kinds),
+    )
+
+
+def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> ApiLookups:
+    """What the webhooks may ask the API server."""
+    integrations = configuration.integrations
+    return ApiLookups(
+        client,
+        clock=clock,
+        owners=owner_kinds(reviewed_kinds(integrations.frameworks), integrations.external_frameworks),
+        manages_all=configuration.manage_jobs_without_queue_name,
+    )
+
+
+async def _certificates(
+    client: Client, configuration: Configuration, place: Place, made: Path, clock: Clock, rhythm: Rhythm | None
+) -> tuple[CertificateFolder, _Caretaker]:
+    """Somebody's folder; or our own certificates, shared with other replicas where these may exist."""
+    if place.certificates is not None:
+        tls = CertificateFolder(place.certificates, clock=clock)
+        return tls, _FolderCaretaker(tls)
+    management = configuration.internal_cert_management
+    shared = SecretShelf(client, configuration.namespace, management.webhook_secret_name)
+    keeper = CertificateKeeper(
+        MemoryShelf() if place.url else shared,
+        names=_names(configuration, place.host),
+        serve=lambda bundle: write_bundle(bundle, made),
+        clock=clock,
+        rhythm=rhythm,
+    )
+    await keeper.load()
+    tls = CertificateFolder(made, clock=clock)
+    return tls, _Reloading(keeper, tls)
+
+
+class _Reloading:
+    """Own certificates: what the keeper puts into the folder is served at once."""
+
+    def __init__(self, keeper: CertificateKeeper, tls: CertificateFolder) -> None:
+        self._keeper, self._tls = keeper, tls
+
+    async def look(self, announce: Announce) -> None:
+        """Keep them, and load what is new."""
         try:
-            yield server, tls
+            await self._keeper.look(announce)
         finally:
-            await server.stop()
+            self._tls.check()
 
 
 def _names(configuration: Configuration, host: str) -> list[str]:
     service = f"{configuration.internal_cert_management.webhook_service_name}.{configuration.namespace}.svc"
-    return list(dict.fromkeys([service, "localhost", "127.0.0.1", *([host] if host else [])]))
+    wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  (compared, not listened on)
+    return list(dict.fromkeys([service, "localhost", "127.0.0.1", *([] if wildcard else [host])]))
 
 
-async def register(client: Client, configuration: Configuration, *, ca_bundle: bytes, url: str) -> None:
-    """Write the webhook configurations, so that the API server asks us.  `url` empty: through our service."""
-    target = Target(
-        ca_bundle=ca_bundle,
-        url=url,
-        service=configuration.internal_cert_management.webhook_service_name,
-        namespace=configuration.namespace,
+@asynccontextmanager
+async def _registered(
+    client: Client, configuration: Configuration, registrar: Registrar, caretaker: _Caretaker, clock: Clock
+) -> AsyncIterator[None]:
+    """Registered from the beginning of the block, and kept so."""
+    wake = asyncio.Event()
+    async with contextlib.AsyncExitStack() as stack:
+        default_queues = await stack.enter_async_context(_default_queues(client, configuration, wake, clock))
+
+        async def announce(authorities: bytes) -> None:
+            await registrar.bring(authorities, default_queues())
+
+        async def look() -> None:
+            await caretaker.look(announce)
+
+        await look()
+        stack.push_async_callback(_ended, asyncio.create_task(_tend(look, wake, clock), name="webhook registration"))
+        yield
+
+
+@asynccontextmanager
+async def _default_queues(
+    client: Client, configuration: Configuration, wake: asyncio.Event, clock: Clock
+) -> AsyncIterator[Callable[[], list[str]]]:
+    """Tells which namespaces have a LocalQueue named `default`; sets `wake` when others do.
+
+    Where all unlabelled jobs are managed nobody needs to know.
+    """
+    if configuration.manage_jobs_without_queue_name:
+        yield list
+        return
+    watch = Reflector(
+        client,
+        LOCAL_QUEUES,
+        decode=wire.LocalQueue,
+        view=lambda queue: queue.metadata.namespace,
+        clock=clock,
+        selection=Selection(field_selector=f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"),
     )
-    for obj in webhook_configurations(
-        target, frameworks=configuration.integrations.frameworks, own_namespace=configuration.namespace
-    ):
-        resource = _RESOURCES[obj["kind"]]
+    watch.store.subscribe(lambda _old, _new: wake.set())
+    following = asyncio.create_task(watch.run(), name="default queues")
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SYNC_SECONDS):
+                await watch.synced.wait()
+        yield lambda: sorted(watch.store.values())
+    finally:
+        await _ended(following)
+
+
+async def _tend(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock: Clock) -> None:
+    """Look whenever something has changed, and every now and then; until cancelled."""
+    pause = LOOK_SECONDS
+    while True:
+        waits = [asyncio.create_task(clock.sleep(pause)), asyncio.create_task(wake.wait())]
         try:
-            await client.create(resource, obj)
-        except AlreadyExistsError:
-            await client.patch(resource, obj["metadata"]["name"], {"webhooks": obj["webhooks"]})
-    _log.info("webhooks are registered", url=url or target.service)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        wake.clear()
+        try:
+            await look()
+            pause = LOOK_SECONDS
+        except ApiError as e:
+            pause = min(LOOK_SECONDS, _AFTER_FAILURE_SECONDS if pause == LOOK_SECONDS else pause * 2)
+            _log.warning("webhooks not looked after, tried again soon", error=str(e), seconds=pause)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -41,6 +41,8 @@ class Flags:
     webhook_port: int | None = None
     webhook_url: str = ""
     """Where the API server reaches the webhooks of this process; empty: through the service of the configuration."""
+    webhook_certificates: Path | None = None
+    """Folder of certificates that somebody else looks after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,19 @@ class Running:
 
     operator: Operator
     task: asyncio.Task[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What every process has."""
+
+    client: Client
+    metrics: Metrics
+    checks: Checks
+
+
+_STARTING = "start"
+"""Check of readiness until the process has been put together."""
 
 
 @asynccontextmanager
@@ -67,6 +82,35 @@ async def running(
     """
     clock = clock or SystemClock()
     timings = timings or Timings.from_env()
+    async with contextlib.AsyncExitStack() as stack:
+        frame = await stack.enter_async_context(_frame(configuration, flags, timings, clock, on_request))
+        wired = Operator(
+            client=frame.client,
+            config=configuration,
+            timings=timings,
+            clock=clock,
+            metrics=frame.metrics,
+            checks=frame.checks,
+            parts=flags.parts,
+        )
+        frame.checks.remove(_STARTING)
+        if "webhooks" in flags.parts:
+            await stack.enter_async_context(_webhooks(frame, configuration, flags, clock))
+        work = asyncio.create_task(wired.run(), name="operator")
+        stack.push_async_callback(wired.finish)
+        stack.push_async_callback(_ended, work)
+        yield Running(wired, work)
+
+
+@asynccontextmanager
+async def _frame(
+    configuration: Configuration,
+    flags: Flags,
+    timings: Timings,
+    clock: Clock,
+    on_request: Callable[[RequestRecord], None] | None = None,
+) -> AsyncIterator[_Frame]:
+    """A connected client, and probes and metrics that are served.  Not ready before the check of the start is gone."""
     options = configuration.metrics
     metrics = Metrics(
         clock=clock,
@@ -75,6 +119,7 @@ async def running(
         cache_seconds=timings.metrics_cache,
     )
     checks = Checks()
+    checks.add(_STARTING, lambda: "is not over yet")
     health = HealthServer(
         checks=checks,
         metrics=metrics,
@@ -83,29 +128,16 @@ async def running(
     )
     client = await _connect(configuration, flags, timings, clock, _counted(metrics, on_request))
     async with client:
-        wired = Operator(
-            client=client,
-            config=configuration,
-            timings=timings,
-            clock=clock,
-            metrics=metrics,
-            checks=checks,
-            parts=flags.parts,
-        )
         probes = flags.health_address or configuration.health.health_probe_bind_address
         await health.start(
             probes=Endpoint(setting="health.healthProbeBindAddress", bind_address=probes),
             metrics=Endpoint(setting="metrics.bindAddress", bind_address=flags.metrics_address or options.bind_address),
         )
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(health.stop)
-            stack.enter_context(metrics.collector_pauses())
-            if "webhooks" in flags.parts:
-                await stack.enter_async_context(_webhooks(client, configuration, flags, clock, metrics))
-            work = asyncio.create_task(wired.run(), name="operator")
-            stack.push_async_callback(wired.finish)
-            stack.push_async_callback(_ended, work)
-            yield Running(wired, work)
+        try:
+            with metrics.collector_pauses():
+                yield _Frame(client, metrics, checks)
+        finally:
+            await health.stop()
 
 
 async def _ended(work: asyncio.Task[None]) -> None:
@@ -132,31 +164,21 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> KqueueError | None:
 
 
 @asynccontextmanager
-async def _webhooks(
-    client: Client, configuration: Configuration, flags: Flags, clock: Clock, metrics: Metrics
-) -> AsyncIterator[None]:
-    """The webhooks in this process, registered at the API server."""
-    from kqueue.cli.admission import register, serving  # brings in cryptography, which nobody else needs
+async def _webhooks(frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock) -> AsyncIterator[None]:
+    """The webhooks in this process, registered at the API server.  Readiness waits for both."""
+    from kqueue.cli.admission import Place, admission  # brings in cryptography, which nobody else needs
 
-    host = configuration.webhook.host if flags.webhook_host is None else flags.webhook_host
-    port = configuration.webhook.port if flags.webhook_port is None else flags.webhook_port
-    folder = configuration.webhook.cert_dir
-    own = (folder / "tls.crt").exists()
-    async with serving(
-        configuration,
-        clock=clock,
-        host=host,
-        port=port,
-        certificates=folder if own else None,
-        on_review=_reviewed(metrics),
-    ) as (server, tls):
-        url = flags.webhook_url.replace("{port}", str(server.port))
-        await register(client, configuration, ca_bundle=tls.bundle.ca, url=url)
-        following = asyncio.create_task(tls.watch())
-        try:
-            yield
-        finally:
-            await _ended(following)
+    settings, management = configuration.webhook, configuration.internal_cert_management
+    place = Place(
+        host=settings.host if flags.webhook_host is None else flags.webhook_host,
+        port=settings.port if flags.webhook_port is None else flags.webhook_port,
+        url=flags.webhook_url,
+        certificates=flags.webhook_certificates or (None if management.enable else settings.cert_dir),
+    )
+    frame.checks.add("webhooks", lambda: "are not registered yet")
+    async with admission(frame.client, configuration, place, clock=clock, on_review=_reviewed(frame.metrics)):
+        frame.checks.remove("webhooks")
+        yield
 
 
 def _reviewed(metrics: Metrics) -> Callable[[ReviewRecord], None]:
@@ -215,26 +237,24 @@ async def run_controller(configuration: Configuration, flags: Flags) -> None:
         _log.info("controller stops")
 
 
-async def run_webhooks(configuration: Configuration, *, certificates: Path, host: str, port: int) -> None:
+async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
     """Answer admission reviews until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: the certificates or the address cannot be used.
+        ConfigError: kubeconfig, certificates or an address cannot be used.
+        ApiError: the webhooks could not be registered.
     """
-    from kqueue.cli.admission import serving
-
     stop = _stop_signal()
+    for warning in configuration.warnings:
+        _log.warning("setting without effect", setting=warning)
     clock = SystemClock()
-
-    def on_review(record: ReviewRecord) -> None:
-        _log.debug("review answered", path=record.path, operation=record.operation, result=record.result)
-
-    async with serving(
-        configuration, clock=clock, host=host, port=port, certificates=certificates, on_review=on_review
-    ) as (_server, tls):
-        following = asyncio.create_task(tls.watch())
+    tune_collector()
+    async with (
+        _frame(configuration, flags, Timings.from_env(), clock) as frame,
+        _webhooks(frame, configuration, flags, clock),
+    ):
+        frame.checks.remove(_STARTING)
         await stop.wait()
-        await _ended(following)
 
 
 def _stop_signal() -> asyncio.Event:

@@ -14,27 +14,41 @@ def register(app: typer.Typer) -> None:
     @app.command("webhook")
     def webhook(
         config: Annotated[Path | None, typer.Option(help="Kueue's Configuration file; defaults without one.")] = None,
+        kubeconfig: Annotated[
+            Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
+        ] = None,
+        context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
         cert_dir: Annotated[
-            Path | None, typer.Option(help="Folder with tls.crt, tls.key and ca.crt; else webhook.certDir of the file.")
+            Path | None,
+            typer.Option(
+                help="Folder with tls.crt, tls.key and ca.crt that somebody else renews; else internalCertManagement."
+            ),
         ] = None,
         host: Annotated[str | None, typer.Option(help="Overrides webhook.host.")] = None,
         port: Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")] = None,
+        url: Annotated[
+            str, typer.Option(help="Where the API server reaches us, https://HOST:{port}; else through the Service.")
+        ] = "",
+        health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
+        metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
         feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
-        """Answer admission reviews: no cache, no watch, so a busy controller never delays the creation of pods."""
-        from kqueue.cli.process import run_webhooks
+        """Answer admission reviews in a process of its own, so a busy controller never delays the creation of pods."""
+        from kqueue.cli.process import Flags, run_webhooks
         from kqueue.config import load
         from kqueue.observe import configure_logs
         from kqueue.runtime.loop import run
 
         configure_logs("json", log_level)
-        configuration = load(config, feature_gates=feature_gates)
-        run(
-            run_webhooks(
-                configuration,
-                certificates=cert_dir or configuration.webhook.cert_dir,
-                host=configuration.webhook.host if host is None else host,
-                port=configuration.webhook.port if port is None else port,
-            )
+        flags = Flags(
+            kubeconfig=kubeconfig,
+            context=context,
+            health_address=health_address,
+            metrics_address=metrics_address,
+            webhook_host=host,
+            webhook_port=port,
+            webhook_url=url,
+            webhook_certificates=cert_dir,
         )
+        run(run_webhooks(load(config, feature_gates=feature_gates), flags))

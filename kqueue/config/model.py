@@ -101,10 +101,14 @@ class Configuration(Section):
         """Fields that were given and have no effect, one sentence each; to be logged at start."""
         return self._warnings
 
+    @property
+    def namespace_selector(self) -> LabelSelector:
+        """`managedJobsNamespaceSelector`, or what it is by default."""
+        return self.managed_jobs_namespace_selector or default_namespace_selector(self.namespace)
+
     def manages_namespace(self, name: str, labels: dict[str, str]) -> bool:
         """Whether jobs without a queue name are managed in namespace `name` with `labels`."""
-        selector = self.managed_jobs_namespace_selector or default_namespace_selector(self.namespace)
-        return selector.matches({NAMESPACE_LABEL: name} | labels)
+        return self.namespace_selector.matches({NAMESPACE_LABEL: name} | labels)
 
 
 def default_namespace_selector(own: str) -> LabelSelector:

@@ -106,18 +106,27 @@ def read_bundle(folder: Path) -> Bundle:
     """
     certificate, key = _read(folder / CERTIFICATE), _read(folder / KEY)
     ca = _read(folder / CA) if (folder / CA).exists() else b""
+    return checked_bundle(certificate, key, ca, where=str(folder))
+
+
+def checked_bundle(certificate: bytes, key: bytes, ca: bytes, *, where: str) -> Bundle:
+    """The three texts as a bundle.  `where` they stand, for the errors.
+
+    Raises:
+        ConfigError: see `read_bundle`.
+    """
     try:
         leaf = x509.load_pem_x509_certificates(certificate)[0]
     except ValueError as e:
-        raise ConfigError(f"{folder / CERTIFICATE}: is not a PEM certificate; put the server's chain there") from e
+        raise ConfigError(f"{where}/{CERTIFICATE}: is not a PEM certificate; put the server's chain there") from e
     try:
         private = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError) as e:  # TypeError: the key is encrypted
-        raise ConfigError(f"{folder / KEY}: is not a PEM private key without a password") from e
+        raise ConfigError(f"{where}/{KEY}: is not a PEM private key without a password") from e
     spki = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     if private.public_key().public_bytes(*spki) != leaf.public_key().public_bytes(*spki):
-        raise ConfigError(f"{folder}: {KEY} is not the key of {CERTIFICATE}; replace both together")
-    _check_issuer(leaf, ca, folder)
+        raise ConfigError(f"{where}: {KEY} is not the key of {CERTIFICATE}; replace both together")
+    _check_issuer(leaf, ca, where)
     return Bundle(certificate=certificate, key=key, ca=ca, not_after=leaf.not_valid_after_utc)
 
 
@@ -216,19 +225,19 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _check_issuer(leaf: x509.Certificate, ca: bytes, folder: Path) -> None:
+def _check_issuer(leaf: x509.Certificate, ca: bytes, where: str) -> None:
     """A ca.crt with one certificate must be the one that signed; a longer one may hold old and new CAs."""
     if not ca.strip():
         return
     try:
         roots = x509.load_pem_x509_certificates(ca)
     except ValueError as e:
-        raise ConfigError(f"{folder / CA}: is not a PEM certificate; put the CA that signed {CERTIFICATE} there") from e
+        raise ConfigError(f"{where}/{CA}: is not a PEM certificate; put the CA that signed {CERTIFICATE} there") from e
     if len(roots) == 1 and leaf.issuer == roots[0].subject:
         try:
             leaf.verify_directly_issued_by(roots[0])
         except (InvalidSignature, ValueError, TypeError) as e:
-            raise ConfigError(f"{folder}: {CA} has not signed {CERTIFICATE}; replace them together") from e
+            raise ConfigError(f"{where}: {CA} has not signed {CERTIFICATE}; replace them together") from e
 
 
 def _read(path: Path) -> bytes:

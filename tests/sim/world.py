@@ -34,7 +34,7 @@ from tests.sim.history import History
 from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.tenancy import PEACEFUL, Tenancy
 from webhooks import review
-from webhooks.configuration import Target, webhook_configurations
+from webhooks.configuration import Scope, Target, webhook_configurations
 from webhooks.routes import routes
 
 TURNS_MAX = 50_000
@@ -60,7 +60,7 @@ class InProcessAdmission(Admission):
     async def post(self, hook: Hook, review_object: Object) -> Object:
         """One question and its answer."""
         request = review.read(msgspec.json.encode(review_object))
-        answer = self._routes[hook.url.removeprefix(_URL)](request)
+        answer = await self._routes[hook.url.removeprefix(_URL)](request)
         response: Object = msgspec.json.decode(review.write(request, answer))["response"]
         return response
 
@@ -148,9 +148,8 @@ class World:
         await self.sandbox.start()
         self.api.admission = InProcessAdmission(self.sandbox, configuration())
         target = Target(ca_bundle=_ca(), url=_URL)
-        for obj in webhook_configurations(
-            target, frameworks=configuration().integrations.frameworks, own_namespace="kueue-system"
-        ):
+        scope = Scope(frameworks=configuration().integrations.frameworks, own_namespace="kueue-system")
+        for obj in webhook_configurations(target, scope):
             await self.api.create(MUTATING if obj["kind"].startswith("Mutating") else VALIDATING, obj)
         for resource, obj in self.tenancy.objects:
             await self.api.create(resource, obj, namespace=obj["metadata"].get("namespace"))

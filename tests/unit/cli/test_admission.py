@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
+import json
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,11 +15,13 @@ import aiohttp
 import pytest
 from cryptography import x509
 
-from kqueue.cli.admission import register, serving
+from kqueue.cli.admission import Place, admission
 from kqueue.clock import SystemClock
 from kqueue.config import Configuration, parse
+from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES
 from kqueue.errors import ConfigError
-from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
+from kqueue.runtime.certificate_secret import SECRETS
+from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions
@@ -38,27 +42,29 @@ def make_configuration(text: str = "") -> Configuration:
 
 @contextlib.asynccontextmanager
 async def served(
-    text: str = "", *, certificates: Path | None = None, records: list[ReviewRecord] | None = None
-) -> AsyncIterator[tuple[WebhookServer, CertificateFolder]]:
-    """The webhooks on a free port of loopback."""
+    client: Client, text: str = "", *, records: list[ReviewRecord] | None = None, **place: Any
+) -> AsyncIterator[WebhookServer]:
+    """The webhooks on a free port of loopback, registered at the API server."""
     kept = [] if records is None else records
-    async with serving(
-        make_configuration(text),
-        clock=SystemClock(),
-        host="127.0.0.1",
-        port=0,
-        certificates=certificates,
-        on_review=kept.append,
-    ) as running:
-        yield running
+    settings = Place(**({"host": "127.0.0.1", "port": 0, "url": "https://127.0.0.1:{port}"} | place))
+    async with admission(
+        client, make_configuration(text), settings, clock=SystemClock(), on_review=kept.append
+    ) as made:
+        yield made
+
+
+async def authority(client: Client) -> ssl.SSLContext:
+    """Trusts what the API server was told to trust."""
+    mutating, _ = await registered(client)
+    return ssl.create_default_context(cadata=base64.b64decode(mutating[0]["clientConfig"]["caBundle"]).decode())
 
 
 def make_review(obj: JSON) -> JSON:
-    """The API server's question about a Job that is to be created."""
+    """The API server's question about an object that is to be created."""
+    group, _, version = obj["apiVersion"].partition("/")
     request = {
         "uid": "u",
-        "kind": {"group": "batch", "version": "v1", "kind": "Job"},
-        "resource": {"group": "batch", "version": "v1", "resource": "jobs"},
+        "kind": {"group": group, "version": version, "kind": obj["kind"]},
         "operation": "CREATE",
         "namespace": "ns",
         "name": "j",
@@ -83,13 +89,6 @@ async def post(port: int, path: str, body: JSON, tls: ssl.SSLContext) -> JSON:
         return answer
 
 
-def job_path(server_side: list[JSON]) -> str:
-    """Where the API server asks about new Jobs."""
-    (hook,) = (h for h in server_side if h["rules"][0]["resources"] == ["jobs"])
-    path: str = hook["clientConfig"]["service"]["path"]
-    return path
-
-
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     """A user of an API server without webhooks."""
@@ -110,64 +109,72 @@ async def registered(client: Client) -> list[list[JSON]]:
 
 
 async def test_what_the_api_server_is_told_leads_to_an_answer(client: Client) -> None:
-    """At the registered path, with the registered authority, a new Job with a queue is suspended; it is counted."""
+    """At the registered address, with the registered authority, a new Job with a queue is suspended; it is counted."""
     records: list[ReviewRecord] = []
-    async with served(records=records) as (server, tls):
-        await register(client, make_configuration(), ca_bundle=tls.bundle.ca, url="")
+    async with served(client, records=records) as server:
         mutating, _ = await registered(client)
-        authority = base64.b64decode(mutating[0]["clientConfig"]["caBundle"]).decode()
-        trusting = ssl.create_default_context(cadata=authority)
-        answer = await post(server.port, job_path(mutating), make_review(JOB), trusting)
+        (hook,) = (h for h in mutating if h["name"] == "mjob.kb.io")
+        path = hook["clientConfig"]["url"].removeprefix(f"https://127.0.0.1:{server.port}")
+        answer = await post(server.port, path, make_review(JOB), await authority(client))
 
     assert answer["allowed"]
     assert b'"/spec/suspend"' in base64.b64decode(answer["patch"])
-    assert [(r.path, r.operation, r.result) for r in records] == [(job_path(mutating), "CREATE", "allowed")]
+    assert [(r.path, r.operation, r.result) for r in records] == [("/mutate-batch-v1-job", "CREATE", "allowed")]
 
 
-async def test_a_certificate_made_here_is_for_the_service_and_for_loopback() -> None:
-    """So the API server may come either way; the folder that held the key is gone afterwards."""
-    text = "namespace: batch\ninternalCertManagement: {webhookServiceName: hooks}\n"
-    async with served(text) as (_, tls):
-        certificate = x509.load_pem_x509_certificate(tls.bundle.certificate)
-        folder = tls.folder
-        kept = folder.exists()
+async def test_a_certificate_made_here_is_for_the_service_and_for_loopback(client: Client) -> None:
+    """So the API server may come either way; what replicas share is a Secret in our namespace."""
+    text = "namespace: batch\ninternalCertManagement: {webhookServiceName: hooks, webhookSecretName: shared}\n"
+    await client.create(NAMESPACES, {"metadata": {"name": "batch"}})
+    async with served(client, text, url=""):
+        secret = await client.get_json(SECRETS, "shared", "batch")
+        certificate = x509.load_pem_x509_certificate(base64.b64decode(secret["data"]["tls.crt"]))
 
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert set(names.get_values_for_type(x509.DNSName)) == {"hooks.batch.svc", "localhost"}
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
-    assert (kept, folder.exists()) == (True, False)
 
 
-async def test_certificates_of_a_folder_are_used(tmp_path: Path) -> None:
-    """Its authority vouches for what is served, and the folder stays."""
-    bundle = make_bundle(["127.0.0.1"], now=SystemClock().now())
-    write_bundle(bundle, tmp_path)
-    async with served(certificates=tmp_path) as (server, tls):
-        trusting = ssl.create_default_context(cadata=bundle.ca.decode())
-        answer = await post(server.port, "/mutate-batch-v1-job", make_review(JOB), trusting)
+async def test_certificates_of_a_folder_are_used_and_followed(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its authority vouches for what is served; files that are exchanged are served, and told of, without a restart."""
+    monkeypatch.setattr("kqueue.cli.admission.LOOK_SECONDS", 0.02)
+    first, second = (make_bundle(["127.0.0.1"], now=SystemClock().now()) for _ in range(2))
+    write_bundle(first, tmp_path)
+    async with served(client, certificates=tmp_path) as server:
+        before = await post(server.port, "/mutate-batch-v1-job", make_review(JOB), await authority(client))
+        write_bundle(second, tmp_path)
+        async with asyncio.timeout(20):
+            while (await authority(client)).get_ca_certs(True) != trusting(second.ca).get_ca_certs(True):
+                await asyncio.sleep(0.01)
+        after = await post(server.port, "/mutate-batch-v1-job", make_review(JOB), trusting(second.ca))
 
-    assert answer["uid"] == "u"
-    assert tls.bundle.ca == bundle.ca
+    assert (before["allowed"], after["allowed"]) == (True, True)
     assert (tmp_path / "tls.key").exists()
 
 
-async def test_a_folder_without_certificates_is_named(tmp_path: Path) -> None:
+def trusting(ca: bytes) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=ca.decode())
+
+
+async def test_a_folder_without_certificates_is_named(client: Client, tmp_path: Path) -> None:
     """Nothing is served then."""
     with pytest.raises(ConfigError, match=str(tmp_path)):
-        async with served(certificates=tmp_path):
+        async with served(client, certificates=tmp_path):
             pass
 
 
-async def test_the_tls_settings_of_the_configuration_hold() -> None:
+async def test_the_tls_settings_of_the_configuration_hold(client: Client) -> None:
     """A client below the least version is turned away."""
-    async with served("tls: {minVersion: VersionTLS13}\n") as (server, tls):
-        old = ssl.create_default_context(cadata=tls.bundle.ca.decode())
+    async with served(client, "tls: {minVersion: VersionTLS13}\n") as server:
+        old = await authority(client)
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         with pytest.raises(aiohttp.ClientConnectorError):
             await post(server.port, "/", {}, old)
 
 
-async def test_gates_reach_the_webhooks() -> None:
+async def test_gates_reach_the_webhooks(client: Client) -> None:
     """What a gate switches off is not checked."""
     container = {"name": "c", "resources": {"requests": {"cpu": "-1"}}}
     workload = {
@@ -178,53 +185,59 @@ async def test_gates_reach_the_webhooks() -> None:
     }
     answers = []
     for text in ("", "featureGates: {WorkloadValidateResourcesAreNonNegative: false}\n"):
-        async with served(text) as (server, tls):
-            trusting = ssl.create_default_context(cadata=tls.bundle.ca.decode())
+        async with served(client, text) as server:
             path = "/validate-kueue-x-k8s-io-v1beta2-workload"
-            answers.append((await post(server.port, path, make_review(workload), trusting))["allowed"])
+            answers.append((await post(server.port, path, make_review(workload), await authority(client)))["allowed"])
 
     assert answers == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("url", "want"),
-    [
-        pytest.param("", {"name": "hooks", "namespace": "batch"}, id="through-the-service"),
-        pytest.param("https://127.0.0.1:9", None, id="by-address"),
-    ],
-)
-async def test_the_api_server_is_told_where_to_ask(client: Client, url: str, want: JSON | None) -> None:
-    """Through the service of the configuration, or at the address that was given."""
-    configuration = make_configuration("namespace: batch\ninternalCertManagement: {webhookServiceName: hooks}\n")
-    await register(client, configuration, ca_bundle=b"authority", url=url)
-
-    for hook in [hook for hooks in await registered(client) for hook in hooks]:
-        target = hook["clientConfig"]
-        assert base64.b64decode(target["caBundle"]) == b"authority"
-        assert target.get("url", "").startswith(url)
-        service = target.get("service")
-        assert (service and {key: service[key] for key in ("name", "namespace")}) == want
+QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "LocalQueue",
+    "metadata": {"name": "default", "namespace": "team"},
+    "spec": {"clusterQueue": "c"},
+}
 
 
-async def test_a_new_authority_replaces_the_old(client: Client) -> None:
-    """After a restart with another certificate the same configurations tell of it; nothing is registered twice."""
-    configuration = make_configuration()
-    await register(client, configuration, ca_bundle=b"old", url="https://127.0.0.1:1")
-    before = await registered(client)
-    await register(client, configuration, ca_bundle=b"new", url="https://127.0.0.1:2")
-    after = await registered(client)
+async def default_namespaces(client: Client) -> list[str]:
+    """Namespaces whose unlabelled objects are sent because of a default queue."""
+    mutating, _ = await registered(client)
+    entries = [hook for hook in mutating if hook["name"] == "mdefault-queue.kb.io"]
+    return [
+        name
+        for entry in entries
+        for rule in entry["namespaceSelector"]["matchExpressions"]
+        if rule["operator"] == "In"
+        for name in rule["values"]
+    ]
 
-    assert [[h["name"] for h in hooks] for hooks in after] == [[h["name"] for h in hooks] for hooks in before]
-    targets = [hook["clientConfig"] for hooks in after for hook in hooks]
-    assert {base64.b64decode(target["caBundle"]) for target in targets} == {b"new"}
-    assert all(target["url"].startswith("https://127.0.0.1:2/") for target in targets)
+
+async def test_a_default_queue_opts_its_namespace_in_as_long_as_it_is_there(client: Client) -> None:
+    """The API server is told within moments, and told when it is gone."""
+    await client.create(NAMESPACES, {"metadata": {"name": "team"}})
+    async with served(client), asyncio.timeout(20):
+        before = await default_namespaces(client)
+        await client.create(LOCAL_QUEUES, QUEUE | {"metadata": QUEUE["metadata"] | {"name": "other"}})
+        await client.create(LOCAL_QUEUES, QUEUE)
+        while await default_namespaces(client) != ["team"]:
+            await asyncio.sleep(0.01)
+        await client.delete(LOCAL_QUEUES, "default", "team")
+        while await default_namespaces(client):
+            await asyncio.sleep(0.01)
+
+    assert before == []
 
 
-async def test_only_enabled_kinds_are_asked_about(client: Client) -> None:
-    """A kind that nobody enabled is not held up; our own kinds always are looked at."""
-    configuration = make_configuration('integrations: {frameworks: ["jobset.x-k8s.io/jobset"]}\n')
-    await register(client, configuration, ca_bundle=b"a", url="")
-    resources = {r for hooks in await registered(client) for hook in hooks for r in hook["rules"][0]["resources"]}
+async def test_a_job_without_a_queue_gets_the_default_one(client: Client) -> None:
+    """Looked up when it is asked about."""
+    await client.create(NAMESPACES, {"metadata": {"name": "team"}})
+    await client.create(LOCAL_QUEUES, QUEUE)
+    unlabelled = JOB | {"metadata": {"name": "j", "namespace": "team"}}
+    async with served(client) as server:
+        review = make_review(unlabelled)
+        review["request"]["namespace"] = "team"
+        answer = await post(server.port, "/mutate-default-queue", review, await authority(client))
 
-    assert "jobs" not in resources
-    assert {"workloads", "clusterqueues"} <= resources
+    labels = [each["value"] for each in json.loads(base64.b64decode(answer["patch"])) if "labels" in each["path"]]
+    assert labels == [{"kueue.x-k8s.io/queue-name": "default"}]

@@ -215,13 +215,15 @@ async def test_a_bug_in_the_controller_keeps_its_traceback(
     assert list(caught.value.exceptions) == errors
 
 
-async def test_webhooks_answer_until_they_are_told_to_stop(tmp_path: Path, address: str) -> None:
-    """With the certificates of a folder; SIGTERM closes the port and ends the call."""
+async def test_webhooks_answer_until_they_are_told_to_stop(kubeconfig: Path, tmp_path: Path, address: str) -> None:
+    """With the certificates of a folder, ready when the API server knows of them; SIGTERM closes the port."""
     host, port = address.split(":")
+    folder = tmp_path / "certificates"
     bundle = make_bundle(["127.0.0.1"], now=SystemClock().now())
-    write_bundle(bundle, tmp_path)
+    write_bundle(bundle, folder)
     work = asyncio.create_task(
-        run_webhooks(make_configuration(), certificates=tmp_path, host=host, port=int(port)), name="webhooks"
+        run_webhooks(make_configuration(), webhook_flags(kubeconfig, folder, host=host, port=int(port))),
+        name="webhooks",
     )
     async with asyncio.timeout(20):
         while not work.done() and not await listens(address):
@@ -234,7 +236,19 @@ async def test_webhooks_answer_until_they_are_told_to_stop(tmp_path: Path, addre
     assert not await listens(address)
 
 
-async def test_webhooks_without_certificates_do_not_start(tmp_path: Path) -> None:
+async def test_webhooks_without_certificates_do_not_start(kubeconfig: Path, tmp_path: Path) -> None:
     """The folder is named."""
-    with pytest.raises(ConfigError, match=re.escape(str(tmp_path))):
-        await run_webhooks(make_configuration(), certificates=tmp_path, host="127.0.0.1", port=0)
+    folder = tmp_path / "empty"
+    with pytest.raises(ConfigError, match=re.escape(str(folder))):
+        await run_webhooks(make_configuration(), webhook_flags(kubeconfig, folder, host="127.0.0.1", port=0))
+
+
+def webhook_flags(kubeconfig: Path, folder: Path, *, host: str, port: int) -> Flags:
+    return Flags(
+        kubeconfig=kubeconfig,
+        health_address="0",
+        metrics_address="0",
+        webhook_host=host,
+        webhook_port=port,
+        webhook_certificates=folder,
+    )

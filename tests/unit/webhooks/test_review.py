@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kqueue.errors import FieldError
 from kqueue.jobs.patch import apply_merge_patch
 from webhooks.json_patch import operations
-from webhooks.review import Answer, NotAReviewError, read, write
+from webhooks.review import Answer, Fault, NotAReviewError, read, write
 
 JSON = dict[str, Any]
 
@@ -65,7 +65,7 @@ def test_all_problems_are_reported_at_once() -> None:
 
 def test_a_fault_of_ours_says_so() -> None:
     """It refuses as well, and does not blame the object."""
-    answer = json.loads(write(read(review()), Answer(fault="a bug in kqueue")))["response"]
+    answer = json.loads(write(read(review()), Answer(fault=Fault(500, "InternalError", "a bug in kqueue"))))["response"]
 
     assert answer == {
         "uid": "u1",

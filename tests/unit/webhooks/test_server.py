@@ -20,11 +20,15 @@ from webhooks.review import ALLOWED, Answer, Request
 from webhooks.server import ReviewRecord, WebhookServer
 
 
-def fail(_request: Request) -> Answer:
+async def allow(_request: Request) -> Answer:
+    return ALLOWED
+
+
+async def fail(_request: Request) -> Answer:
     raise ZeroDivisionError("planted")
 
 
-def unwritable(_request: Request) -> Answer:
+async def unwritable(_request: Request) -> Answer:
     return Answer(patch={"spec": {"a": object()}})
 
 
@@ -49,7 +53,7 @@ class Served:
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     write_bundle(make_bundle(["127.0.0.1"], now=SystemClock().now()), tmp_path)
     certificates = CertificateFolder(tmp_path, clock=SystemClock())
-    handlers = {"/mutate-ok": lambda _: ALLOWED, "/mutate-bug": fail, "/mutate-unwritable": unwritable}
+    handlers = {"/mutate-ok": allow, "/mutate-bug": fail, "/mutate-unwritable": unwritable}
     records: list[ReviewRecord] = []
     server = WebhookServer(
         handlers, ssl_context=certificates.context, max_body=10_000, read_seconds=0.2, on_review=records.append

@@ -1,0 +1,126 @@
+"""What the webhooks ask the API server: single objects by name, kept for seconds, never watched.
+
+What exists is believed for longer than what does not: a queue that was made a moment ago is to count at once.  Many who
+ask the same at the same time share one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from cachetools import TTLCache
+
+from kqueue.clock import Clock
+from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES, WORKLOAD_PRIORITY_CLASSES
+from kqueue.errors import ApiError, NotFoundError
+from kqueue.jobs.ancestry import GroupKind, OwnerKind, has_known_owner, managed_ancestor
+from kqueue.jobs.fields import JSON, mapping, objects, strings, text
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+from webhooks.surroundings import LookupFailedError
+
+FOUND_SECONDS, MISSING_SECONDS = 10.0, 1.0
+"""How long an answer is believed: that there is something, that there is nothing."""
+LOOKUP_SECONDS = 3.0
+"""How long one question may take: a review that needs two of them is still answered in time."""
+REMEMBERED = 20_000
+"""Answers that are kept at most; one that was dropped costs a request."""
+
+Key = tuple[ResourceType, str, str]
+"""Resource, namespace (empty for cluster-wide ones), name."""
+
+
+class ApiLookups:
+    """`webhooks.surroundings.Lookups` through the API server."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        owners: Mapping[GroupKind, OwnerKind] | None = None,
+        manages_all: bool = False,
+        seconds: float = LOOKUP_SECONDS,
+    ) -> None:
+        """`owners` and `manages_all` as `jobs.ancestry` wants them; `seconds`: how long one question may take."""
+        self._client, self._seconds = client, seconds
+        self._owners, self._manages_all = owners or {}, manages_all
+        self._found: TTLCache[Key, JSON] = TTLCache(REMEMBERED, FOUND_SECONDS, clock.monotonic)
+        self._missing: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
+        self._asked: dict[Key, asyncio.Task[JSON | None]] = {}
+
+    async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Labels of a namespace; empty for one that does not exist."""
+        return strings(await self.get(NAMESPACES, "", namespace), "metadata", "labels")
+
+    async def has_local_queue(self, namespace: str, name: str) -> bool:
+        """Whether there is such a LocalQueue."""
+        return await self.get(LOCAL_QUEUES, namespace, name) is not None
+
+    async def has_priority_class(self, name: str) -> bool:
+        """Whether there is such a WorkloadPriorityClass."""
+        return await self.get(WORKLOAD_PRIORITY_CLASSES, "", name) is not None
+
+    async def managed_ancestor(self, obj: Mapping[str, Any], namespace: str) -> bool:
+        """Whether an owner above the object is queued itself."""
+        if not has_known_owner(dict(obj), self._owners):
+            return False
+        references = objects(obj, "metadata", "ownerReferences")
+
+        async def fetch(kind: OwnerKind, namespace: str, name: str) -> JSON | None:
+            uid = next((text(r, "uid") for r in references if r.get("controller") is True), "")
+            gvk = kind.gvk
+            resource = ResourceType(gvk.group, gvk.version, kind.resource, gvk.kind)
+            owner = await self.get(resource, namespace, name, uid=uid)
+            references[:] = objects(owner, "metadata", "ownerReferences")
+            return owner
+
+        placed = {**obj, "metadata": {**mapping(obj, "metadata"), "namespace": namespace}}
+        ancestor = await managed_ancestor(placed, known=self._owners, manages_all=self._manages_all, fetch=fetch)
+        return ancestor is not None
+
+    async def get(self, resource: ResourceType, namespace: str, name: str, *, uid: str = "") -> JSON | None:
+        """The object, as it was at most some seconds ago; None when there is none.
+
+        `uid`: one that is remembered under this name with another identity is asked for again.
+
+        Raises:
+            LookupFailedError: the API server did not answer in time, or not as it should.
+        """
+        key = (resource, namespace, name)
+        known = self._found.get(key)
+        if known is not None and (not uid or known["metadata"].get("uid") == uid):
+            return known
+        if known is None and key in self._missing:
+            return None
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = asyncio.create_task(self._ask(key), name=f"look up {name}")
+            asked.add_done_callback(lambda done: self._answered(key, done))
+        # Shielded: whoever gives up leaves the question to the others.
+        return await asyncio.shield(asked)
+
+    def _answered(self, key: Key, asked: asyncio.Task[JSON | None]) -> None:
+        self._asked.pop(key, None)
+        if not asked.cancelled():
+            asked.exception()  # looked at, in case nobody waits any more
+
+    async def _ask(self, key: Key) -> JSON | None:
+        resource, namespace, name = key
+        what = f"{resource.kind} {namespace + '/' if namespace else ''}{name}"
+        try:
+            async with asyncio.timeout(self._seconds):
+                found = await self._client.get_json(resource, name, namespace or None)
+        except NotFoundError:
+            self._found.pop(key, None)
+            self._missing[key] = None
+            return None
+        except TimeoutError:
+            raise LookupFailedError(f"the API server did not answer about {what} within {self._seconds:g} s") from None
+        except ApiError as e:
+            raise LookupFailedError(f"the API server could not be asked about {what}: {e}") from e
+        self._missing.pop(key, None)
+        self._found[key] = found
+        return found

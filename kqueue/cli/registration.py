@@ -1,0 +1,121 @@
+"""The webhook configurations at the API server, kept as they should be.
+
+A configuration that we made (it says so in a label) is ours as a whole.  One that somebody else applied, as a chart
+does, stays theirs: of each entry that leads to us only `caBundle` is written, and nothing else ever.  Both are written
+only where something is wrong, and any number of replicas may do it at once.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from kqueue.config import Configuration
+from kqueue.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError, ServerError
+from kqueue.runtime.client import Client, PatchType
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.rotation import split_authorities
+from webhooks.configuration import MANAGED_BY, OURSELVES, Scope, Target, webhook_configurations
+
+JSON = dict[str, Any]
+_GROUP = "admissionregistration.k8s.io"
+CONFIGURATIONS: Mapping[str, ResourceType] = {
+    kind: ResourceType(_GROUP, "v1", f"{kind.lower()}s", kind, namespaced=False)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+_ATTEMPTS = 5
+"""Reads and writes of one configuration until somebody else has to be left in peace."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Registrar:
+    """Keeps the two configurations.  `url` empty: the API server comes through our service."""
+
+    def __init__(self, client: Client, configuration: Configuration, *, url: str = "", inject: bool = True) -> None:
+        """`inject`: whether the authority is written into configurations that somebody else applied."""
+        self._client, self._configuration, self._url, self._inject = client, configuration, url, inject
+
+    async def bring(self, ca_bundle: bytes, default_queues: Sequence[str] = ()) -> bool:
+        """Make both say what they should; True when something had to be written.
+
+        `ca_bundle` is PEM, in any order: it is written sorted, so that replicas agree.  `default_queues`: namespaces
+        with a LocalQueue named `default`.
+
+        Raises:
+            ApiError: the API server refused, or somebody else keeps on writing.
+        """
+        configuration = self._configuration
+        target = Target(
+            ca_bundle=b"".join(sorted(split_authorities(ca_bundle))),
+            url=self._url,
+            service=configuration.internal_cert_management.webhook_service_name,
+            namespace=configuration.namespace,
+        )
+        scope = Scope(
+            frameworks=configuration.integrations.frameworks,
+            own_namespace=configuration.namespace,
+            managed=configuration.namespace_selector,
+            without_queue=configuration.manage_jobs_without_queue_name,
+            default_queues=default_queues,
+        )
+        written = [await self._bring(wanted, target) for wanted in webhook_configurations(target, scope)]
+        if any(written):
+            _log.info("webhooks are registered", url=self._url or target.service, default_queues=len(default_queues))
+        return any(written)
+
+    async def _bring(self, wanted: JSON, target: Target) -> bool:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._once(wanted, target)
+            except (AlreadyExistsError, ConflictError, NotFoundError, InvalidError, ServerError):
+                # Somebody was faster.  A failed test of a JSON patch is answered as invalid by one, as 500 by others.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(self, wanted: JSON, target: Target) -> bool:
+        resource, name = CONFIGURATIONS[wanted["kind"]], wanted["metadata"]["name"]
+        try:
+            found = await self._client.get_json(resource, name)
+        except NotFoundError:
+            await self._client.create(resource, wanted)
+            return True
+        metadata = found["metadata"]
+        if (metadata.get("labels") or {}).get(MANAGED_BY) == OURSELVES:
+            if covers(found.get("webhooks") or [], wanted["webhooks"]):
+                return False
+            lock = {"resourceVersion": metadata["resourceVersion"]}
+            await self._client.patch(resource, name, {"metadata": lock, "webhooks": wanted["webhooks"]})
+            return True
+        operations = injection(found, target) if self._inject else []
+        if operations:
+            await self._client.patch(resource, name, operations, content_type=PatchType.JSON)
+        return bool(operations)
+
+
+def injection(found: JSON, target: Target) -> list[JSON]:
+    """The JSON patch that gives every entry that leads to us the authority; empty where all have it.
+
+    Each entry is named in a test ahead of its write, so that a list that was changed meanwhile fails as a whole.
+    """
+    authority = base64.b64encode(target.ca_bundle).decode()
+    operations: list[JSON] = []
+    for index, webhook in enumerate(found.get("webhooks") or []):
+        at = f"/webhooks/{index}"
+        if target.is_asked_by(webhook) and webhook["clientConfig"].get("caBundle") != authority:
+            operations.append({"op": "test", "path": f"{at}/name", "value": webhook["name"]})
+            operations.append({"op": "add", "path": f"{at}/clientConfig/caBundle", "value": authority})
+    return operations
+
+
+def covers(found: Any, wanted: Any) -> bool:
+    """Whether what is stored says all that is wanted; what the API server has added does not matter."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(key in found and covers(found[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(covers, found, wanted))
+    return bool(found == wanted)

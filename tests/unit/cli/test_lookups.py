@@ -1,0 +1,145 @@
+"""Look-ups of the webhooks: few requests, never for long, and never about what is long gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kqueue.cli.lookups import FOUND_SECONDS, MISSING_SECONDS, ApiLookups
+from kqueue.clock import FakeClock
+from kqueue.controllers.resources import PODS
+from kqueue.errors import InvalidObjectError, NotFoundError, ServerError
+from kqueue.jobs.ancestry import owner_kinds
+from webhooks.surroundings import LookupFailedError
+
+Object = dict[str, Any]
+
+
+class Server:
+    """An API server of which every answer is made up."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.asked: list[str] = []
+        self.before: Callable[[], Any] | None = None
+
+    async def get_json(self, resource: object, name: str, namespace: str | None = None) -> Object:
+        self.asked.append(f"{resource}/{namespace}/{name}")
+        if self.before is not None:
+            await self.before()
+        try:
+            return self.objects[name]
+        except KeyError:
+            raise NotFoundError(f"no {name}", status=404) from None
+
+
+class Desk:
+    def __init__(self, **settings: Any) -> None:
+        self.server, self.clock = Server(), FakeClock()
+        self.lookups = ApiLookups(self.server, clock=self.clock, **settings)  # type: ignore[arg-type]
+
+
+async def test_an_answer_is_believed_for_seconds() -> None:
+    """What exists for ten of them, what does not for one."""
+    desk = Desk()
+    before = [await desk.lookups.has_local_queue("ns", "default") for _ in range(5)]
+    desk.server.objects["default"] = {"metadata": {"uid": "1"}}
+    await desk.clock.advance(MISSING_SECONDS + 0.1)
+    found = [await desk.lookups.has_local_queue("ns", "default") for _ in range(5)]
+    del desk.server.objects["default"]
+    kept = await desk.lookups.has_local_queue("ns", "default")
+    await desk.clock.advance(FOUND_SECONDS + 0.1)
+    gone = await desk.lookups.has_local_queue("ns", "default")
+
+    assert (set(before), set(found), kept, gone) == ({False}, {True}, True, False)
+    assert desk.server.asked == ["localqueues.kueue.x-k8s.io/ns/default"] * 3
+
+
+async def test_many_who_ask_at_once_share_one_request() -> None:
+    """A thousand pods of one Job come together; who gives up leaves the answer to the others."""
+    desk = Desk()
+    go = asyncio.Event()
+    desk.server.before = go.wait
+    desk.server.objects["ns"] = {"metadata": {"labels": {"team": "a", "odd": 7}}}
+    asking = [asyncio.create_task(desk.lookups.namespace_labels("ns")) for _ in range(100)]
+    await desk.clock.advance(0)
+    asking[0].cancel()
+    go.set()
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert len(desk.server.asked) == 1
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert answers[1:] == [{"team": "a"}] * 99
+
+
+async def test_a_namesake_of_what_is_gone_is_looked_at_anew() -> None:
+    """An owner is known by its identity, too."""
+    desk = Desk()
+    desk.server.objects["a"] = {"metadata": {"uid": "old"}}
+    first = await desk.lookups.get(PODS, "ns", "a", uid="old")
+    desk.server.objects["a"] = {"metadata": {"uid": "new"}}
+    same = await desk.lookups.get(PODS, "ns", "a", uid="old")
+    other = await desk.lookups.get(PODS, "ns", "a", uid="new")
+
+    assert [each and each["metadata"]["uid"] for each in (first, same, other)] == ["old", "old", "new"]
+    assert len(desk.server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("wait", "fact"),
+    [
+        pytest.param(asyncio.Event, "did not answer about LocalQueue ns/default within 0.01 s", id="no-answer"),
+        pytest.param(None, "could not be asked about LocalQueue ns/default: broken", id="a-failure"),
+    ],
+)
+async def test_a_question_without_answer_is_said_in_words(wait: Callable[[], asyncio.Event] | None, fact: str) -> None:
+    """Within its time limit; the next one is asked again."""
+    desk = Desk(seconds=0.01)
+
+    async def broken() -> None:
+        raise ServerError("broken", status=500)
+
+    desk.server.before = broken if wait is None else wait().wait
+    for _ in range(2):
+        with pytest.raises(LookupFailedError, match=fact):
+            await desk.lookups.has_local_queue("ns", "default")
+
+    assert len(desk.server.asked) == 2
+
+
+def owned(name: str, uid: str, by: tuple[str, str, str] | None = None, queue: str = "") -> Object:
+    """An object; `by`: API version and kind of its owner, and the owner's name, which is its UID too."""
+    reference = [] if by is None else [dict(zip(("apiVersion", "kind", "name"), by, strict=True))]
+    owners = [each | {"controller": True, "uid": each["name"]} for each in reference]
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return {"metadata": {"name": name, "uid": uid, "labels": labels, "ownerReferences": owners}}
+
+
+async def test_owners_are_followed_and_remembered() -> None:
+    """A pod of a ReplicaSet of a queued Deployment is not queued itself; its sisters cost no request."""
+    desk = Desk(owners=owner_kinds({"deployment"}))
+    desk.server.objects["rs"] = owned("rs", "rs", ("apps/v1", "Deployment", "web"))
+    desk.server.objects["web"] = owned("web", "web", queue="main")
+    pod = owned("p", "", ("apps/v1", "ReplicaSet", "rs"))
+    found = [await desk.lookups.managed_ancestor(pod, "ns") for _ in range(3)]
+    desk.server.objects["web"] = owned("web", "other", queue="main")
+    desk.server.objects["rs"] = owned("rs", "newer", ("apps/v1", "Deployment", "other"))
+    stranger = await desk.lookups.managed_ancestor(owned("p", "", ("apps/v1", "DaemonSet", "d")), "ns")
+
+    assert (found, stranger) == ([True] * 3, False)
+    assert desk.server.asked == ["replicasets.apps/ns/rs", "deployments.apps/ns/web"]
+
+
+async def test_an_owner_that_is_missing_is_asked_for_until_it_is_there() -> None:
+    """The child is refused, in words; it is no queue of its own."""
+    desk = Desk(owners=owner_kinds({"deployment"}))
+    pod = owned("p", "", ("apps/v1", "Deployment", "web"))
+    with pytest.raises(InvalidObjectError, match="Deployment web, which owns this, does not exist"):
+        await desk.lookups.managed_ancestor(pod, "ns")
+    desk.server.objects["web"] = owned("web", "web", queue="main")
+    await desk.clock.advance(MISSING_SECONDS + 0.1)
+
+    assert await desk.lookups.managed_ancestor(pod, "ns")

@@ -17,6 +17,7 @@ from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
 from kqueue.cli.wiring.jobs import make_jobs, make_steps
+from kqueue.cli.wiring.pods import make_pods, pods_as
 from kqueue.cli.wiring.priorities import make_priorities
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.cli.wiring.topology import make_node_health, make_second_pass, make_ungater
@@ -68,7 +69,12 @@ class Operator:
         """Set when this process leads and works."""
         self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
         self.watches = make_watches(
-            client, self._kinds, clock=clock, timings=timings, manages_all=config.manage_jobs_without_queue_name
+            client,
+            self._kinds,
+            clock=clock,
+            timings=timings,
+            manages_all=config.manage_jobs_without_queue_name,
+            pods_as=pods_as(config) if "jobs" in self.parts else None,
         )
         self.wiring = wiring = Wiring(
             client=client,
@@ -187,7 +193,9 @@ class Operator:
             make_priorities(wiring)
         ungater = make_ungater(wiring) if "topology" in self.parts else None
         if "jobs" in self.parts:
-            make_jobs(wiring, self._kinds, make_steps(wiring, ungater))
+            steps = make_steps(wiring, ungater)
+            make_jobs(wiring, self._kinds, steps)
+            make_pods(wiring, steps)
         if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
             make_node_health(wiring)
         if "scheduler" in self.parts:

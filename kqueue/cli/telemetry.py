@@ -176,6 +176,16 @@ class WorkloadCounter:
             for _ in range(pods):
                 queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
 
+    def on_started(self, workload: wire.Workload, pods: int) -> None:
+        """The admission gate of pods of an admitted Workload was removed."""
+        admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
+        if admission is None or since is None:
+            return
+        queue = self._metrics.cluster_queue(admission.cluster_queue)
+        is_group = workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+        for _ in range(pods):
+            queue.gate_removed(gate=names.ADMISSION_GATE, is_group=is_group, since_admitted=since)
+
     def _evicted(self, old: wire.Workload, new: wire.Workload, cluster_queue: str) -> None:
         """What is counted is what the status counts more of than before."""
         priority_class, before = _priority_class(new), _evictions(old)

@@ -26,7 +26,7 @@ _PATHS = (
 )
 """Sections and fields, in Python's names."""
 
-_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset"})
+_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset", "pod"})
 """Frameworks that are managed."""
 
 _GATES = frozenset(
@@ -37,11 +37,13 @@ _GATES = frozenset(
         "DisableWaitForPodsReady",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
+        "FastQuotaReleaseInPodIntegration",
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
         "LocalQueueMetrics",
         "PartialAdmission",
+        "PodIntegrationValidateGroupOwner",
         "PriorityBoost",
         "PrioritizePreemptorWorkloads",
         "PrioritySortingWithinCohort",
@@ -49,8 +51,10 @@ _GATES = frozenset(
         "ReclaimablePods",
         "RecomputeAssignmentUponPreemptionTargetsOverlap",
         "RejectUpdatesToCQWithInvalidOnFlavors",
+        "RemoveFinalizersWithStrictPatch",
         "SchedulingEquivalenceHashing",
         "ShortWorkloadNames",
+        "SkipReassignmentForPodOwnedWorkloads",
         "TASBalancedPlacement",
         "TASFailedNodeReplacement",
         "TASFailedNodeReplacementFailFast",

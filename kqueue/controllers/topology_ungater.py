@@ -269,7 +269,7 @@ class TopologyUngater:
         self, workload: wire.Workload, spec: wire.PodSet, pods: Iterable[GangPod], *, count: int, before: int
     ) -> RankRules:
         request = spec.topology_request
-        if request is None or not request.pod_index_label:
+        if request is None or not request.pod_index_label or _are_unnumbered(request.pod_index_label, pods):
             return RankRules(index_label=None, limit=count)
         try:
             offset = before + _written_offset(pods)
@@ -481,6 +481,11 @@ def _ranks_before(workload: wire.Workload) -> Mapping[str, int]:
 def _behind(first: tuple[int, str], second: tuple[int, str]) -> tuple[str, int]:
     """Which of two pod sets comes second, and after how many ranks."""
     return (first[1], second[0]) if first[0] > second[0] else (second[1], first[0])
+
+
+def _are_unnumbered(label: str, pods: Iterable[GangPod]) -> bool:
+    """Whether they come without numbers on purpose: plain pods may have some, and most have none."""
+    return label == names.POD_GROUP_POD_INDEX_LABEL and not any(label in pod.labels for pod in pods)
 
 
 def _written_offset(pods: Iterable[GangPod]) -> int:

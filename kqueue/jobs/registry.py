@@ -8,6 +8,7 @@ from types import MappingProxyType
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import JobKind, ReviewedKind
+from kqueue.jobs.pod import PlainPod
 
 _ALL: tuple[JobKind, ...] = (BatchJob(), JobSet())
 
@@ -21,7 +22,7 @@ BY_GROUP_KIND: Mapping[tuple[str, str], JobKind] = MappingProxyType(
 CHILD_LABELS: Mapping[str, str] = MappingProxyType({"jobset.x-k8s.io/jobset": "jobset.sigs.k8s.io/jobset-name"})
 """Frameworks whose objects are run as batch Jobs, and the label by which these Jobs are found."""
 
-_ONLY_REVIEWED: tuple[ReviewedKind, ...] = ()
+_ONLY_REVIEWED: tuple[ReviewedKind, ...] = (PlainPod(),)
 """Kinds that are queued through their pods, or not as one object: webhooks know them, the job reconciler does not."""
 
 REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType({kind.framework: kind for kind in (*_ALL, *_ONLY_REVIEWED)})

@@ -127,6 +127,8 @@ class LoopSettings:
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True
     """A workload whose failed hosts cannot be replaced at the first try is evicted."""
+    skips_pod_owned: bool = True
+    """A workload that ends with its one pod keeps its place when the host fails."""
     fair: tuple[Strategy, ...] | None = None
     """Fair sharing, and by which strategies it preempts; None: it is off."""
     within_nominal: bool = True
@@ -187,6 +189,7 @@ class SchedulingLoop:
             clock=clock,
             host_of=host_of,
             fail_fast=self._settings.fail_fast,
+            skips_pod_owned=self._settings.skips_pod_owned,
         )
         self._preemptions = preemptions or Preemptions()
         self._fair_usage = fair_usage

@@ -68,10 +68,14 @@ class Repairs:
         clock: Clock,
         host_of: Callable[[str], str | None],
         fail_fast: bool,
+        skips_pod_owned: bool = True,
     ) -> None:
-        """`host_of` gives a node's host name; `fail_fast`: who finds no other hosts at the first try is evicted."""
+        """`host_of` gives a node's host name; `fail_fast`: who finds no other hosts at the first try is evicted.
+        `skips_pod_owned`: a Workload that ends with its one pod keeps its place, for nothing else could use another.
+        """
         self._cache, self._second_pass, self._writer, self._writes = cache, second_pass, writer, writes
         self._observer, self._clock, self._host_of, self._fail_fast = observer, clock, host_of, fail_fast
+        self._skips_pod_owned = skips_pod_owned
 
     def take(self) -> list[Patient]:
         """Workloads that are due for their second pass and still need it."""
@@ -117,7 +121,8 @@ class Repairs:
         """Find other hosts and begin to write them; True when they were found."""
         key = patient.damaged.key
         try:
-            found = mend(snapshot, patient.damaged)
+            keeps = self._skips_pod_owned and from_api.is_owned_by_one_pod(patient.obj)
+            found = Mended(patient.damaged, {}) if keeps else mend(snapshot, patient.damaged)
             if isinstance(found, Unmended):
                 self._writes.spawn(self._give_up(patient, found))
                 return False

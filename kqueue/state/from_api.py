@@ -235,6 +235,16 @@ def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
     return next((_owner(o) for o in meta.owner_references if o.controller), None)
 
 
+def is_owned_by_one_pod(obj: wire.Workload) -> bool:
+    """Whether it is the Workload of a pod that is queued alone: it ends with that pod."""
+    owners = obj.metadata.owner_references
+    return (
+        len(owners) == 1
+        and (owners[0].api_version, owners[0].kind) == ("v1", "Pod")
+        and obj.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true"
+    )
+
+
 def _owner(reference: OwnerReference) -> tuple[str, str]:
     return sys.intern(f"{reference.api_version}/{reference.kind}"), sys.intern(reference.uid)
 

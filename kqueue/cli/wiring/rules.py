@@ -41,6 +41,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         details_told_after=timings.details_told_after,
         elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
         fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
+        skips_pod_owned=config.enabled("SkipReassignmentForPodOwnedWorkloads"),
         fair=None if fair is None else tuple(Strategy(name) for name in fair.preemption_strategies),
         within_nominal=config.enabled("FairSharingPreemptWithinNominal"),
         order=OrderRules(

@@ -15,6 +15,7 @@ from kqueue.controllers import resources as kinds
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.core.topology import NodeFacts
 from kqueue.jobs.kind import JobKind
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.registry import BY_FRAMEWORK, CHILD_LABELS
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
@@ -49,6 +50,8 @@ class Watches:
     """By framework: objects that name a queue, or all."""
     child_jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = field(default_factory=dict)
     """By the framework of their parents: Jobs that name no queue themselves."""
+    managed_pods: Reflector[RawObject, ManagedPod] | None = None
+    """Pods that are queued themselves, as a whole; None where no kind is on that is queued through pods."""
 
     def all(self) -> list[Reflector[Any, Any]]:
         """In the order in which they are started."""
@@ -69,20 +72,29 @@ class Watches:
             self.workloads,
             *self.jobs.values(),
             *self.child_jobs.values(),
+            *((self.managed_pods,) if self.managed_pods is not None else ()),
         ]
 
     def named(self) -> dict[str, Reflector[Any, Any]]:
         """`all`, by names that tell them apart."""
         parents = {id(watch): f"-of-{framework.rpartition('/')[2]}" for framework, watch in self.child_jobs.items()}
+        parents[id(self.managed_pods)] = "-managed"
         return {f"{watch.resource}{parents.get(id(watch), '')}": watch for watch in self.all()}
 
 
 def make_watches(
-    client: Client, kinds_on: Sequence[JobKind], *, clock: Clock, timings: Timings, manages_all: bool = False
+    client: Client,
+    kinds_on: Sequence[JobKind],
+    *,
+    clock: Clock,
+    timings: Timings,
+    manages_all: bool = False,
+    pods_as: Callable[[dict[str, Any]], ManagedPod] | None = None,
 ) -> Watches:
     """Reflectors of everything that the parts read; those of jobs for the kinds that are on.
 
-    `manages_all`: jobs are managed even if they name no queue.
+    `manages_all`: jobs are managed even if they name no queue.  `pods_as` views a pod that is queued itself; None:
+    pods are not.
     """
     frameworks = {kind.framework for kind in kinds_on}
     parents = () if manages_all or BATCH_JOB not in frameworks else [f for f in CHILD_LABELS if f in frameworks]
@@ -137,6 +149,11 @@ def make_watches(
         child_jobs={
             parent: reflector(children, RawObject, as_json, selector=_child_selector(parent)) for parent in parents
         },
+        managed_pods=None
+        if pods_as is None
+        else reflector(
+            kinds.PODS, RawObject, lambda pod: pods_as(as_json(pod)), selector=f"{names.MANAGED_LABEL}=true"
+        ),
     )
 
 

@@ -1,0 +1,164 @@
+"""Finds pods that our admission gate holds although nothing that is under way will start them, and says what to do.
+
+A pod that waits in a queue is told of by its Workload.  One whose group never completes, or whose Workload has come to
+its end, is told of here: by a Warning on the pod, a log line and a gauge.  No gate is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.pod_writes import GATED_INDEX, PodWrites
+from kqueue.jobs import pod_group, rules
+from kqueue.jobs.pod_group import Trouble
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api
+
+_log = structlog.get_logger(__name__)
+
+EVENT_HELD = "AdmissionGateHeld"
+_AT_ONCE = 500
+_NAMED = 5
+
+
+class Held(StrEnum):
+    """Why nobody will remove the admission gate of a pod as things are.  The value is its name in metrics."""
+
+    NAMESPACE_LEFT_OUT = "namespace_left_out"
+    NO_QUEUE = "no_queue"
+    GROUP_INCOMPLETE = "group_incomplete"
+    GROUP_CONTRADICTS_ITSELF = "group_contradicts_itself"
+    NO_WORKLOAD = "no_workload"
+    WORKLOAD_OVER = "workload_over"
+    NOT_IN_WORKLOAD = "not_in_workload"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A pod that was held at every look since `since` (monotonic)."""
+
+    since: float
+    told: bool = False
+
+
+class AdmissionGates:
+    """Looks at all pods that are held, from time to time."""
+
+    def __init__(
+        self,
+        *,
+        pods: Store[ManagedPod],
+        writes: PodWrites,
+        workloads: Store[wire.Workload],
+        manages: Callable[[str], bool],
+        switches: Switches,
+        clock: Clock,
+        after: float,
+        interval: float,
+        report: Callable[[Mapping[str, int]], None],
+        without_queue: bool = False,
+    ) -> None:
+        """A pod counts once it is held for `after` seconds; `report` is told the number by reason at each look."""
+        self._pods, self._writes, self._workloads, self._manages = pods, writes, workloads, manages
+        self._switches, self._clock, self._after, self._interval = switches, clock, after, interval
+        self._report, self._without_queue = report, without_queue
+        self._found: dict[str, _Found] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled; then this process counts no more."""
+        try:
+            while True:
+                await self._clock.sleep(self._interval)
+                await self.sweep()
+        finally:
+            self._found.clear()
+            self._report({held.value: 0 for held in Held})
+
+    async def sweep(self) -> None:
+        """One look."""
+        found: dict[str, _Found] = {}
+        counts = {held.value: 0 for held in Held}
+        new: list[str] = []
+        groups: dict[str, tuple[Held, str] | None] = {}
+        for number, pod in enumerate(self._pods.by_index(GATED_INDEX, True), start=1):
+            if number % _AT_ONCE == 0:
+                await self._clock.sleep(0)
+            why = self._why(pod, groups)
+            if why is None:
+                continue
+            seen = self._found.get(pod.uid) or _Found(self._clock.monotonic())
+            age = self._clock.monotonic() - seen.since
+            if age >= self._after:
+                counts[why[0].value] += 1
+                if not seen.told:
+                    self._tell(pod, why[1])
+                    new.append(pod.key)
+                    seen = _Found(seen.since, told=True)
+            found[pod.uid] = seen
+        self._found = found
+        self._report(counts)
+        if new:
+            _log.warning("pods are held by the admission gate and nothing under way will start them", new=len(new),
+                         pods=new[:_NAMED], in_all=sum(counts.values()))  # fmt: skip
+
+    def _why(self, pod: ManagedPod, groups: dict[str, tuple[Held, str] | None]) -> tuple[Held, str] | None:
+        """Why the gate stays as things are, and what to do; None while somebody is at it."""
+        namespace = split_key(pod.key)[0]
+        if not self._manages(namespace):
+            return Held.NAMESPACE_LEFT_OUT, "its namespace is not one that kqueue manages; make the pod elsewhere"
+        if not rules.queue_name(pod.obj) and not self._without_queue:
+            return Held.NO_QUEUE, f"it names no queue; set label {names.QUEUE_NAME_LABEL}"
+        if not pod.group:
+            return self._why_alone(pod)
+        if pod.group not in groups:
+            groups[pod.group] = self._why_group(pod.group)
+        return groups[pod.group] or self._why_member(pod)
+
+    def _why_alone(self, pod: ManagedPod) -> tuple[Held, str] | None:
+        keys = self._workloads.keys_by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(pod.key)))
+        owned = [workload for key in keys if (workload := self._workloads.get(key)) is not None]
+        if not owned:
+            return Held.NO_WORKLOAD, "it has no Workload; events on the pod say why"
+        if all(from_api.condition_true(workload, names.CONDITION_FINISHED) for workload in owned):
+            return Held.WORKLOAD_OVER, "its Workload has finished; delete the pod"
+        return None
+
+    def _why_group(self, group: str) -> tuple[Held, str] | None:
+        workload = self._workloads.get(group)
+        if workload is None:
+            made = pod_group.compose(pod_group.in_order(self._writes.members(group)), self._switches)
+            if not isinstance(made, Trouble):
+                return None
+            if made.incomplete:
+                return Held.GROUP_INCOMPLETE, f"{made.message}; create them, or delete the group's pods"
+            where = f"pod {made.pod.name}: " if made.pod is not None else ""
+            return Held.GROUP_CONTRADICTS_ITSELF, f"its group makes no Workload: {where}{made.message}"
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            return Held.WORKLOAD_OVER, f"Workload {group} has finished; delete the pod"
+        return None
+
+    def _why_member(self, pod: ManagedPod) -> tuple[Held, str] | None:
+        workload = self._workloads.get(pod.group)
+        if workload is None:
+            return None
+        roles = [pod_set.name for pod_set in workload.spec.pod_sets]
+        if pod.role in roles:
+            return None
+        return Held.NOT_IN_WORKLOAD, (
+            f"its role {pod.role} is none of those of Workload {pod.group} ({', '.join(roles)}); make the pod anew, "
+            "like one that it is to replace"
+        )
+
+    def _tell(self, pod: ManagedPod, why: str) -> None:
+        message = f"Held by scheduling gate {names.ADMISSION_GATE} since {pod.created:%Y-%m-%dT%H:%M:%SZ}: {why}"
+        self._writes.tell(pod, reason=EVENT_HELD, message=message, warning=True)

@@ -1,0 +1,376 @@
+"""Keeps a pod that is queued alone and its Workload in step: ungated when admitted, deleted when evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+from cachetools import TTLCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.errors import InvalidObjectError, KqueueError, NotFoundError
+from kqueue.jobs import pod_view, rules
+from kqueue.jobs.kind import Refused
+from kqueue.jobs.pod import PlainPod, stop_reason, to_stop
+from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority, belongs, equivalent, spec_for, workload_for, workload_name_of
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Result
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api
+
+_log = structlog.get_logger(__name__)
+
+KIND = PlainPod()
+EVENT_LABEL_RESTORED = "ManagedLabelRestored"
+EVENT_INVALID = "InvalidPod"
+_REMEMBERED = 100_000
+_PREBUILT_RETRY = 5.0
+"""Seconds after which a prebuilt Workload that is missing is looked for again; its creation brings the pod back too."""
+
+
+class PodReconciler:
+    """Pods that are in no group."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        writes: PodWrites,
+        workloads: Store[wire.Workload],
+        newest: Callable[[str], wire.Workload | None],
+        steps: WorkloadSteps,
+        manages: Callable[[str], bool],
+        exists: Callable[[str], bool],
+        switches: Switches,
+        clock: Clock,
+        label_keys_to_copy: Sequence[str] = (),
+        explicit: bool = True,
+        without_queue: bool = False,
+        requeues: bool = False,
+        finishes_orphans: bool = True,
+        on_created: Callable[[float], None] = lambda _seconds: None,
+        on_started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
+        echo_timeout: float = 60.0,
+    ) -> None:
+        """`newest(key)` is a Workload with our own last write; `manages` says whether pods of a namespace are managed;
+        `exists(key)` whether a pod of that name is there, managed or not.
+
+        `explicit` False: only pods whose parent asks for the gate.  `without_queue`: pods that name no queue are ours,
+        too.  `requeues`: the Workload of a pod that was deleted by an eviction is queued again.  `on_created` is told
+        the age of a pod whose Workload was made, `on_started(workload, pods)` of pods whose gate was removed.
+        """
+        self._client, self._writes, self._workloads, self._newest = client, writes, workloads, newest
+        self._steps, self._manages, self._exists = steps, manages, exists
+        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._explicit, self._without_queue, self._requeues = explicit, without_queue, requeues
+        self._finishes_orphans, self._echo_timeout = finishes_orphans, echo_timeout
+        self._on_created, self._on_started = on_created, on_started
+        self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """UIDs of pods whose Workload we have created, until the watch has brought it."""
+        workloads.subscribe(self._on_workload)
+
+    def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        for owner in seen.metadata.owner_references if seen is not None else ():
+            self._created.pop(owner.uid, None)
+
+    async def reconcile(self, key: str) -> Result:
+        """Take the next step for one pod."""
+        pod = self._writes.newest(key)
+        if pod is None:
+            return await self._look_after(key)
+        if pod.group:
+            return await self._join(pod)
+        if pod.deleting:
+            await self._finalize(key, pod)
+            return Result()
+        if not self._is_ours(pod):
+            return Result()
+        return await self._step(pod)
+
+    def _is_ours(self, pod: ManagedPod) -> bool:
+        parent = pod_view.suspending_parent(pod.obj)
+        if pod_view.waits_for_its_parent(pod) or (parent is None and not self._explicit):
+            return False
+        return self._manages(split_key(pod.key)[0])
+
+    # --- pods that are not there, or not alone
+
+    async def _look_after(self, key: str) -> Result:
+        """The watch has the pod no more.  It may run on without our label: then the label is put back, for a pod that
+        nobody counts would use what is promised to others.
+        """
+        namespace, name = split_key(key)
+        if self._exists(key):
+            try:
+                found = managed_pod(await self._client.get_json(PODS, name, namespace), self._switches)
+            except NotFoundError:
+                found = None
+            if found is not None and (found.gated or found.finalizer):
+                if not found.deleting and not found.terminated and not pod_view.is_managed(found.obj):
+                    await self._put_back(found)
+                    return Result()
+                if found.deleting or found.terminated:
+                    await self._writes.let_go(found)
+        await self._finalize(key, None)
+        return Result()
+
+    async def _put_back(self, pod: ManagedPod) -> None:
+        label = {"metadata": {"labels": {names.MANAGED_LABEL: "true"}}}
+        if await self._writes.patch(pod, label):
+            self._writes.tell(
+                pod,
+                reason=EVENT_LABEL_RESTORED,
+                message=f"Label {names.MANAGED_LABEL} was removed and is back: without it nobody would count the pod; "
+                "delete the pod to end it",
+                warning=True,
+            )
+
+    async def _join(self, pod: ManagedPod) -> Result:
+        """It is in a group now; a Workload of its own that it had before is of no use."""
+        for workload in self._owned(pod.key):
+            if await self._steps.delete(workload):
+                self._tell_deleted(pod, workload)
+        return Result()
+
+    async def _finalize(self, key: str, pod: ManagedPod | None) -> None:
+        """The pod is gone or on its way: end the Workloads that it controlled, and let go of it."""
+        for workload in self._owned(key):
+            if pod is not None and not _controls(pod, workload):
+                continue
+            await self._give_back(workload, pod)
+            if not from_api.condition_true(workload, names.CONDITION_FINISHED):
+                end = KIND.finished(pod.obj) if pod is not None and not pod.stopped else None
+                if end is not None:
+                    reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
+                    await self._steps.finish(workload, reason, end.message)
+                elif self._finishes_orphans:
+                    await self._steps.finish(workload, names.REASON_OWNER_NOT_FOUND, f"Pod {key} is gone")
+            await self._steps.release(workload)
+        if pod is not None:
+            await self._writes.let_go(pod)
+
+    async def _give_back(self, workload: wire.Workload, pod: ManagedPod | None) -> None:
+        """Whoever is still held, by its gate, can be queued again; a pod that was deleted cannot."""
+        if from_api.condition_true(workload, names.CONDITION_EVICTED):
+            held = pod is not None and pod.gated and not pod.deleting
+            await self._steps.give_back(workload, requeued=None if self._requeues or held else False)
+
+    # --- finding the Workload
+
+    def _owned(self, key: str) -> list[wire.Workload]:
+        namespace, name = split_key(key)
+        keys = self._workloads.keys_by_index(OWNER_INDEX, owner_key("", "Pod", namespace, name))
+        found = [self._newest(k) for k in sorted(keys)]
+        return [workload for workload in found if workload is not None]
+
+    async def _step(self, pod: ManagedPod) -> Result:
+        try:
+            pod_sets = KIND.pod_sets(pod.obj, self._switches)
+        except InvalidObjectError as e:
+            self._writes.tell(pod, reason=EVENT_INVALID, message=str(e), warning=True)
+            raise
+        for other in self._owned(pod.key):
+            if not _controls(pod, other):  # of a pod of that name that was here before
+                await self._finalize_of_another(pod, other)
+        prebuilt = rules.prebuilt_name(pod.obj, self._switches)
+        workload = await (self._prebuilt(pod, pod_sets, prebuilt) if prebuilt else self._find(pod, pod_sets))
+        if workload is not None:
+            await self._with_workload(pod, workload)
+            return Result()
+        if not rules.queue_name(pod.obj) and not self._without_queue:
+            return Result()
+        return await self._without_workload(pod, pod_sets, prebuilt)
+
+    async def _finalize_of_another(self, pod: ManagedPod, workload: wire.Workload) -> None:
+        if not from_api.condition_true(workload, names.CONDITION_FINISHED) and self._finishes_orphans:
+            await self._steps.finish(workload, names.REASON_OWNER_NOT_FOUND, f"Pod {pod.key} is another one now")
+        await self._steps.release(workload)
+
+    async def _find(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> wire.Workload | None:
+        """The Workload that says what the pod says; others of the pod are rewritten or deleted."""
+        owned = [workload for workload in self._owned(pod.key) if _controls(pod, workload)]
+        matching = [workload for workload in owned if self._matches(pod, pod_sets, workload)]
+        if matching:
+            await self._delete(pod, [workload for workload in owned if workload is not matching[0]])
+            return matching[0]
+        if not owned:
+            return None
+        first = owned[0]
+        reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
+        if pod.gated and not reserved and first.metadata.deletion_timestamp is None:
+            spec = spec_for(KIND, pod.obj, priority=self._priority(pod, pod_sets), switches=self._switches)
+            if await self._steps.rewrite(first, spec):
+                message = f"Updated Workload {from_api.workload_key(first)}"
+                self._writes.tell(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+            await self._delete(pod, owned[1:])
+            return None
+        await self._stop(pod, names.REASON_NO_MATCHING_WORKLOAD, "No Workload matches the pod")
+        await self._delete(pod, owned)
+        return None
+
+    def _matches(self, pod: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        told = as_json(workload)
+        if not belongs(pod.obj, told):
+            return False
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            return True
+        infos = None
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            try:
+                found = self._steps.infos(workload)
+                infos = None if isinstance(found, Refused) else found
+            except NotFoundError:
+                infos = None
+        suspended = pod_view.is_suspended(pod.obj)
+        return equivalent(pod_sets, told, infos=infos, suspended=suspended, slim=True)
+
+    async def _prebuilt(self, pod: ManagedPod, pod_sets: Sequence[JSON], name: str) -> wire.Workload | None:
+        """The Workload that the pod names, once it is the pod's; None where there is none for it."""
+        workload = self._newest(f"{split_key(pod.key)[0]}/{name}")
+        if workload is None:
+            return None
+        controller = from_api.controller_of(workload.metadata)
+        if controller is not None and not _controls(pod, workload):
+            return None
+        if controller is None:
+            meta = workload.metadata
+            mine = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+            others = [o for o in as_json(workload)["metadata"].get("ownerReferences", ()) if o["uid"] != pod.uid]
+            labels = {**meta.labels, names.JOB_UID_LABEL: pod.uid}
+            await self._steps.amend(workload, {"metadata": {"ownerReferences": [*others, mine], "labels": labels}})
+            return None  # the answer brings us back
+        if self._matches(pod, pod_sets, workload):
+            return workload
+        await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, f"Pod {pod.key} is not what the Workload says")
+        return None
+
+    async def _delete(self, pod: ManagedPod, workloads: Sequence[wire.Workload]) -> None:
+        for workload in workloads:
+            if await self._steps.delete(workload):
+                self._tell_deleted(pod, workload)
+
+    def _tell_deleted(self, pod: ManagedPod, workload: wire.Workload) -> None:
+        message = f"Deleted Workload {from_api.workload_key(workload)}, which no longer matches"
+        self._writes.tell(pod, reason=names.EVENT_DELETED_WORKLOAD, message=message)
+
+    # --- without a Workload
+
+    async def _without_workload(self, pod: ManagedPod, pod_sets: Sequence[JSON], prebuilt: str) -> Result:
+        if KIND.finished(pod.obj) is not None:
+            await self._writes.let_go(pod)
+            return Result()
+        if self._owned(pod.key):
+            return Result()  # on its way out, or just rewritten: that brings us back
+        if pod.uid in self._created:
+            return Result(requeue_after=self._echo_timeout)
+        if not pod.gated:
+            name = prebuilt or workload_name_of(KIND, pod.obj, self._switches)
+            if await self._read(f"{split_key(pod.key)[0]}/{name}") is None or prebuilt:
+                await self._stop(pod, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and has no Workload")
+            return Result()
+        if prebuilt:
+            message = f"Workload {prebuilt} does not exist, or is another's; the pod waits for it"
+            self._writes.tell(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+            return Result(requeue_after=_PREBUILT_RETRY)
+        await self._create(pod, pod_sets)
+        return Result()
+
+    async def _create(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> None:
+        workload = workload_for(
+            KIND,
+            pod.obj,
+            priority=self._priority(pod, pod_sets),
+            switches=self._switches,
+            label_keys_to_copy=self._label_keys,
+        )
+        self._created[pod.uid] = None
+        try:
+            if not await self._steps.create(workload):
+                return  # made by us before; the watch brings it
+        except KqueueError:
+            self._created.pop(pod.uid, None)
+            raise
+        self._on_created(max(0.0, (self._clock.now() - pod.created).total_seconds()))
+        name = workload["metadata"]["name"]
+        message = f"Created Workload {split_key(pod.key)[0]}/{name}; it waits for admission"
+        self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
+
+    def _priority(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:
+        try:
+            return self._steps.priority_of(pod.obj, pod_sets)
+        except MissingPriorityClassError as e:
+            self._writes.tell(pod, reason=e.reason, message=str(e), warning=True)
+            raise
+
+    # --- with a Workload
+
+    async def _with_workload(self, pod: ManagedPod, workload: wire.Workload) -> None:
+        """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            await self._writes.let_go(pod)
+            await self._steps.release(workload)
+        elif workload.metadata.deletion_timestamp is not None:
+            await self._stop(pod, names.REASON_WORKLOAD_DELETED, "The Workload was deleted")
+            await self._steps.release(workload)
+        elif (end := KIND.finished(pod.obj)) is not None:
+            reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
+            await self._steps.finish(workload, reason, end.message)
+            await self._writes.let_go(pod)
+        elif await self._steps.report(workload, reclaimable={}, ready=KIND.pods_ready(pod.obj)):
+            return
+        elif (evicted := from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)) is not None and (
+            evicted.status == "True"
+        ):
+            await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason)
+            await self._give_back(workload, pod)
+        elif pod.gated:
+            await self._start_or_follow(pod, workload)
+        elif not from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            now = await self._read(from_api.workload_key(workload))
+            if now is None or not from_api.condition_true(now, names.CONDITION_ADMITTED):
+                await self._stop(pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted")
+
+    async def _start_or_follow(self, pod: ManagedPod, workload: wire.Workload) -> None:
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            await self._start(pod, workload)
+            return
+        wanted = rules.queue_name(pod.obj)
+        if wanted != (workload.spec.queue_name or ""):
+            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+
+    async def _start(self, pod: ManagedPod, workload: wire.Workload) -> None:
+        infos = self._steps.infos(workload)
+        patch = infos if isinstance(infos, Refused) else KIND.start(pod.obj, infos)
+        if isinstance(patch, Refused):
+            await self._steps.finish(workload, names.REASON_FAILED_TO_START, str(patch))
+            return
+        if await self._writes.patch(pod, patch):
+            queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
+            self._writes.tell(pod, reason=names.EVENT_STARTED, message=f"Admitted by ClusterQueue {queue}")
+            self._on_started(workload, 1)
+            _log.info("pod started", pod=pod.key, workload=from_api.workload_key(workload), cluster_queue=queue)
+
+    async def _stop(self, pod: ManagedPod, why: str, message: str, *, eviction: str = "") -> None:
+        if to_stop(pod.obj, why) and not pod.deleting:
+            await self._writes.stop(pod, reason=stop_reason(why, eviction), message=message)
+
+    async def _read(self, key: str) -> wire.Workload | None:
+        """The Workload as the API server has it: asked before a pod is deleted, for our watch may be behind."""
+        namespace, name = split_key(key)
+        try:
+            return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
+        except NotFoundError:
+            return None
+
+
+def _controls(pod: ManagedPod, workload: wire.Workload) -> bool:
+    return any(owner.controller and owner.uid == pod.uid for owner in workload.metadata.owner_references)

@@ -1,0 +1,411 @@
+"""Keeps a group of pods and its Workload in step: queued when complete, started whole, stopped whole, never half.
+
+A group is one unit per namespace and group name.  What is wrong with it is told on the pod that it is wrong with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+from cachetools import TTLCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.errors import ApiError, KqueueError, NotFoundError
+from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
+from kqueue.jobs.kind import Refused
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.pod import stop_reason
+from kqueue.jobs.pod_group import Composition, Match, Trouble
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Result
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import split_key
+from kqueue.state import from_api, status
+
+_log = structlog.get_logger(__name__)
+
+EVENT_NOT_STARTED = "PodNotStarted"
+_QUIET = 2.0
+"""Seconds without a new member after which an incomplete group is told that it is incomplete."""
+_PREBUILT_RETRY = 5.0
+
+
+class PodGroupReconciler:
+    """All groups of pods."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        writes: PodWrites,
+        writer: StatusWriter[wire.Workload],
+        steps: WorkloadSteps,
+        manages: Callable[[str], bool],
+        recorder: Recorder,
+        switches: Switches,
+        clock: Clock,
+        label_keys_to_copy: Sequence[str] = (),
+        explicit: bool = True,
+        without_queue: bool = False,
+        checks_owner: bool = True,
+        fast_release: bool = False,
+        on_created: Callable[[float], None] = lambda _seconds: None,
+        on_started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
+        echo_timeout: float = 60.0,
+    ) -> None:
+        """`explicit`, `without_queue`, `on_created`, `on_started` are as for single pods.
+
+        `checks_owner`: a Workload of the group's name that is not a group's is left alone (else it is taken).
+        `fast_release`: pods that are being deleted hold no quota.
+        """
+        self._client, self._writes, self._writer, self._steps = client, writes, writer, steps
+        self._manages, self._recorder, self._switches, self._clock = manages, recorder, switches, clock
+        self._label_keys, self._explicit, self._without_queue = tuple(label_keys_to_copy), explicit, without_queue
+        self._checks_owner, self._fast_release = checks_owner, fast_release
+        self._on_created, self._on_started, self._echo_timeout = on_created, on_started, echo_timeout
+        self._created: TTLCache[str, None] = TTLCache(10_000, echo_timeout, clock.monotonic)
+        """Groups whose Workload we have created, until the watch has brought it."""
+
+    def forget(self, key: str) -> None:
+        """The watch has brought the group's Workload, or its end."""
+        self._created.pop(key, None)
+
+    async def reconcile(self, key: str) -> Result:
+        """Take the next step for one group."""
+        members = pod_group.in_order(self._writes.members(key))
+        workload = self._writer.newest(key)
+        if not members:
+            await self._leave_behind(workload)
+            return Result()
+        if not self._is_ours(members[0]):
+            return Result()
+        prebuilt = rules.prebuilt_name(members[0].obj, self._switches)
+        if workload is None:
+            return await self._without_workload(key, members, prebuilt=bool(prebuilt))
+        self._created.pop(key, None)
+        if not prebuilt and self._checks_owner and not pod_group.is_group_workload(as_json(workload)):
+            await self._tell_conflict(key, members)
+            return Result()
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            await self._writes.let_go_all(members)
+            await self._steps.release(workload)
+            return Result()
+        if workload.metadata.deletion_timestamp is not None:
+            await self._writes.let_go_all(members)
+            await self._stop(members, names.REASON_WORKLOAD_DELETED, "The Workload of the group was deleted")
+            await self._steps.release(workload)
+            return Result()
+        found = await self._find(members, workload, prebuilt=bool(prebuilt))
+        if found is None:
+            return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
+        return await self._with_workload(found, workload, prebuilt=bool(prebuilt))
+
+    def _is_ours(self, first: ManagedPod) -> bool:
+        if not self._explicit and pod_view.suspending_parent(first.obj) is None:
+            return False
+        return self._manages(split_key(first.key)[0])
+
+    async def _leave_behind(self, workload: wire.Workload | None) -> None:
+        """No member is left: the Workload is not held by us any more; its owners' end takes it along."""
+        if workload is None or not pod_group.is_group_workload(as_json(workload)):
+            return
+        had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
+        if had_members or workload.metadata.deletion_timestamp is not None:  # else its pods are still to come
+            await self._steps.release(workload)
+
+    async def _tell_conflict(self, key: str, members: Sequence[ManagedPod]) -> None:
+        self._writes.tell(
+            members[0],
+            reason=names.EVENT_WORKLOAD_NAME_CONFLICT,
+            message=f"Workload {key} exists and is no pod group's: name the group otherwise, or delete that Workload",
+            warning=True,
+        )
+        await self._writes.let_go_all(pod for pod in members if not pod.runnable)
+
+    # --- without a Workload
+
+    async def _without_workload(self, key: str, members: Sequence[ManagedPod], *, prebuilt: bool) -> Result:
+        first = members[0]
+        if key in self._created:
+            return Result(requeue_after=self._echo_timeout)
+        if not rules.queue_name(first.obj) and not self._without_queue and not prebuilt:
+            return Result()
+        loose = pod_group_state.at_large(members)
+        if loose:
+            if await self._read(key) is None:
+                await self._stop(loose, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and its group has no Workload")
+            return Result(requeue_after=1.0)
+        if prebuilt:
+            message = f"Workload {split_key(key)[1]} does not exist yet; the group waits for it"
+            self._writes.tell(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+            return Result(requeue_after=_PREBUILT_RETRY)
+        await self._writes.let_go_all(pod for pod in members if not pod.runnable)
+        made = pod_group.compose(members, self._switches)
+        if isinstance(made, Trouble):
+            return self._tell_trouble(made, members)
+        if pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
+            return Result()
+        await self._remove(made.excess, "the group has as many pods as it said already")
+        return await self._create(key, made)
+
+    async def _create(self, key: str, made: Composition) -> Result:
+        first = made.kept[0]
+        workload = pod_group.workload_of(
+            made,
+            name=split_key(key)[1],
+            priority=self._priority(made),
+            label_keys=self._label_keys,
+            switches=self._switches,
+        )
+        if isinstance(workload, Trouble):
+            return self._tell_trouble(workload, made.kept)
+        self._created[key] = None
+        try:
+            if not await self._steps.create(workload):
+                self._created.pop(key, None)
+                return Result(requeue_after=1.0)  # it is there, and the watch is about to bring it
+        except KqueueError as e:
+            self._created.pop(key, None)
+            if isinstance(e, ApiError):
+                message = f"The API server does not take the group's Workload: {e}"
+                self._writes.tell(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+            raise
+        self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
+        message = f"Created Workload {key} for {len(made.kept)} pods; it waits for admission"
+        self._writes.tell(first, reason=names.EVENT_CREATED_WORKLOAD, message=message)
+        return Result()
+
+    def _priority(self, made: Composition) -> Priority:
+        first = made.kept[0]
+        try:
+            return self._steps.priority_of(first.obj, made.pod_sets)
+        except MissingPriorityClassError as e:
+            self._writes.tell(first, reason=e.reason, message=str(e), warning=True)
+            raise
+
+    def _tell_trouble(self, trouble: Trouble, members: Sequence[ManagedPod]) -> Result:
+        """On the pod in whose way it stands; a group that may still be arriving is given a moment."""
+        if trouble.incomplete:
+            newest = max(pod.created for pod in members)
+            left = _QUIET - (self._clock.now() - newest).total_seconds()
+            if left > 0:
+                return Result(requeue_after=left)
+        group = members[0].group
+        oldest = min(members, key=lambda pod: pod.created)
+        message = f"Pod group {group} makes no Workload: {trouble.message}"
+        if trouble.incomplete:
+            message += f", since {oldest.created:%Y-%m-%dT%H:%M:%SZ}"
+        for pod in {trouble.pod or members[0], members[0]}:
+            self._writes.tell(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+        return Result()
+
+    # --- finding
+
+    async def _find(self, members: Sequence[ManagedPod], workload: wire.Workload, *, prebuilt: bool) -> Match | None:
+        """Which members the Workload stands for; those of no use are let go, those too many deleted."""
+        told = as_json(workload)
+        if prebuilt:
+            return await self._find_prebuilt(members, workload, told)
+        found = pod_group.match(members, told, self._clock.now())
+        if found is None:
+            await self._replace(members, workload)
+            return None
+        await self._own(workload, found.kept, told)
+        await self._remove(found.excess, "its role has as many pods as the group's Workload says already")
+        await self._writes.let_go_all([*found.replaced, *(pod for pod in found.strangers if pod.deleting)])
+        return found
+
+    async def _find_prebuilt(self, members: Sequence[ManagedPod], workload: wire.Workload, told: JSON) -> Match | None:
+        controller = from_api.controller_of(workload.metadata)
+        if controller is not None:
+            await self._tell_conflict(members[0].group, members)
+            return None
+        found = pod_group.match_prebuilt(members, told, self._switches)
+        if found is None:
+            message = f"The pods of group {members[0].group} are not what the Workload says"
+            await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, message)
+            await self._stop(pod_group_state.at_large(members), names.REASON_NO_MATCHING_WORKLOAD, message)
+            return None
+        await self._own(workload, found.kept, told)
+        return found
+
+    async def _own(self, workload: wire.Workload, kept: Sequence[ManagedPod], told: JSON) -> None:
+        newcomers = pod_group.newcomers(kept, told)
+        if not newcomers:
+            return
+        owners = [*told["metadata"].get("ownerReferences", ()), *map(pod_group.owner_reference, newcomers)]
+        if await self._steps.amend(workload, {"metadata": {"ownerReferences": owners}}):
+            self._recorder.record(
+                workload_reference(workload),
+                reason=names.EVENT_OWNER_REFERENCES_ADDED,
+                message=f"{len(newcomers)} pods joined the group and own the Workload",
+            )
+
+    async def _replace(self, members: Sequence[ManagedPod], workload: wire.Workload) -> None:
+        """The Workload says something else than the pods: rewrite it while it holds nothing, else make it anew."""
+        first = members[0]
+        loose = pod_group_state.at_large(members)
+        if loose:
+            now = await self._read(from_api.workload_key(workload))
+            if now is not None and now.metadata.resource_version != workload.metadata.resource_version:
+                return  # our watch is behind; it is about to bring us back
+            await self._stop(loose, names.REASON_NO_MATCHING_WORKLOAD, "No Workload matches the group")
+        elif not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            made = pod_group.compose(members, self._switches)
+            if isinstance(made, Trouble):
+                self._tell_trouble(made, members)
+            elif await self._steps.rewrite(workload, pod_group.spec_of(made, self._priority(made))):
+                message = f"Updated Workload {members[0].group}"
+                self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+            return
+        if await self._steps.delete(workload):
+            message = f"Deleted Workload {members[0].group}, which no longer matches"
+            self._writes.tell(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
+
+    async def _remove(self, excess: Sequence[ManagedPod], why: str) -> None:
+        async def one(pod: ManagedPod) -> None:
+            await self._writes.let_go(pod)
+            await self._writes.delete(pod)
+            self._writes.tell(pod, reason=names.EVENT_EXCESS_POD_DELETED, message=f"Deleted: {why}")
+
+        await self._writes.each(excess, one)
+
+    # --- with a Workload
+
+    async def _with_workload(self, found: Match, workload: wire.Workload, *, prebuilt: bool) -> Result:
+        """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
+        told, kept = as_json(workload), found.kept
+        if not prebuilt and await self._tell_waiting(workload, told, found.absent):
+            return Result()
+        end = pod_group_state.finished(kept, told)
+        if end is not None:
+            await self._steps.finish(workload, names.REASON_SUCCEEDED, end.message)
+            return Result()
+        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        leaves = evicted is not None and evicted.status == "True"
+        if not leaves and await self._stop_loose(found, workload):
+            return Result()
+        reclaimable = pod_group_state.reclaimable(kept, told)
+        if await self._steps.report(workload, reclaimable=reclaimable, ready=pod_group_state.is_ready(kept, told)):
+            return Result()
+        if evicted is not None and leaves:
+            return await self._leave([*kept, *found.strangers], workload, evicted.reason, evicted.message)
+        if not pod_group_state.is_suspended(kept):
+            return Result()
+        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+            await self._start(found, workload, told, prebuilt=prebuilt)
+        else:
+            await self._follow(kept[0], workload)
+        return Result()
+
+    async def _tell_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
+        """Write WaitingForReplacementPods; True when something was written."""
+        if pod_group_state.waiting(told, absent) is None:
+            return False
+        stamp = status.Stamp(self._clock.now())
+
+        def change(now: wire.Workload) -> Patch | None:
+            wanted = pod_group_state.waiting(as_json(now), absent)
+            if wanted is None or from_api.condition_true(now, names.CONDITION_FINISHED):
+                return None
+            conditions = status.Conditions(now.status.conditions, generation=now.metadata.generation, stamp=stamp)
+            kind = names.CONDITION_WAITING_FOR_REPLACEMENT_PODS
+            conditions.set(kind, status=wanted.status, reason=wanted.reason, message=wanted.message)
+            return {"status": {"conditions": conditions.list()}} if conditions.changed else None
+
+        return await self._writer.write(from_api.workload_key(workload), change) is not None
+
+    async def _stop_loose(self, found: Match, workload: wire.Workload) -> bool:
+        """Delete members that run without leave: all while the Workload is not admitted, else those of no role in it.
+
+        True when there were any.
+        """
+        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        loose = pod_group_state.at_large(found.strangers if admitted else [*found.kept, *found.strangers])
+        if not loose:
+            return False
+        now = await self._read(from_api.workload_key(workload))
+        if now is not None and not admitted and from_api.condition_true(now, names.CONDITION_ADMITTED):
+            return True  # our watch is behind; it is about to bring us back
+        await self._stop(loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted")
+        return True
+
+    async def _leave(self, members: Sequence[ManagedPod], workload: wire.Workload, reason: str, message: str) -> Result:
+        """Evicted: delete the members that run, and when they are gone give the quota back."""
+        await self._stop(members, names.REASON_WORKLOAD_EVICTED, message, eviction=reason)
+        now = self._clock.now()
+        if not pod_group_state.is_active(members, now, fast=self._fast_release):
+            await self._steps.give_back(workload)
+            return Result()
+        return Result(requeue_after=5.0)  # a pod whose node is gone ceases to count without an event
+
+    async def _follow(self, first: ManagedPod, workload: wire.Workload) -> None:
+        wanted = rules.queue_name(first.obj)
+        if wanted != (workload.spec.queue_name or "") and not pod_group.is_serving(first):
+            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+
+    async def _start(self, found: Match, workload: wire.Workload, told: JSON, *, prebuilt: bool) -> None:
+        infos = self._steps.infos(workload)
+        starts = infos if isinstance(infos, Refused) else pod_group_state.starts(found, told, infos, prebuilt=prebuilt)
+        if isinstance(starts, Refused):
+            await self._steps.finish(workload, names.REASON_FAILED_TO_START, str(starts))
+            return
+        for pod, why in starts.held:
+            message = f"Pod {pod.name} is not started: {why}"
+            self._writes.tell(pod, reason=EVENT_NOT_STARTED, message=message, warning=True)
+            if not starts.patches:
+                self._writes.tell(found.kept[0], reason=EVENT_NOT_STARTED, message=message, warning=True)
+        patches = {pod.key: patch for pod, patch in starts.patches}
+        key = from_api.workload_key(workload)
+        queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
+        released = 0
+
+        async def one(pod: ManagedPod) -> None:
+            nonlocal released
+            if not self._still_admitted(key, workload):
+                return  # what has changed brings us back
+            if await self._writes.patch(pod, patches[pod.key]):
+                released += 1
+                self._writes.tell(pod, reason=names.EVENT_STARTED, message=f"Admitted by ClusterQueue {queue}")
+                self._on_started(workload, 1)
+
+        try:
+            await self._writes.each([pod for pod, _ in starts.patches], one)
+        finally:
+            if released:
+                _log.info("pods of a group started", workload=key, pods=released, cluster_queue=queue)
+
+    def _still_admitted(self, key: str, workload: wire.Workload) -> bool:
+        """Whether what the start was decided on is still so, now that a pod is about to be started by it."""
+        now = self._writer.newest(key)
+        return now is workload or (
+            now is not None
+            and now.metadata.uid == workload.metadata.uid
+            and now.status.admission == workload.status.admission
+            and from_api.condition_true(now, names.CONDITION_ADMITTED)
+            and not from_api.condition_true(now, names.CONDITION_EVICTED)
+            and not from_api.is_over(now)
+        )
+
+    async def _stop(self, members: Sequence[ManagedPod], why: str, message: str, *, eviction: str = "") -> None:
+        reason = stop_reason(why, eviction)
+        targets = pod_group_state.to_stop(members, why)
+        await self._writes.each(targets, lambda pod: self._writes.stop(pod, reason=reason, message=message))
+
+    async def _read(self, key: str) -> wire.Workload | None:
+        """The Workload as the API server has it: asked before pods are deleted, for our watch may be behind."""
+        namespace, name = split_key(key)
+        try:
+            return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
+        except NotFoundError:
+            return None

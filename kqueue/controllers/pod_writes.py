@@ -1,0 +1,191 @@
+"""What is written to pods that are queued, and what their watch still owes us of it.
+
+A pod is patched under the resource version that the decision was made on.  Decisions are made from the newest version
+known: the watch's, or the answer to our own last write where that is newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+from cachetools import TTLCache
+
+from kqueue.api import names
+from kqueue.clock import Clock, utc_text
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.resources import PODS
+from kqueue.errors import KqueueError, NotFoundError
+from kqueue.jobs import pod as pods_kind
+from kqueue.jobs import rules
+from kqueue.jobs.fields import text
+from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.client import Client, PatchType
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.store import Store, split_key
+
+_log = structlog.get_logger(__name__)
+
+GROUP_INDEX = "group"
+PREBUILT_INDEX = "prebuilt"
+GATED_INDEX = "admission-gate"
+AT_ONCE = 32
+"""Writes under way per group, so that one huge group does not take the whole lane."""
+_REMEMBERED = 100_000
+_QUIET = 600.0
+"""Seconds in which the same is not told again of the same pod."""
+
+
+class PodWrites:
+    """Reads and writes of managed pods, shared by the reconcilers of single pods and of groups."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        pods: Store[ManagedPod],
+        recorder: Recorder,
+        switches: Switches,
+        clock: Clock,
+        strict: bool = True,
+        echo_timeout: float = 60.0,
+    ) -> None:
+        """`strict`: our finalizer is taken off under the pod's resource version.  `echo_timeout`: seconds after which
+        a write of ours that the watch has not brought is not waited for any longer.
+        """
+        self._client, self._pods, self._recorder = client, pods, recorder
+        self._switches, self._clock, self._strict = switches, clock, strict
+        self._ours: TTLCache[str, ManagedPod] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """Our newest answers by UID, until the watch has brought as much."""
+        self._deleted: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        """UIDs of pods whose deletion we asked for."""
+        self._told: TTLCache[tuple[str, str], str] = TTLCache(_REMEMBERED, _QUIET, clock.monotonic)
+        pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
+        pods.add_index(PREBUILT_INDEX, self._prebuilt)
+        pods.add_index(GATED_INDEX, lambda pod: [True] if pod.gated and not pod.deleting else [])
+        pods.subscribe(self._observe)
+
+    def _prebuilt(self, pod: ManagedPod) -> list[str]:
+        name = rules.prebuilt_name(pod.obj, self._switches)
+        return [f"{split_key(pod.key)[0]}/{name}"] if name and not pod.group else []
+
+    def _observe(self, old: ManagedPod | None, new: ManagedPod | None) -> None:
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        ours = self._ours.get(seen.uid)
+        if ours is not None and (new is None or _version(new) >= _version(ours)):
+            del self._ours[seen.uid]
+        if new is None or new.deleting:
+            self._deleted.pop(seen.uid, None)
+
+    # --- reading
+
+    def newest(self, key: str) -> ManagedPod | None:
+        """The newest version known of a pod; None when the watch does not have it."""
+        seen = self._pods.get(key)
+        return None if seen is None else self._newer(seen)
+
+    def members(self, group: str) -> list[ManagedPod]:
+        """All pods of a group, in the newest versions known."""
+        return [self._newer(pod) for pod in self._pods.by_index(GROUP_INDEX, group)]
+
+    def _newer(self, seen: ManagedPod) -> ManagedPod:
+        ours = self._ours.get(seen.uid)
+        newest = ours if ours is not None and _version(ours) > _version(seen) else seen
+        return newest if newest.deleting or newest.uid not in self._deleted else replace(newest, deleting=True)
+
+    # --- writing
+
+    async def patch(self, pod: ManagedPod, change: Mapping[str, Any], *, locked: bool = True) -> bool:
+        """One merge patch; False where there is nothing to change, or the pod is gone."""
+        if not change:
+            return False
+        lock = {"resourceVersion": text(pod.obj, "metadata", "resourceVersion")} if locked else {}
+        namespace, name = split_key(pod.key)
+        metadata = {**change.get("metadata", {}), **lock, "uid": pod.uid}
+        try:
+            answer = await self._client.patch(PODS, name, {**change, "metadata": metadata}, namespace, lane=Lane.UNGATE)
+        except NotFoundError:
+            return False
+        self._ours[pod.uid] = managed_pod(answer, self._switches)
+        return True
+
+    async def let_go(self, pod: ManagedPod) -> bool:
+        """Take our finalizer off; False where it is not there."""
+        return await self.patch(pod, pods_kind.let_go(pod.obj), locked=self._strict)
+
+    async def let_go_all(self, pods: Iterable[ManagedPod]) -> None:
+        """The same for many, some at a time."""
+        await self.each([pod for pod in pods if pod.finalizer], self.let_go)
+
+    async def delete(self, pod: ManagedPod) -> None:
+        """Ask for the pod's deletion, once."""
+        if pod.deleting:
+            return
+        namespace, name = split_key(pod.key)
+        try:
+            await self._client.delete(PODS, name, namespace, uid=pod.uid)
+        except NotFoundError:
+            return
+        self._deleted[pod.uid] = None
+
+    async def stop(self, pod: ManagedPod, *, reason: str, message: str) -> None:
+        """Write on the pod why it has to go, and delete it."""
+        namespace, name = split_key(pod.key)
+        now = utc_text(self._clock.now())
+        body = pods_kind.termination_target(pod.obj, reason=reason, message=message, now=now)
+        try:
+            await self._client.patch(
+                PODS,
+                name,
+                body,
+                namespace,
+                subresource="status",
+                content_type=PatchType.APPLY,
+                field_manager=names.KUEUE_FIELD_MANAGER,
+                force=True,
+            )
+        except NotFoundError:
+            return
+        await self.delete(pod)
+        self.tell(pod, reason=names.EVENT_STOPPED, message=message)
+        _log.info("pod stopped", pod=pod.key, reason=reason)
+
+    async def each(self, pods: Iterable[ManagedPod], act: Callable[[ManagedPod], Awaitable[object]]) -> None:
+        """Do something to each of many pods, some at a time; what failed is raised when all were tried."""
+        todo = iter(list(pods))
+        failed: list[KqueueError] = []
+
+        async def work() -> None:
+            for pod in todo:
+                try:
+                    await act(pod)
+                except KqueueError as e:
+                    failed.append(e)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(work())
+        if failed:
+            raise failed[0]
+
+    # --- telling
+
+    def tell(self, pod: ManagedPod, *, reason: str, message: str, warning: bool = False) -> None:
+        """An event on the pod; the same is not told twice within some minutes."""
+        if self._told.get((pod.uid, reason)) == message:
+            return
+        self._told[pod.uid, reason] = message
+        namespace, name = split_key(pod.key)
+        reference = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid)
+        self._recorder.record(reference, reason=reason, message=message, warning=warning)
+
+
+def _version(pod: ManagedPod) -> int:
+    written = text(pod.obj, "metadata", "resourceVersion")
+    return int(written) if written.isdigit() else 0

@@ -38,8 +38,8 @@ def moment_after(moment: datetime, span: timedelta) -> datetime:
     try:
         return moment + span
     except OverflowError:
-        zone = moment.tzinfo
-        return datetime.max.replace(tzinfo=zone) if span > timedelta(0) else datetime.min.replace(tzinfo=zone)
+        last = datetime.max.replace(microsecond=0, tzinfo=moment.tzinfo)  # as it is read back from where it is written
+        return last if span > timedelta(0) else datetime.min.replace(tzinfo=moment.tzinfo)
 
 
 class Clock(Protocol):

@@ -110,7 +110,7 @@ class Intake:
         assert seen is not None
         key = from_api.workload_key(seen)
         held = self._cache.holding(key)
-        gave_back = self._cache.on_workload(key, new)
+        gave_back = self._cache.on_workload(key, new, old)
         if self._fair_usage is not None and self._fair_usage.is_entering(key):
             self._follow_usage(self._fair_usage, key, new)
         if new is None or from_api.is_over(new):

@@ -62,7 +62,7 @@ class WorkloadReconciler:
     ) -> None:
         """`tell_after` and `at_once` are as in `Explainer`."""
         self._workloads, self._client, self._writer = workloads, client, writer
-        self._recorder, self._clock = recorder, clock
+        self._cache, self._recorder, self._clock = cache, recorder, clock
         blockers = Blockers(local_queues=local_queues, cache=cache, namespace_labels=namespace_labels)
         self.explainer = Explainer(
             workloads=workloads,
@@ -86,6 +86,9 @@ class WorkloadReconciler:
             return Result()
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             return await self._retain(key, workload)
+        lost = self._cache.lost_status(key)
+        if lost is not None and await self._put_back(key, lost):
+            return Result()
         is_due = await self.explainer.look(key, workload)
         for step in self._steps(workload, is_due=is_due):
             written = await self._writer.write(key, step.look, subresource=step.subresource)
@@ -107,6 +110,17 @@ class WorkloadReconciler:
         if at is not None:
             left.append((at - self._clock.now()).total_seconds())
         return min((seconds for seconds in left if seconds > 0), default=None)
+
+    async def _put_back(self, key: str, lost: wire.WorkloadStatus) -> bool:
+        """Its pods run, and its status says otherwise: what it had is written again.  True when it was."""
+        stamp = status.Stamp(self._clock.now())
+        written = await self._writer.write(key, lambda workload: status.put_back(workload, lost, stamp=stamp))
+        if written is None:
+            return False
+        message = "The reservation was changed by hand while the workload was admitted; it was put back as it was"
+        self._event(written, names.EVENT_STATUS_RESTORED, message, warning=True)
+        _log.warning("reservation put back", workload=key)
+        return True
 
     # --- the end -------------------------------------------------------------------------------------------------
 

@@ -234,6 +234,8 @@ class Cache:
         self._holdings: dict[str, Holding] = {}
         self._written: dict[str, int] = {}
         """Of what is assumed and not being written any more: the version of the object in which it stands."""
+        self._kept: dict[str, wire.WorkloadStatus] = {}
+        """Of those that hold what their status has lost by somebody's hand: the status as it was."""
         self._by_queue = HoldingsByQueue[Holding]()
         self._sums = HeldSums()
         self._inactive: dict[str, Inactive | None] = {}
@@ -337,12 +339,13 @@ class Cache:
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
-    def on_workload(self, key: str, obj: wire.Workload | None) -> bool:
+    def on_workload(self, key: str, obj: wire.Workload | None, before: wire.Workload | None = None) -> bool:
         """Follow a Workload's watch event.  True when it gave something back.
 
         A reservation seen is charged (replacing what was assumed); a finished, inactive or deleted workload is
         dropped at once; a pending one only if it was reserved, so that an event from before our write does not undo
-        what was assumed.
+        what was assumed.  One that was admitted and whose status contradicts itself now, where that of `before` did
+        not, goes on holding what it held: its pods run.
         """
         held = self._holdings.get(key)
         if obj is None or from_api.is_over(obj):
@@ -357,9 +360,24 @@ class Cache:
             self._written.pop(key, None)
             self._hold(holding)
             return False
+        if held is not None and self._keeps(held, obj, before):
+            return False
         if held is not None and (not held.assumed or held.uid != obj.metadata.uid or self._written_before(key, obj)):
             return self._drop(key)
         return False
+
+    def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
+        if held.assumed or not held.admitted or held.uid != obj.metadata.uid or not from_api.is_mangled(obj):
+            return False
+        if held.key not in self._kept:
+            if before is None or before.metadata.uid != held.uid or from_api.admission(before) is None:
+                return False
+            self._kept[held.key] = before.status
+        return True
+
+    def lost_status(self, key: str) -> wire.WorkloadStatus | None:
+        """The status of a workload that still holds what it lost by somebody's hand; None: it lost nothing so."""
+        return self._kept.get(key)
 
     def on_written(self, key: str, obj: wire.Workload) -> None:
         """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
@@ -497,6 +515,7 @@ class Cache:
             self._sums.add(_share(holding), sign=1)
         self.generation += old is not None and old.priority != holding.priority
         self._holdings[holding.key] = holding
+        self._kept.pop(holding.key, None)
         self._by_queue.put(holding)
 
     def _charge(self, holding: Holding) -> None:
@@ -512,6 +531,7 @@ class Cache:
         self.generation += 1
         self._room_generations[holding.queue] += 1
         self._written.pop(key, None)
+        self._kept.pop(key, None)
         self._by_queue.drop(holding)
         self._recounts.follow(key, holding, None)
         self._sums.add(_share(holding), sign=-1)
@@ -859,6 +879,8 @@ class Cache:
 
     def _bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
         admission = None if from_api.is_over(told) else from_api.admission(told)
+        if held is not None and admission is None and held.key in self._kept:
+            return not from_api.is_over(told) and held.uid == told.metadata.uid  # it is about to be put back
         if held is None or admission is None:
             is_assumed = (
                 held is not None

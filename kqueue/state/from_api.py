@@ -547,6 +547,18 @@ def is_admitted(obj: wire.Workload) -> bool:
     )
 
 
+def is_mangled(obj: wire.Workload) -> bool:
+    """Whether its status is as nobody leaves it who gives a reservation back: wiped, or saying two things at once.
+
+    Of a workload that never had a reservation this says nothing.
+    """
+    reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if reserved is None:
+        return True
+    holds, has = reserved.status == "True", obj.status.admission is not None
+    return holds is not has or (not holds and condition_true(obj, names.CONDITION_ADMITTED))
+
+
 def is_over(obj: wire.Workload) -> bool:
     """Finished, or switched off by its user: it holds nothing."""
     return condition_true(obj, names.CONDITION_FINISHED) or not obj.spec.active

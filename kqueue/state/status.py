@@ -60,7 +60,8 @@ class Conditions:
     """The conditions of one object being changed.  `patch` tells whether anything did."""
 
     def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
-        self._before = {c.type: msgspec.to_builtins(c) for c in before}
+        # both are required, also where somebody left them empty
+        self._before = {c.type: {"reason": "", "message": "", **msgspec.to_builtins(c)} for c in before}
         self._after: dict[str, Patch] = self._before.copy()
         self._generation, self._stamp = generation, stamp
 
@@ -365,6 +366,24 @@ def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Pa
     conditions = _conditions(obj, stamp)
     conditions.set(names.CONDITION_FINISHED, status=True, reason=reason, message=message)
     return _status(conditions)
+
+
+def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> Patch | None:
+    """Give a running workload the reservation back that somebody's hand has taken from its status.
+
+    Conditions and admission are as they stood in `lost`, with their times.  None when its status is sound.
+    """
+    if not from_api.is_mangled(obj) or lost.admission is None:
+        return None
+    conditions = Conditions(lost.conditions, generation=obj.metadata.generation, stamp=stamp)
+    held = [{**msgspec.to_builtins(held), "name": held.name} for held in lost.admission.pod_set_assignments]
+    fields: Patch = {"admission": {"clusterQueue": lost.admission.cluster_queue, "podSetAssignments": held}}
+    if not obj.status.admission_checks and lost.admission_checks:
+        fields["admissionChecks"] = msgspec.to_builtins(lost.admission_checks)
+    if not obj.status.reclaimable_pods and lost.reclaimable_pods:
+        fields["reclaimablePods"] = msgspec.to_builtins(lost.reclaimable_pods)
+        fields["finishedPods"] = msgspec.to_builtins(lost.finished_pods) or None
+    return _status(conditions, **fields)
 
 
 def release(obj: wire.Workload) -> Patch | None:

@@ -204,3 +204,34 @@ async def test_a_class_that_gets_another_value_moves_who_waits(either_plane: Pla
         await teams.until_running(behind=2)
 
     assert (await teams.conditions_of("before"))["QuotaReserved"][0] == "False"
+
+
+async def test_a_hand_in_the_status_undoes_nothing(either_plane: Plane) -> None:
+    """Conditions flipped, counts made up, a status wiped: what runs goes on or comes back, and nobody gets its quota."""
+    plane = either_plane
+    teams = await make_teams(plane, {"team": 16})
+    async with running(configuration(), flags(plane), timings=FAST):
+        await teams.submit("first", queue="team", pods=2)
+        await teams.until_running(first=2)
+        await teams.submit("second", queue="team", pods=2)
+        await teams.until_workload("second", "QuotaReserved", status="False")
+        name = (await teams.workload_of("first"))["metadata"]["name"]
+        path = f"{teams.workloads}/{name}/status"
+        for change in (
+            {"conditions": None, "admission": None},
+            {"admission": None},
+            {"requeueState": {"count": 2**31 - 1}, "accumulatedPastExecutionTimeSeconds": 2**31 - 1},
+        ):
+            await plane.cluster.request("PATCH", path, {"status": change}, content_type=MERGE_PATCH)
+            await teams.until_workload("first", "Admitted")
+            await teams.until_running(first=2)
+        assert await teams.events_of("first", "StatusRestored")
+        second = (await teams.workload_of("second"))["metadata"]["name"]
+        forged = {"type": "Admitted", "status": "True", "reason": "Admitted", "message": "", "lastTransitionTime": _now()}
+        change = {"status": {"conditions": [forged]}}
+        path = f"{teams.workloads}/{second}/status"
+        await plane.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
+        await teams.until_workload("second", "Admitted", status="False")
+
+    assert "Finished" not in await teams.conditions_of("second")
+    assert (await teams.conditions_of("second"))["QuotaReserved"][0] == "False"

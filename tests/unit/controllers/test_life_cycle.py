@@ -446,3 +446,94 @@ async def test_an_orphan_is_kept_no_longer_than_others(make_world: Make) -> None
     assert await world.wake() == 3600
     await world.step()
     assert world.workload() is None
+
+
+# --- a hand in the status --------------------------------------------------------------------------------------------
+
+FLIPPED = [condition("QuotaReserved", "False"), condition("Admitted")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"conditions": None, "admission": None}, id="all wiped"),
+        pytest.param({"conditions": None}, id="its conditions wiped"),
+        pytest.param({"admission": None}, id="its admission taken out"),
+        pytest.param({"admission": None, "conditions": FLIPPED}, id="unreserved, but admitted"),
+        pytest.param({"conditions": FLIPPED}, id="its reservation denied"),
+    ],
+)
+async def test_what_runs_keeps_its_quota_whatever_is_done_to_its_status(make_world: Make, change: JSON) -> None:
+    """Not for a moment is it free for others; the status is put back, and that is told."""
+    world = make_world(make_workload(cpus=7, status=reserved(cpus=7)))
+    world.add(make_workload("b", cpus=7))
+    before = world.found["status"]
+    world.client.change(WORKLOADS, "ns/a", {"status": change})
+    world.sync()
+    assert (world.free(), world.heads()) == (3, ["ns/b"])
+
+    await world.rest()
+
+    assert world.found["status"] == before
+    assert (world.recorder.reasons, world.recorder.warnings) == (["StatusRestored"], ["StatusRestored"])
+    world.sync()
+    assert world.free() == 3
+    assert world.cache.lost_status("ns/a") is None
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"conditions": [condition("QuotaReserved", "False", "OnHold"), condition("Admitted", "False")]}, id="given back"),
+        pytest.param({"conditions": [condition("Finished")]}, id="finished"),
+    ],
+)  # fmt: skip
+async def test_a_sound_word_is_believed(make_world: Make, status: JSON) -> None:
+    """Whoever gives a reservation back as it is to be given back has done so."""
+    world = make_world(make_workload(status=reserved()))
+    world.sync()
+    world.client.change(WORKLOADS, "ns/a", {"status": {"admission": None, **status}})
+    world.sync()
+
+    assert world.free() == 10
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"conditions": [condition("QuotaReserved"), condition("Admitted")]}, id="reserved without an admission"),
+        pytest.param({**reserved(), "conditions": FLIPPED}, id="an admission without a reservation"),
+        pytest.param({"conditions": [condition("Admitted")]}, id="admitted without either"),
+    ],
+)  # fmt: skip
+async def test_what_nobody_knows_to_have_run_is_tried_anew(make_world: Make, status: JSON) -> None:
+    """A status that contradicts itself from the first look on, as after a restart, is none."""
+    world = make_world(make_workload(status=status))
+    await world.rest()
+
+    assert status_of(world.found, "Admitted") == ("False", "NoReservation")
+    assert "admission" not in world.found["status"]
+    assert world.heads() == ["ns/a"]
+
+
+@pytest.mark.parametrize(
+    ("status", "spec"),
+    [
+        pytest.param({"requeueState": {"count": 2**31 - 1}, "accumulatedPastExecutionTimeSeconds": 2**31 - 1}, {"maximumExecutionTimeSeconds": 1}, id="counts at their end"),
+        pytest.param({"requeueState": {"count": 7, "requeueAt": "9999-12-31T23:59:59Z"}}, {}, id="the end of time"),
+        pytest.param({"admissionChecks": [{**check("Retry", requeueAfterSeconds=2**31 - 1), "lastTransitionTime": "9999-12-31T00:00:00Z"}]}, {}, id="a retry beyond it"),
+        pytest.param({"schedulingStats": {"evictions": [{"reason": f"r{i}", "underlyingCause": "", "count": 2**31 - 1} for i in range(256)]}}, {"maximumExecutionTimeSeconds": 1}, id="more counters than there may be"),
+        pytest.param({"admissionChecks": [check("Ready", name=f"c{i}") for i in range(8)]}, {}, id="checks that nobody asked for"),
+    ],
+)  # fmt: skip
+async def test_made_up_figures_stop_nobody(make_world: Make, status: JSON, spec: JSON) -> None:
+    """No reconcile fails, and what is written stays within what the schema allows."""
+    world = make_world(make_workload(status=reserved(**status), **spec), rules=RULES)
+    await world.rest()
+    await world.clock.advance(400)
+    await world.rest()
+
+    now = world.found["status"]
+    assert now.get("requeueState", {}).get("count", 0) < 2**31
+    assert now.get("accumulatedPastExecutionTimeSeconds", 0) < 2**31
+    assert len(now.get("schedulingStats", {}).get("evictions", ())) <= 256

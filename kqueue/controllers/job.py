@@ -241,7 +241,7 @@ class JobReconciler:
             await self._leave(job, workload)
         elif self.kind.is_suspended(job):
             await self._start_or_follow(job, pod_sets, workload)
-        elif not from_api.condition_true(workload, names.CONDITION_ADMITTED):
+        elif not from_api.is_admitted(workload):
             await self._writes.stop(
                 job, infos_at_stop(as_json(workload)), "NotAdmitted", "the Workload is not admitted"
             )
@@ -272,7 +272,7 @@ class JobReconciler:
         return Result()
 
     async def _start_or_follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        admitted = from_api.is_admitted(workload)
         if admitted and was_started(pod_sets, workload):
             await self._deactivate(job, workload)
         elif await self._follow_queue(job, workload):

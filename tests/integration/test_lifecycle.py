@@ -227,7 +227,13 @@ async def test_a_hand_in_the_status_undoes_nothing(either_plane: Plane) -> None:
             await teams.until_running(first=2)
         assert await teams.events_of("first", "StatusRestored")
         second = (await teams.workload_of("second"))["metadata"]["name"]
-        forged = {"type": "Admitted", "status": "True", "reason": "Admitted", "message": "", "lastTransitionTime": _now()}
+        forged = {
+            "type": "Admitted",
+            "status": "True",
+            "reason": "Admitted",
+            "message": "",
+            "lastTransitionTime": _now(),
+        }
         change = {"status": {"conditions": [forged]}}
         path = f"{teams.workloads}/{second}/status"
         await plane.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)

@@ -26,7 +26,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
-from kqueue.jobs.registry import BY_FRAMEWORK
+from kqueue.jobs.registry import kinds_for
 from kqueue.observe import Checks, LoopProbe, Metrics
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Result
@@ -67,7 +67,7 @@ class Operator:
         """Set when every watch has brought its initial state, those aside whose kind the API server does not serve."""
         self.ready = asyncio.Event()
         """Set when this process leads and works."""
-        self._kinds = [BY_FRAMEWORK[name] for name in config.integrations.frameworks if name in BY_FRAMEWORK]
+        self._kinds = kinds_for(config.integrations)
         self.watches = make_watches(
             client,
             self._kinds,

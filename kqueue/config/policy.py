@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from kqueue.config import names
+from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
@@ -96,6 +97,8 @@ class Integrations(Section):
     external_frameworks: tuple[str, ...] = ()
     label_keys_to_copy: tuple[str, ...] = ()
     """Labels copied from the job to its Workload."""
+    declared_kinds: tuple[DeclaredKind, ...] = ()
+    """Kinds of a user's own.  Ours: Kueue has none."""
 
     @field_validator("frameworks")
     @classmethod
@@ -116,6 +119,12 @@ class Integrations(Section):
                 problems.append(FieldError(path, rule, kind))
             elif kind in own_kinds:
                 problems.append(FieldError(path, "must not be the kind of an enabled framework", kind))
+        known = [*_KINDS.values(), *self.external_frameworks]
+        for index, declared in enumerate(self.declared_kinds):
+            if declared.name in known:
+                remedy = "is a kind that is known already; leave it out here, or there"
+                problems.append(FieldError(f"declaredKinds[{index}].kind", remedy, declared.name))
+            known.append(declared.name)
         for index, key in enumerate(self.label_keys_to_copy):
             if rule := names.label_key(key):
                 problems.append(FieldError(f"labelKeysToCopy[{index}]", rule, key))

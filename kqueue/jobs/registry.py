@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kqueue.config.policy import Integrations
+from kqueue.jobs.ancestry import GroupKind, OwnerKind, owner_kinds
+from kqueue.jobs.declared import Declared
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
-from kqueue.jobs.kind import JobKind, ReviewedKind
+from kqueue.jobs.kind import GroupVersionKind, JobKind, ReviewedKind
 from kqueue.jobs.pod import PlainPod
 
 _ALL: tuple[JobKind, ...] = (BatchJob(), JobSet())
@@ -18,6 +21,28 @@ BY_GROUP_KIND: Mapping[tuple[str, str], JobKind] = MappingProxyType(
     {(kind.gvk.group, kind.gvk.kind): kind for kind in _ALL}
 )
 """Job kinds by API group and kind; the version does not matter."""
+
+
+def kinds_for(integrations: Integrations) -> tuple[JobKind, ...]:
+    """The job kinds that a configuration switches on, with those that it declares."""
+    built_in = [BY_FRAMEWORK[name] for name in integrations.frameworks if name in BY_FRAMEWORK]
+    return (*built_in, *(Declared(declared) for declared in integrations.declared_kinds))
+
+
+def reviewed_for(integrations: Integrations) -> tuple[ReviewedKind, ...]:
+    """The kinds with webhooks that a configuration switches on, with those that it declares."""
+    built_in = [REVIEWED[name] for name in integrations.frameworks if name in REVIEWED]
+    return (*built_in, *(Declared(declared) for declared in integrations.declared_kinds))
+
+
+def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
+    """The kinds through which owners are followed, as a configuration has them."""
+    declared = [
+        OwnerKind(gvk=GroupVersionKind(d.group, d.version, d.kind), resource=d.plural, queued=True)
+        for d in integrations.declared_kinds
+    ]
+    return owner_kinds(integrations.frameworks, integrations.external_frameworks, declared)
+
 
 CHILD_LABELS: Mapping[str, str] = MappingProxyType({"jobset.x-k8s.io/jobset": "jobset.sigs.k8s.io/jobset-name"})
 """Frameworks whose objects are run as batch Jobs, and the label by which these Jobs are found."""

@@ -17,8 +17,8 @@ from kqueue.controllers.owners import Owners
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs import rules
-from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.kind import JobKind
+from kqueue.jobs.registry import owner_kinds_for
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Controller
 from kqueue.runtime.store import Store, split_key
@@ -49,11 +49,11 @@ def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps
 
 def make_jobs(wiring: Wiring, kinds: Sequence[JobKind], steps: WorkloadSteps) -> None:
     """The reconcilers of all kinds that are on."""
-    watches, integrations = wiring.watches, wiring.config.integrations
+    watches = wiring.watches
     stores = {(kind.gvk.group, kind.gvk.kind): watches.jobs[kind.framework].store for kind in kinds}
     owners = Owners(
         client=wiring.client,
-        known=owner_kinds(integrations.frameworks, integrations.external_frameworks),
+        known=owner_kinds_for(wiring.config.integrations),
         stores=stores,
         manages_all=wiring.config.manage_jobs_without_queue_name,
         clock=wiring.clock,

@@ -1,0 +1,262 @@
+"""A job kind that a user has declared in the configuration file: the adapter reads where the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.fields import INT32_MAX
+from kqueue.config.declared import DeclaredKind, DeclaredPodSet, Sign
+from kqueue.config.object_path import ObjectPath, look, put
+from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.jobs import rules, syntax, topology_request
+from kqueue.jobs.fields import JSON, condition_status, mapping, text
+from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import as_pod_set, merged, restored
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One pod set of one object, and where it stands."""
+
+    declared: DeclaredPodSet
+    key: str
+    """Index or key of the entry; empty where there is only one."""
+    name: str
+    template: Mapping[str, Any]
+    replicas: object
+
+    @property
+    def path(self) -> str:
+        """Path of the template."""
+        steps = self.declared.template
+        if steps.outer is None:
+            return str(steps)
+        return ".".join([f"{'.'.join(steps.outer)}[{self.key}]", *steps.inner])
+
+    @property
+    def count(self) -> int:
+        """Number of pods, 1 where the object does not say."""
+        return self.replicas if isinstance(self.replicas, int) and not isinstance(self.replicas, bool) else 1
+
+
+class Declared:
+    """The adapter of one declared kind."""
+
+    defaults_on_update = False
+
+    def __init__(self, declared: DeclaredKind) -> None:
+        self._declared = declared
+        self.framework = declared.framework
+        self.gvk = GroupVersionKind(declared.group, declared.version, declared.kind)
+        self.resource = declared.plural
+        self.own_controller = ""
+
+    def is_suspended(self, job: JSON) -> bool:
+        """The declared flag is true."""
+        return self._declared.suspend.at(job) is True
+
+    def suspend(self, job: JSON) -> Patch:
+        """The declared flag alone."""
+        return {} if self.is_suspended(job) else self._suspending(suspend=True)
+
+    def _suspending(self, *, suspend: bool) -> Patch:
+        return dict(put({}, self._declared.suspend.inner, suspend))
+
+    def active(self, job: JSON) -> bool:
+        """The declared number is not 0; False where none is declared."""
+        return self._declared.active is not None and _sum(job, self._declared.active) > 0
+
+    def pod_selector(self, job: JSON) -> Mapping[str, str]:
+        """The declared labels."""
+        return {label: _said(path.at(job)) for label, path in self._declared.pod_labels.items()}
+
+    def managed_by(self, job: JSON) -> str:
+        """Nobody but its own controller."""
+        return self.own_controller
+
+    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+        """One pod set per declared template, or per entry of the list or map that holds them."""
+        parts = list(self._parts(job))
+        mistakes = [*_shape_problems(parts), *topology_request.job_problems(job, switches)]
+        for part in parts:
+            mistakes += topology_request.problems(part.template, job, path=part.path, count=None, switches=switches)
+        if mistakes:
+            namespace, name = text(job, "metadata", "namespace"), text(job, "metadata", "name")
+            raise InvalidObjectError(f"{self.gvk.kind} {namespace}/{name}", mistakes)
+        return tuple(_pod_set(part, job, switches) for part in parts)
+
+    def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
+        """Un-suspend, with each info merged into its template."""
+        parts = list(self._parts(job))
+        if len(infos) != len(parts):
+            return Refused((f"the {self.gvk.kind} has {len(parts)} pod sets and the admission has {len(infos)}",))
+        templates: list[JSON] = []
+        conflicts: list[str] = []
+        for part, info in zip(parts, infos, strict=True):
+            template = merged(part.template, info)
+            if isinstance(template, tuple):
+                conflicts += [f"{part.path}: {conflict}" for conflict in template]
+            else:
+                templates.append(template)
+        if conflicts:
+            return Refused(tuple(conflicts))
+        return merge_patch(job, self._with(job, parts, templates, suspend=False))
+
+    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
+        """Suspend and restore in one step; templates stay where `infos` are not as many as the pod sets."""
+        parts = list(self._parts(job))
+        templates: list[JSON] = [dict(part.template) for part in parts]
+        if len(infos) == len(parts):
+            templates = [restored(template, info) for template, info in zip(templates, infos, strict=True)]
+        patch = merge_patch(job, self._with(job, parts, templates, suspend=True))
+        return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
+
+    def finished(self, job: JSON) -> Finished | None:
+        """One of the declared signs is there; success first."""
+        declared = self._declared
+        message = _said(declared.message.at(job)) if declared.message is not None else ""
+        if _holds(declared.succeeded, job):
+            return Finished(message, success=True)
+        if declared.failed is not None and _holds(declared.failed, job):
+            return Finished(message, success=False)
+        return None
+
+    def pods_ready(self, job: JSON) -> bool:
+        """As declared."""
+        ready = self._declared.ready
+        if ready.sign is not None:
+            return _holds(ready.sign, job)
+        assert ready.count is not None
+        return _sum(job, ready.count) >= sum(part.count for part in self._parts(job))
+
+    def reclaimable(self, job: JSON) -> Mapping[str, int]:
+        """Nothing before the end."""
+        return {}
+
+    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+        """Queue and class named `default`, suspension of managed objects."""
+        if mapping(job, "metadata").get("deletionTimestamp"):
+            return {}
+        new = apply_merge_patch(job, rules.default_labels(job, around))
+        if rules.managed(new, around):
+            new = apply_merge_patch(new, self._suspending(suspend=True))
+        return merge_patch(job, new)
+
+    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+        """Shared rules, what makes no Workload, and topology per template."""
+        if mapping(new, "metadata").get("deletionTimestamp"):
+            return []
+        parts = list(self._parts(new))
+        found = [*rules.create_problems(new, around, elastic=False)]
+        if old is not None:
+            suspended = self.is_suspended(new)
+            found += rules.update_problems(
+                new, old, around, new_suspended=suspended, old_suspended=self.is_suspended(old)
+            )
+        if rules.managed(new, around):
+            found += _shape_problems(parts)
+        found += topology_request.job_problems(new, around.switches)
+        for part in parts:
+            count = part.count if old is None else None
+            found += topology_request.problems(
+                part.template, new, path=part.path, count=count, switches=around.switches
+            )
+        return found
+
+    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+        """Topology annotations without effect."""
+        if not around.switches.topology:
+            return []
+        found = [w for p in self._parts(new) for w in topology_request.warnings(p.template, new, path=p.path)]
+        return list(dict.fromkeys(found))
+
+    def _parts(self, job: JSON) -> Iterator[_Part]:
+        for declared in self._declared.pod_sets:
+            for key, entry in declared.template.entries(job):
+                yield _Part(
+                    declared,
+                    key,
+                    _name(declared, key, entry),
+                    mapping(declared.template.at(entry)),
+                    declared.replicas.at(entry) if declared.replicas is not None else None,
+                )
+
+    def _with(self, job: JSON, parts: Sequence[_Part], templates: Sequence[JSON], *, suspend: bool) -> JSON:
+        new: JSON = put(job, self._declared.suspend.inner, suspend)
+        for part, template in zip(parts, templates, strict=True):
+            if template == part.template:
+                continue
+            path = part.declared.template
+            if path.outer is None:
+                new = put(new, path.inner, template)
+            else:
+                entries = _replaced(look(new, path.outer), part.key, path.inner, template)
+                new = put(new, path.outer, entries)
+        return new
+
+
+def _replaced(entries: Any, key: str, inner: tuple[str, ...], template: JSON) -> Any:
+    """The list or map with one template exchanged."""
+    if isinstance(entries, Mapping):
+        return {**entries, key: put(entries[key], inner, template)}
+    number = int(key)
+    return [*entries[:number], put(entries[number], inner, template), *entries[number + 1 :]]
+
+
+def _name(declared: DeclaredPodSet, key: str, entry: object) -> str:
+    if not key:
+        return declared.name
+    if declared.name_from is not None:
+        return _said(declared.name_from.at(entry)).lower()
+    return f"{declared.name}-{key}" if key.isdigit() else key.lower()
+
+
+def _pod_set(part: _Part, job: JSON, switches: Switches) -> JSON:
+    pod_set: JSON = {"name": part.name, "count": part.count, "template": as_pod_set(part.template)}
+    index = topology_request.IndexLabels(pod=part.declared.pod_index_label)
+    request = topology_request.topology_request(part.template, job, index=index, switches=switches)
+    if request is not None:
+        pod_set["topologyRequest"] = request
+    return pod_set
+
+
+def _shape_problems(parts: Sequence[_Part]) -> Iterator[FieldError]:
+    if not 0 < len(parts) <= names.MAX_PODSETS:
+        yield FieldError("spec", f"must hold 1 to {names.MAX_PODSETS} pod templates to be queued, has {len(parts)}")
+    seen: set[str] = set()
+    for part in parts:
+        yield from syntax.check(syntax.dns_label, part.name, f"{part.path} (name)")
+        if part.name in seen:
+            yield FieldError(
+                part.path, "has the name of another pod set, upper and lower case being the same", part.name
+            )
+        seen.add(part.name)
+        if not mapping(part.template, "spec"):
+            yield FieldError(part.path, "must be a pod template with a spec")
+        if part.replicas is not None and part.replicas != part.count:
+            yield FieldError(part.path, "needs a whole number of replicas", part.replicas)
+        elif not 0 <= part.count <= INT32_MAX:
+            yield FieldError(part.path, f"needs 0 to {INT32_MAX} replicas", part.count)
+
+
+def _holds(sign: Sign, job: JSON) -> bool:
+    if sign.path is None:
+        return condition_status(job, sign.condition) == "True"
+    return _said(sign.path.at(job)) in sign.values
+
+
+def _sum(job: JSON, path: ObjectPath) -> int:
+    found = (path.at(entry) for _, entry in path.entries(job))
+    return sum(n for n in found if isinstance(n, int) and not isinstance(n, bool))
+
+
+def _said(value: object) -> str:
+    """As it is written in the file."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else ""

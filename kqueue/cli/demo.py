@@ -16,9 +16,12 @@ def register(app: typer.Typer) -> None:
         keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up afterwards, to play on.")] = False,
         verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show kqueue's own log lines too.")] = False,
     ) -> None:
-        """Watch jobs being queued, placed into racks, gated, released and run; one waits, one can never fit.
+        """Watch jobs being queued, placed into racks, gated, released and run.
 
-        Ends with exit code 1 when a pod ran outside its gang's domain or a quota was exceeded.
+        One waits, one can never fit, one makes room for another and comes back.
+
+        Ends with exit code 1 when a pod ran outside its gang's domain, a quota was exceeded, or a job that had to leave
+        was not given back as it was.
         """
         from kqueue.cli.story import tell
         from kqueue.observe import configure_logs

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,68 +21,47 @@ from rich.text import Text
 
 from kqueue.api import names
 from kqueue.cli.process import Flags, Running, running
+from kqueue.cli.story_checks import Witness, evictions
+from kqueue.cli.story_view import (
+    Object,
+    View,
+    annotation,
+    conditions,
+    is_true,
+    job_specs,
+    kubectl,
+    message,
+    owner,
+    pod_state,
+    pods_asked,
+    without_template,
+)
 from kqueue.config import Configuration, Timings, load
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
-from kqueue.core.quantity import format_quantity, parse_quantity
 from kqueue.errors import ConfigError, KqueueError
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL, parse_topology
 
-Object = dict[str, Any]
-
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
-CHAPTERS = ("block-gang-a", "block-gang-b", "rack-gang", "spread-gang", "plain-job", "patient-gang", "impossible-gang")
-"""Jobs in the order in which they are submitted."""
+JOB_SETS = ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+LEAVES = "leader-and-workers"
+"""A JobSet that has to leave for the last chapter, and comes back."""
+CHAPTERS = (
+    *("block-gang-a", "block-gang-b", "rack-gang", "spread-gang", "plain-job", LEAVES),
+    *("patient-gang", "impossible-gang", "urgent-gang"),
+)
+"""Jobs in the order in which they are submitted; the last one when all others run or wait."""
+FIRST, LAST = CHAPTERS[:-1], CHAPTERS[-1]
 NEVER = frozenset({"impossible-gang"})
 WAITS = "patient-gang"
+CHECKED = (
+    "Checked: every gang ran inside its domain, no quota was exceeded, and who had to leave was given back as it was."
+)
 LIMIT_SECONDS = 150.0
 """When to give up; the story takes about half a minute."""
 _LEVELS = {names.REQUIRED_TOPOLOGY_ANNOTATION: "required", names.PREFERRED_TOPOLOGY_ANNOTATION: "preferred"}
-
-
-@dataclass(slots=True)
-class View:
-    """What the cluster looks like at one moment."""
-
-    jobs: dict[str, Object] = field(default_factory=dict)
-    workloads: dict[str, Object] = field(default_factory=dict)
-    pods: dict[str, list[Object]] = field(default_factory=dict)
-
-    def phase(self, name: str) -> tuple[str, str]:
-        """(one word, why) for a job."""
-        workload, job = self.workloads.get(name), self.jobs.get(name)
-        if job is not None and _is_true(job, "Complete"):
-            return "finished", ""
-        if workload is None:
-            return "submitted", ""
-        if not _is_true(workload, names.CONDITION_ADMITTED):
-            return "waiting", _message(workload, names.CONDITION_QUOTA_RESERVED)
-        phases = Counter(_pod_state(pod) for pod in self.pods.get(name, []))
-        total = sum(p["count"] for p in workload["spec"]["podSets"])
-        if phases["running"] + phases["ended"] >= total:
-            return "running", f"{phases['running']} pods"
-        waiting = total - phases["running"] - phases["ended"]
-        return "starting", f"{phases['gated']} gated, {waiting - phases['gated']} released, {phases['running']} running"
-
-
-def _pod_state(pod: Object) -> str:
-    phase = pod.get("status", {}).get("phase", "")
-    if phase in ("Succeeded", "Failed"):
-        return "ended"
-    if phase == "Running":
-        return "running"
-    return "gated" if pod["spec"].get("schedulingGates") else "released"
-
-
-def _is_true(obj: Object, kind: str) -> bool:
-    return any(c["type"] == kind and c["status"] == "True" for c in obj.get("status", {}).get("conditions", []))
-
-
-def _message(obj: Object, kind: str) -> str:
-    found = (c["message"] for c in obj.get("status", {}).get("conditions", []) if c["type"] == kind)
-    return next(found, "in the queue")
 
 
 def examples_folder() -> Path:
@@ -114,7 +91,10 @@ async def tell(topology: str, *, keep: bool) -> int:
         for problem in problems:
             console.print(f"PROBLEM: {problem}", style="bold red")
         if not problems:
-            console.print("Checked: every gang ran inside its domain, and no quota was exceeded.", style="bold green")
+            console.print(
+                CHECKED,
+                style="bold green",
+            )
         if keep:
             await _stay(sandbox, console)
     return 1 if problems else 0
@@ -158,7 +138,8 @@ async def _cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandb
 def _configuration() -> Configuration:
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
-    return found.model_copy(update={"leader_election": election})
+    kinds = found.integrations.model_copy(update={"frameworks": ("batch/job", "jobset.x-k8s.io/jobset")})
+    return found.model_copy(update={"leader_election": election, "integrations": kinds})
 
 
 async def _stay(sandbox: Sandbox, console: Console) -> None:
@@ -166,7 +147,7 @@ async def _stay(sandbox: Sandbox, console: Console) -> None:
     sandbox.write_kubeconfig(kubeconfig)
     console.print("\nThe cluster stays up until you press ctrl-C.  In another terminal:\n")
     console.print(f"    export KUBECONFIG={kubeconfig}")
-    console.print("    kubectl get workloads,jobs,pods\n    kubectl describe workload\n")
+    console.print("    kubectl get workloads,jobs,jobsets,pods\n    kubectl describe workload\n")
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
@@ -180,27 +161,29 @@ class Story:
 
     def __init__(self, client: Client, console: Console, levels: list[str]) -> None:
         self._client, self._console, self._levels = client, console, levels
+        self._witness = Witness(levels)
         self._nodes: dict[str, Mapping[str, str]] = {}
+        self._submitted: dict[str, Object] = {}
+        """Jobs as they were accepted."""
         self._said: dict[str, tuple[str, str]] = {}
         self._described = False
-        self._usages: list[Counter[tuple[str, str]]] = []
-        """Usage per (ClusterQueue, resource), at every moment at which it was seen to differ from the one before."""
-        self._seen_pods: dict[str, dict[str, str]] = {}
-        """Job to pod to node, of every pod ever seen on a node."""
+        self._left: Counter[str] = Counter()
+        """How often each job was said to have been evicted."""
 
     async def submit_all(self) -> None:
-        """Create the queues and then the jobs, from the example manifests."""
-        folder = examples_folder()
-        for obj in _documents(folder / "queues.yaml"):
+        """Create the queues and then the jobs but the last, from the example manifests."""
+        for obj in _documents(examples_folder() / "queues.yaml"):
             await self._client.create(_type_of(obj), obj)
-        for name in CHAPTERS:
-            obj = next(_documents(folder / f"{name}.yaml"))
-            created = await self._client.create(JOBS, obj)
-            asks = _request_of(created)
-            self._say(f"submitted {name}: {created['spec']['parallelism']} pods, {asks}")
-            if not created["spec"].get("suspend"):
-                raise KqueueError(f"job {name} was not suspended by the webhook")
+        for name in FIRST:
+            await self._submit(name)
             await asyncio.sleep(0.3)  # a person reads along
+
+    async def _submit(self, name: str) -> None:
+        obj = next(_documents(examples_folder() / f"{name}.yaml"))
+        created = self._submitted[name] = await self._client.create(_type_of(obj), obj)
+        self._say(f"submitted {name}: {_request_of(created)}")
+        if not created["spec"].get("suspend"):
+            raise KqueueError(f"job {name} was not suspended by the webhook")
 
     async def watch(self) -> None:
         """Show progress until every job that can finish has."""
@@ -212,6 +195,8 @@ class Story:
             while True:
                 view = await self._look()
                 await self._tell(view)
+                if self._described and LAST not in self._submitted:
+                    await self._submit(LAST)
                 if live is not None:
                     live.update(self._screen(view))
                 if all(view.phase(name)[0] == "finished" for name in CHAPTERS if name not in NEVER):
@@ -227,50 +212,45 @@ class Story:
         if not self._nodes:
             nodes = await self._client.list_json(NODES)
             self._nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
-        jobs, workloads, pods = await asyncio.gather(
+        jobs, job_sets, workloads, pods = await asyncio.gather(
             self._client.list_json(JOBS, "default"),
+            self._client.list_json(JOB_SETS, "default"),
             self._client.list_json(WORKLOADS, "default"),
             self._client.list_json(PODS, "default"),
         )
-        view = View(jobs={job["metadata"]["name"]: job for job in jobs})
-        view.workloads = {_owner(w): w for w in workloads}
+        view = View(jobs={job["metadata"]["name"]: job for job in (*jobs, *job_sets) if not _is_child(job)})
+        view.workloads = {owner(w): w for w in workloads}
         for pod in pods:
-            view.pods.setdefault(_owner(pod), []).append(pod)
-            node = pod["spec"].get("nodeName")
-            if node:
-                self._seen_pods.setdefault(_owner(pod), {})[pod["metadata"]["name"]] = node
+            view.pods.setdefault(owner(pod), []).append(pod)
         for workload in workloads:
             admission = workload.get("status", {}).get("admission")
-            if admission and not _is_true(workload, names.CONDITION_FINISHED):
-                view.workloads[_owner(workload)] = workload
-        self._note_usage(workloads)
+            if admission and not is_true(workload, names.CONDITION_FINISHED):
+                view.workloads[owner(workload)] = workload
+        self._witness.note(view, workloads, self._submitted)
         return view
-
-    def _note_usage(self, workloads: Iterable[Object]) -> None:
-        now: Counter[tuple[str, str]] = Counter()
-        for workload in workloads:
-            admission = workload.get("status", {}).get("admission")
-            if not admission or _is_true(workload, names.CONDITION_FINISHED):
-                continue
-            for pod_set in admission["podSetAssignments"]:
-                for resource, amount in pod_set.get("resourceUsage", {}).items():
-                    now[admission["clusterQueue"], resource] += parse_quantity(amount, resource)
-        if not self._usages or self._usages[-1] != now:
-            self._usages.append(now)
 
     async def _tell(self, view: View) -> None:
         """One plain line per change, and the map and the explanation when the story is at its fullest."""
-        for name in CHAPTERS:
+        for name in self._submitted:
+            self._tell_eviction(name, view.workloads.get(name, {}))
             phase, why = view.phase(name)
             before = self._said.get(name)
             if before is None or before[0] != phase or (phase == "waiting" and before[1] != why):
                 self._said[name] = (phase, why)
                 self._say(f"{name}: {phase}{self._where(name, view) if phase == 'running' else ''}" + _dash(why))
-        fullest = all(view.phase(n)[0] in ("running", "waiting", "finished") for n in CHAPTERS)
-        if fullest and view.phase(WAITS)[0] == "waiting" and not self._described:
+        fullest = all(view.phase(n)[0] in ("running", "waiting", "finished") for n in FIRST)
+        stands = (view.phase(WAITS)[0], view.phase(LEAVES)[0]) == ("waiting", "running")
+        if fullest and stands and not self._described:
             self._described = True
             self._console.print(self.picture(view))
             await self._describe(view.workloads[WAITS])
+
+    def _tell_eviction(self, name: str, workload: Object) -> None:
+        """Its moment is short: what is said comes from what the Workload remembers."""
+        times = evictions(workload)
+        if times > self._left[name]:
+            self._left[name] = times
+            self._say(f"{name}: evicted - {message(workload, names.CONDITION_EVICTED)}")
 
     def _where(self, name: str, view: View) -> str:
         nodes = [p["spec"]["nodeName"] for p in view.pods.get(name, []) if p["spec"].get("nodeName")]
@@ -292,7 +272,7 @@ class Story:
         table.add_column("queue", no_wrap=True)
         table.add_column("state", no_wrap=True)
         table.add_column("why or how far", overflow="ellipsis", no_wrap=True)
-        for name in CHAPTERS:
+        for name in self._submitted:
             phase, why = view.phase(name)
             job = view.jobs.get(name)
             queue = job["metadata"]["labels"][names.QUEUE_NAME_LABEL] if job is not None else ""
@@ -305,7 +285,7 @@ class Story:
         holder: dict[str, str] = {}
         for name, pods in view.pods.items():
             for pod in pods:
-                if pod["spec"].get("nodeName") and _pod_state(pod) != "ended":
+                if pod["spec"].get("nodeName") and pod_state(pod) != "ended":
                     holder[pod["spec"]["nodeName"]] = letters.get(name, "?")
         racks: dict[tuple[str, str], list[str]] = {}
         for node in sorted(self._nodes):
@@ -326,56 +306,27 @@ class Story:
         """What `kubectl describe workload` says, from kubectl itself where there is one."""
         name = workload["metadata"]["name"]
         self._console.print(f"\n$ kubectl describe workload {name}")
-        text = await _kubectl(self._client.server, "describe", "workload", name, "-n", "default")
-        self._console.print(Text(_without_template(text) if text else _conditions(workload)))
-
-    # --- checks ------------------------------------------------------------------------------------------------
+        text = await kubectl(self._client.server, "describe", "workload", name, "-n", "default")
+        self._console.print(Text(without_template(text) if text else conditions(workload)))
 
     async def problems(self) -> list[str]:
-        """What broke a promise: a gang outside its domain, a pod that never ran, a quota exceeded, a silent wait."""
+        """What broke a promise: a gang outside its domain, a pod that never ran, a quota exceeded, a silent wait, a
+        template that was not given back.
+        """
         view = await self._look()
-        found = [*self._stray_pods(view), *await self._exceeded()]
+        found = [
+            *self._witness.stray_pods(view, self._nodes, never=NEVER),
+            *self._witness.exceeded(await self._client.list_json(CLUSTER_QUEUES)),
+            *self._witness.not_restored(),
+        ]
         for name in NEVER:
             if view.phase(name)[0] != "waiting" or "room for" not in view.phase(name)[1]:
                 found.append(f"{name} should wait and say why, it is {view.phase(name)}")
         if not self._described:
             found.append(f"{WAITS} never waited")
+        if not evictions(view.workloads.get(LEAVES, {})):
+            found.append(f"{LEAVES} never had to leave")
         return found
-
-    def _stray_pods(self, view: View) -> Iterable[str]:
-        for name, job in view.jobs.items():
-            level = _annotation(job, names.REQUIRED_TOPOLOGY_ANNOTATION)
-            nodes = self._seen_pods.get(name, {})
-            if level and name not in NEVER:
-                upto = self._levels[: self._levels.index(level) + 1]
-                domains = {tuple(self._nodes[node][label] for label in upto) for node in nodes.values()}
-                if len(domains) != 1:
-                    yield f"{name} must run in one domain of {level} and ran in {sorted(domains)}"
-            if name not in NEVER and len(nodes) != job["spec"]["parallelism"]:
-                yield f"{name} has {job['spec']['parallelism']} pods, {len(nodes)} were seen on nodes"
-
-    async def _exceeded(self) -> list[str]:
-        """Cohort by cohort: the most that its queues used at one moment against what they have together."""
-        have: Counter[tuple[str, str]] = Counter()
-        cohorts: dict[str, str] = {}
-        for queue in await self._client.list_json(CLUSTER_QUEUES):
-            name = queue["metadata"]["name"]
-            cohort = cohorts[name] = queue["spec"].get("cohortName") or name
-            for group in queue["spec"]["resourceGroups"]:
-                for flavor in group["flavors"]:
-                    for r in flavor["resources"]:
-                        have[cohort, r["name"]] += parse_quantity(r["nominalQuota"], r["name"])
-        peak: Counter[tuple[str, str]] = Counter()
-        for usage in self._usages:
-            used: Counter[tuple[str, str]] = Counter()
-            for (queue_name, resource), amount in usage.items():
-                used[cohorts.get(queue_name, queue_name), resource] += amount
-            peak |= used  # the larger of the two, entry by entry
-        return [
-            f"cohort {cohort} used {format_quantity(amount, r)} {r} of {format_quantity(have[cohort, r], r)}"
-            for (cohort, r), amount in peak.items()
-            if amount > have[cohort, r]
-        ]
 
 
 def _documents(path: Path) -> Any:
@@ -388,68 +339,35 @@ def _type_of(obj: Object) -> ResourceType:
         names.RESOURCE_FLAVOR_KIND: "resourceflavors",
         names.CLUSTER_QUEUE_KIND: "clusterqueues",
         names.LOCAL_QUEUE_KIND: "localqueues",
+        names.WORKLOAD_PRIORITY_CLASS_KIND: "workloadpriorityclasses",
+        JOBS.kind: JOBS.plural,
+        JOB_SETS.kind: JOB_SETS.plural,
     }
     group, _, version = obj["apiVersion"].rpartition("/")
     kind = obj["kind"]
     return ResourceType(group, version, plurals[kind], kind, namespaced="namespace" in obj["metadata"])
 
 
-def _owner(obj: Object) -> str:
-    return next((o["name"] for o in obj["metadata"].get("ownerReferences", []) if o.get("controller")), "")
-
-
-def _annotation(job: Object, key: str) -> str:
-    return str(job["spec"]["template"].get("metadata", {}).get("annotations", {}).get(key, ""))
+def _is_child(job: Object) -> bool:
+    """Whether a Job belongs to something that is queued for it."""
+    return bool(owner(job))
 
 
 def _request_of(job: Object) -> str:
+    """How many pods, and where."""
+    parts = [
+        f"{name} {times * spec['parallelism']}" if times == 1 else f"{name} {times} x {spec['parallelism']}"
+        for name, (times, spec) in job_specs(job).items()
+        if name
+    ]
+    pods = f"{pods_asked(job)} pods" + (f" ({', '.join(parts)})" if parts else "")
     for key, word in _LEVELS.items():
-        level = _annotation(job, key)
+        level = annotation(job, key)
         if level:
-            return f"{word}: one {level.rpartition('-')[2]}"
-    return "no topology asked"
+            together = ", all together" if annotation(job, names.PODSET_GROUP_NAME_ANNOTATION) else ""
+            return f"{pods}, {word}: one {level.rpartition('-')[2]}{together}"
+    return f"{pods}, no topology asked"
 
 
 def _dash(text: str) -> str:
     return f" - {text}" if text else ""
-
-
-async def _kubectl(server: str, *args: str) -> str:
-    """kubectl's words; empty where there is no kubectl, or it fails."""
-    program = shutil.which("kubectl")
-    if program is None:
-        return ""
-    process = await asyncio.create_subprocess_exec(
-        program, "--server", server, *args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        out, _ = await asyncio.wait_for(process.communicate(), 20)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return ""
-    return out.decode(errors="replace") if process.returncode == 0 else ""
-
-
-def _without_template(text: str) -> str:
-    """The description without the pod template, which the user wrote and knows."""
-    kept: list[str] = []
-    skip_deeper_than: int | None = None
-    for line in text.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if skip_deeper_than is not None and (indent > skip_deeper_than or not line.strip()):
-            continue
-        skip_deeper_than = None
-        if line.strip() in ("Template:", "Managed Fields:"):
-            skip_deeper_than = indent
-            continue
-        kept.append(line)
-    return "\n".join(kept)
-
-
-def _conditions(workload: Object) -> str:
-    lines = [
-        f"  {c['type']}={c['status']} ({c['reason']}) since {c['lastTransitionTime']}: {c['message']}"
-        for c in workload["status"]["conditions"]
-    ]
-    return "\n".join(["Conditions:", *lines])

@@ -27,6 +27,10 @@ async def test_the_demo_tells_its_story_and_checks_itself() -> None:
         "Who holds which node",
         "Conditions:",
         "patient-gang: finished",
+        "submitted leader-and-workers: 7 pods (leader 1, workers 2 x 3), required: one rack, all together",
+        "leader-and-workers: evicted - Makes room for default/job-urgent-gang",
+        "urgent-gang: finished",
+        "leader-and-workers: finished",
         "Checked: every gang ran inside its domain",
     ):
         assert fact in text, text[-6000:]

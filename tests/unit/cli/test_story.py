@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kqueue.cli.story import CHAPTERS, JOBS, NEVER, WAITS, Story, View
+from kqueue.cli.story import CHAPTERS, JOB_SETS, JOBS, LEAVES, NEVER, WAITS, Story
+from kqueue.cli.story_view import View, templates_of
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox, SandboxOptions
+from kqueue.sandbox.api import CRDS
+from kqueue.sandbox.crd_files import SIMULATED, load_crds
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 
 JSON = dict[str, Any]
@@ -60,6 +63,33 @@ class Stage:
         for i, host in enumerate(hosts):
             metadata = {"name": f"{name}-{i}", "namespace": "default", "ownerReferences": [_owned_by(created)]}
             await self._client.create(PODS, {"metadata": metadata, "spec": spec | {"nodeName": host}}, "default")
+
+    async def run_set(self, *hosts: str, attempt: str) -> None:
+        """The JobSet's two pods, asked into one rack, are on these hosts."""
+        spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+        for i, host in enumerate(hosts):
+            labels = {"jobset.sigs.k8s.io/jobset-name": LEAVES}
+            metadata = {"name": f"{attempt}-{i}", "namespace": "default", "labels": labels}
+            await self._client.create(PODS, {"metadata": metadata, "spec": spec | {"nodeName": host}}, "default")
+
+    async def submit_set(self, *, run: str = "1") -> JSON:
+        """A suspended JobSet of a leader and a worker in one rack; it differs by its run time."""
+        notes = {"kueue.x-k8s.io/podset-required-topology": RACK_LABEL, "run": run}
+        child = {"spec": {"parallelism": 1, "template": {"metadata": {"annotations": notes}, "spec": {}}}}
+        jobs = [{"name": name, "replicas": 1, "template": child} for name in ("leader", "worker")]
+        body = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": LEAVES, "namespace": "default"},
+            "spec": {"suspend": True, "replicatedJobs": jobs},
+        }
+        return await self._client.create(JOB_SETS, body, "default")
+
+    async def evict(self, name: str) -> None:
+        """Its Workload had to leave once."""
+        workload = await self._workload(name)
+        entry = {"reason": "Preempted", "underlyingCause": "", "count": 1}
+        await self._patch(workload, {"schedulingStats": {"evictions": [entry]}})
 
     async def leave(self, name: str, *, pods: int) -> None:
         """The job's pods are gone, the job stays."""
@@ -121,6 +151,8 @@ async def stage() -> AsyncIterator[Stage]:
     """A cluster in which nothing happens by itself."""
     sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
     await sandbox.start()
+    for definition in load_crds(SIMULATED):
+        await sandbox.api.create(CRDS, definition)
     try:
         async with Client(sandbox.url) as client:
             made = Stage(client)
@@ -132,7 +164,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 async def found(stage: Stage) -> list[str]:
     """The problems that are not about jobs which a test did not submit."""
-    absent = (f"{WAITS} never waited", SAID)
+    absent = (f"{WAITS} never waited", f"{LEAVES} never had to leave", SAID)
     return [problem for problem in await stage.story.problems() if not problem.startswith(absent)]
 
 
@@ -176,6 +208,42 @@ async def test_a_pod_that_never_ran_is_noticed(stage: Stage) -> None:
     await stage.run(GANG, "b0-r0-h0", pods=2)
 
     assert await found(stage) == [f"{GANG} has 2 pods, 1 were seen on nodes"]
+
+
+@pytest.mark.parametrize(
+    ("again", "fact"),
+    [
+        pytest.param(("b1-r0-h0", "b1-r0-h1"), None, id="in-another-rack"),
+        pytest.param(("b1-r0-h0", "b1-r1-h0"), "must run in one domain", id="in-two-racks-at-once"),
+        pytest.param((), "has 4 pods, 2 were seen", id="not-at-all"),
+    ],
+)
+async def test_who_comes_back_may_be_elsewhere_but_must_be_together(
+    stage: Stage, again: tuple[str, ...], fact: str | None
+) -> None:
+    """All pods of one moment are in one rack, and there are as many as before."""
+    await stage.submit_set()
+    await stage.run_set("b0-r0-h0", "b0-r0-h1", attempt="first")
+    before = await found(stage)
+    await stage.evict(LEAVES)
+    await stage.leave("first", pods=2)
+    await stage.run_set(*again, attempt="second")
+    problems = await found(stage)
+
+    assert before == []
+    assert len(problems) == (0 if fact is None else 1)
+    assert all(str(fact) in problem for problem in problems)
+
+
+@pytest.mark.parametrize(("run", "noticed"), [("1", False), ("2", True)], ids=["as-it-was", "changed"])
+async def test_a_template_that_is_not_given_back_is_noticed(stage: Stage, run: str, noticed: bool) -> None:
+    """A job without quota that is suspended must be what its user wrote."""
+    written = await stage.submit_set(run=run)
+    templates_of(written)[1]["metadata"]["annotations"]["run"] = "1"
+    stage.story._submitted[LEAVES] = written
+    problems = await stage.story.problems()
+
+    assert any(f"{LEAVES} was stopped" in problem for problem in problems) is noticed
 
 
 @pytest.mark.parametrize(
@@ -272,6 +340,14 @@ ADMITTED = made(_condition("Admitted", "True", "m"))
             made(), ADMITTED, [make_pod("Running"), make_pod("Succeeded")], ("running", "1 pods"), id="one-has-ended"
         ),
         pytest.param(made(_condition("Complete", "True", "m")), ADMITTED, [], ("finished", ""), id="complete"),
+        pytest.param(made(_condition("Completed", "True", "m")), ADMITTED, [], ("finished", ""), id="complete-jobset"),
+        pytest.param(
+            made(),
+            made(_condition("Admitted", "True", "m"), _condition("Evicted", "True", "makes room")),
+            [make_pod("Running")],
+            ("leaving", "makes room"),
+            id="on-its-way-out",
+        ),
     ],
 )
 def test_the_phase_of_a_job_is_one_word(

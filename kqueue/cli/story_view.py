@@ -1,0 +1,133 @@
+"""What the demo sees of its cluster at one moment, and how it puts that into words."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from kqueue.api import names
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class View:
+    """What the cluster looks like at one moment."""
+
+    jobs: dict[str, Object] = field(default_factory=dict)
+    workloads: dict[str, Object] = field(default_factory=dict)
+    pods: dict[str, list[Object]] = field(default_factory=dict)
+
+    def phase(self, name: str) -> tuple[str, str]:
+        """(one word, why) for a job."""
+        workload, job = self.workloads.get(name), self.jobs.get(name)
+        if job is not None and (is_true(job, "Complete") or is_true(job, "Completed")):
+            return "finished", ""
+        if workload is None:
+            return "submitted", ""
+        if not is_true(workload, names.CONDITION_ADMITTED):
+            return "waiting", message(workload, names.CONDITION_QUOTA_RESERVED)
+        if is_true(workload, names.CONDITION_EVICTED):
+            return "leaving", message(workload, names.CONDITION_EVICTED)
+        phases = Counter(pod_state(pod) for pod in self.pods.get(name, []))
+        total = sum(p["count"] for p in workload["spec"]["podSets"])
+        if phases["running"] + phases["ended"] >= total:
+            return "running", f"{phases['running']} pods"
+        waiting = total - phases["running"] - phases["ended"]
+        return "starting", f"{phases['gated']} gated, {waiting - phases['gated']} released, {phases['running']} running"
+
+
+def pod_state(pod: Object) -> str:
+    """How far a pod is: gated, released, running or ended."""
+    phase = pod.get("status", {}).get("phase", "")
+    if phase in ("Succeeded", "Failed"):
+        return "ended"
+    if phase == "Running":
+        return "running"
+    return "gated" if pod["spec"].get("schedulingGates") else "released"
+
+
+def is_true(obj: Object, kind: str) -> bool:
+    """Whether a condition holds."""
+    return any(c["type"] == kind and c["status"] == "True" for c in obj.get("status", {}).get("conditions", []))
+
+
+def message(obj: Object, kind: str) -> str:
+    """What a condition says."""
+    found = (c["message"] for c in obj.get("status", {}).get("conditions", []) if c["type"] == kind)
+    return next(found, "in the queue")
+
+
+def owner(obj: Object) -> str:
+    """The job that a Workload or a pod belongs to: the JobSet of pods whose Job is part of one."""
+    labels = obj["metadata"].get("labels") or {}
+    if names.JOBSET_NAME_LABEL in labels:
+        return str(labels[names.JOBSET_NAME_LABEL])
+    return next((o["name"] for o in obj["metadata"].get("ownerReferences", []) if o.get("controller")), "")
+
+
+def job_specs(job: Object) -> dict[str, tuple[int, Object]]:
+    """How many times each Job spec of a Job or a JobSet is run, by name; that of a Job has none."""
+    if "replicatedJobs" not in job["spec"]:
+        return {"": (1, job["spec"])}
+    return {r["name"]: (r.get("replicas", 1), r["template"]["spec"]) for r in job["spec"]["replicatedJobs"]}
+
+
+def templates_of(job: Object) -> list[Object]:
+    """The pod templates of a Job or a JobSet."""
+    return [spec["template"] for _, spec in job_specs(job).values()]
+
+
+def pods_asked(job: Object) -> int:
+    """How many pods of a Job or a JobSet run at the same time."""
+    return sum(times * int(spec.get("parallelism", 1)) for times, spec in job_specs(job).values())
+
+
+def annotation(job: Object, key: str) -> str:
+    """An annotation of the first pod template; empty when it is not there."""
+    return str((templates_of(job)[0].get("metadata", {}).get("annotations") or {}).get(key, ""))
+
+
+async def kubectl(server: str, *args: str) -> str:
+    """kubectl's words; empty where there is no kubectl, or it fails."""
+    program = shutil.which("kubectl")
+    if program is None:
+        return ""
+    process = await asyncio.create_subprocess_exec(
+        program, "--server", server, *args, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), 20)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return ""
+    return out.decode(errors="replace") if process.returncode == 0 else ""
+
+
+def without_template(text: str) -> str:
+    """The description without the pod template, which the user wrote and knows."""
+    kept: list[str] = []
+    skip_deeper_than: int | None = None
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if skip_deeper_than is not None and (indent > skip_deeper_than or not line.strip()):
+            continue
+        skip_deeper_than = None
+        if line.strip() in ("Template:", "Managed Fields:"):
+            skip_deeper_than = indent
+            continue
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def conditions(workload: Object) -> str:
+    """All conditions, one a line."""
+    lines = [
+        f"  {c['type']}={c['status']} ({c['reason']}) since {c['lastTransitionTime']}: {c['message']}"
+        for c in workload["status"]["conditions"]
+    ]
+    return "\n".join(["Conditions:", *lines])

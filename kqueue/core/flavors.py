@@ -90,7 +90,10 @@ class FlavorTry:
         """Take in one more resource."""
         if mode is FIT and level == 0:
             return  # nothing is better, so others decide
-        self.worst, self.borrows = min(self.worst, mode), max(self.borrows, level)
+        if mode < self.worst:
+            self.worst = mode
+        if level > self.borrows:
+            self.borrows = level
         if _is_preferred(self.mode, self.level, mode, level, spec):
             self.mode, self.level = mode, level
 
@@ -214,7 +217,7 @@ def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
     for best, tried in wanting:
         out.mode, out.level = min(out.mode, best.worst), max(out.level, best.borrows)
         if best.worst is not FIT:
-            out.lacking |= frozenset(best.lacking)
+            out.lacking = out.lacking.union(best.lacking)
             out.blockers += _all_blockers(tried)
     out.add(demand.grant(picks))
     return None

@@ -25,6 +25,9 @@ from kqueue.state import from_api, status
 
 _log = structlog.get_logger(__name__)
 
+_MOST_FORMS = 4096
+"""Forms of workloads of which it is kept what they ask for; then it begins anew."""
+
 
 class WaitObserver(Protocol):
     """Who wants to know what workloads were told.  Calls must return at once and must not raise."""
@@ -49,15 +52,6 @@ class Why:
     message: str
     pod_sets: tuple[PodSet, ...] | None = None
     gated: bool = False
-
-    def requests(self) -> dict[str, dict[str, int]] | None:
-        """What each pod set costs in quota."""
-        if self.pod_sets is None:
-            return None
-        return {
-            p.name: {resource: amount * p.request.count for resource, amount in p.quota_requests.items()}
-            for p in self.pod_sets
-        }
 
 
 class News(Enum):
@@ -129,6 +123,8 @@ class Waits:
         self._details: dict[str, _Word] = {}
         """Those whose time has not come; nobody is here and among the untold."""
         self._timetable = Timetable(clock, self._tell_details)
+        self._asked: dict[int, tuple[tuple[PodSet, ...], list[status.Patch]]] = {}
+        """What pod sets ask for, by their identity: workloads of one form share theirs."""
 
     def tell(self, key: str, obj: wire.Workload, why: Why, *, briefly: bool = False) -> None:
         """Let a workload say why it waits, unless it does, or is admitted before its turn comes.
@@ -218,10 +214,20 @@ class Waits:
             reason=word.why.reason,
             message=word.why.message,
             stamp=status.Stamp(self._clock.now()),
-            requests=word.why.requests(),
+            requests=self._requests(word.why.pod_sets) if word.why.pod_sets is not None else None,
             gated=word.why.gated,
             queued=True,
         )
+
+    def _requests(self, pod_sets: tuple[PodSet, ...]) -> list[status.Patch]:
+        """What each pod set costs in quota."""
+        known = self._asked.get(id(pod_sets))
+        if known is None:
+            if len(self._asked) >= _MOST_FORMS:
+                self._asked.clear()
+            total = {p.name: {r: amount * p.request.count for r, amount in p.quota_requests.items()} for p in pod_sets}
+            known = self._asked[id(pod_sets)] = pod_sets, status.requested(total)
+        return known[1]
 
 
 def _told(obj: wire.Workload) -> _Told | None:

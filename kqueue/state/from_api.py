@@ -744,19 +744,21 @@ def head(
     last_tried: Mapping[tuple[str, str], int],
     replaces: Replaced | None = None,
     order: QueueOrder = DEFAULT_ORDER,
+    key: str | None = None,
     pod_sets: tuple[PodSet, ...] | None = None,
     refused: str = "",
 ) -> Head:
     """A pending workload as the planner tries it.
 
-    `pod_sets`: what it asks for, if that has been read already.  `refused`: why its requests may not be.
+    `key`: its namespace/name, if somebody has that already.  `pod_sets`: what it asks for, if that has been read
+    already.  `refused`: why its requests may not be.
     `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
     `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.
     Raises InvalidObjectError when its requests cannot be read.
     """
     algorithm, problem = _chosen(obj.metadata)
     return Head(
-        key=workload_key(obj),
+        key=key or workload_key(obj),
         uid=obj.metadata.uid,
         queue=queue,
         priority=priority(obj, order),

@@ -164,6 +164,7 @@ class Requests:
             last_tried=last_tried,
             replaces=replaces,
             order=order,
+            key=item.key if item is not None else None,
             pod_sets=pod_sets,
             refused=form.refused,
         )

@@ -119,15 +119,20 @@ def _status(conditions: Conditions, **fields: Any) -> Patch | None:
     return {"status": fields}
 
 
+def _not_admitted(conditions: Conditions) -> None:
+    """Quota is not reserved."""
+    conditions.set(
+        names.CONDITION_ADMITTED,
+        status=False,
+        reason=names.REASON_NO_RESERVATION,
+        message="The workload has no quota reservation",
+    )
+
+
 def _sync_admitted(conditions: Conditions, states: Iterable[wire.AdmissionCheckState], *, queue: str) -> None:
     """Admitted is True exactly when quota is reserved and every check is ready."""
     if conditions.status(names.CONDITION_QUOTA_RESERVED) != "True":
-        conditions.set(
-            names.CONDITION_ADMITTED,
-            status=False,
-            reason=names.REASON_NO_RESERVATION,
-            message="The workload has no quota reservation",
-        )
+        _not_admitted(conditions)
     elif waiting := [check.name for check in states if check.state != names.CHECK_READY]:
         conditions.set(
             names.CONDITION_ADMITTED,
@@ -202,36 +207,39 @@ def wait(
     reason: str,
     message: str,
     stamp: Stamp,
-    requests: Mapping[str, Mapping[str, int]] | None = None,
+    requests: list[Patch] | None = None,
     gated: bool = False,
     queued: bool = False,
 ) -> Patch | None:
     """Say why a pending workload waits; None when that stands there already or it no longer waits.
 
-    `gated`: it could preempt others, if its preemption gates were open.  `queued`: it stays in line, so where it was
-    told to stand there, and when, is kept.
+    `requests` is what it asks for, as `requested` gives it: patches share it, so it is not to be changed.  `gated`: it
+    could preempt others, if its preemption gates were open.  `queued`: it stays in line, so where it was told to stand
+    there, and when, is kept.
     """
-    if from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED) or from_api.condition_true(
-        obj, names.CONDITION_FINISHED
-    ):
+    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if (told is not None and told.status == "True") or from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = _conditions(obj, stamp)
-    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED) if queued else None
-    place = told.message.removeprefix(without_place(told.message)) if told is not None else ""
+    place = told.message.removeprefix(without_place(told.message)) if queued and told is not None else ""
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message + place)
     if gated:
         kind, cause = names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, names.REASON_PREEMPTION_GATED
         conditions.set(kind, status=True, reason=cause, message=message)
-    _sync_admitted(conditions, (), queue="")
+    _not_admitted(conditions)
     if not conditions.changed:
         return None
-    fields: Patch = {}
-    if requests is not None:
-        fields["resourceRequests"] = [
-            {"name": name, "resources": {r: format_quantity(v, r) for r, v in totals.items()}}
-            for name, totals in requests.items()
-        ]
-    return _status(conditions, **fields)
+    fields: Patch = {} if requests is None else {"resourceRequests": requests}
+    fields["conditions"] = conditions.list()
+    return {"status": fields}
+
+
+def requested(totals: Mapping[str, Mapping[str, int]]) -> list[Patch]:
+    """What the pod sets of a workload cost in quota, each with all its pods, as it stands in the status."""
+    return [
+        {"name": name, "resources": {r: format_quantity(v, r) for r, v in of_one.items()}}
+        for name, of_one in totals.items()
+    ]
 
 
 def with_place(message: str, place: str, stamp: Stamp) -> str:

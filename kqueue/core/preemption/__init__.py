@@ -15,9 +15,10 @@ from kqueue.core.preemption.candidates import lesser
 from kqueue.core.preemption.reach import Reach, on_hosts_for
 from kqueue.core.preemption.search import find_targets, nobody_may_go
 from kqueue.core.preemption.simulation import Simulation, simulate
-from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
+from kqueue.core.preemption.target import Lowest, PreemptionReason, Preemptor, Rules, Strategy, Target
 
 __all__ = [
+    "Lowest",
     "PreemptionReason",
     "Preemptor",
     "Reach",

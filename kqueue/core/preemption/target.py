@@ -126,6 +126,7 @@ class Rules:
             workloads.
         protected: workloads that must not be chosen for this preemptor (yet).  Those already evicted are not asked
             about, they go anyway.
+        lowest: what is known of queues from earlier cycles: it counts while these hold the same.
     """
 
     now: datetime
@@ -133,8 +134,8 @@ class Rules:
     within_nominal: bool = True
     local_queue_usage: Callable[[Admitted], float | None] | None = None
     protected: Callable[[Admitted, Preemptor], bool] = _nobody
-    lowest: dict[str, Lowest] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What was found out about queues; belongs to `candidates.py`."""
+    lowest: dict[str, Lowest] = field(default_factory=dict, repr=False, compare=False)
+    """By queue; belongs to `candidates.py`."""
     over_quota: dict[tuple[QuotaNode, bool, frozenset[FlavorResource]], tuple[int, list[QuotaNode]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

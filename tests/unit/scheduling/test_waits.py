@@ -9,6 +9,8 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import WORKLOADS
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.workload import PodSet
 from kqueue.scheduling.waits import News, Waits, Why, news
 from kqueue.scheduling.writes import Writes
 from tests.unit.controllers.builders import JSON, condition, make_workload, message_of, read, status_of
@@ -34,11 +36,18 @@ class Telling:
         world.add(*map(make_workload, names))
 
     def tell(
-        self, name: str, reason: str, message: str = "none is left", *, briefly: bool = False, gated: bool = False
+        self,
+        name: str,
+        reason: str,
+        message: str = "none is left",
+        *,
+        pod_sets: tuple[PodSet, ...] | None = None,
+        briefly: bool = False,
+        gated: bool = False,
     ) -> None:
         obj = self.world.writer.newest(f"ns/{name}")
         assert obj is not None
-        self.waits.tell(f"ns/{name}", obj, Why(reason, message, gated=gated), briefly=briefly)
+        self.waits.tell(f"ns/{name}", obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 
     async def written(self) -> list[tuple[str, str]]:
         """Who was told what, once all is written that there is."""
@@ -103,7 +112,7 @@ Step = Callable[[Telling], None] | float
 """What happens, or seconds that pass."""
 
 
-def tell(message: str, reason: str = "Waits", **more: bool) -> Step:
+def tell(message: str, reason: str = "Waits", **more: Any) -> Step:
     return lambda telling: telling.tell("a", reason, message, **more)
 
 
@@ -293,6 +302,22 @@ async def test_only_the_newest_reason_is_written(make: Make) -> None:
     assert await telling.written() == [("a", "First"), ("a", "Third"), ("b", "Third")]
 
 
+async def test_what_is_asked_for_is_told_with_the_reason(make: Make) -> None:
+    """Each workload says what it costs in quota with all its pods, also where another one asks for the same."""
+    telling = Telling(make(), "a", "b", "c", "d")
+    two, five = (
+        (PodSet(request=PodSetRequest(name="main", count=count, requests={}), quota_requests={"cpu": 500}),)
+        for count in (2, 5)
+    )
+    for name, pod_sets in zip("abcd", (two, five, two, None), strict=True):
+        telling.tell(name, "Waits", pod_sets=pod_sets)
+    await telling.written()
+
+    told = [(telling.world.workload(name) or {})["status"].get("resourceRequests") for name in "abcd"]
+    asks_two, asks_five = ([{"name": "main", "resources": {"cpu": cpus}}] for cpus in ("1", "2500m"))
+    assert told == [asks_two, asks_five, asks_two, None]
+
+
 async def test_no_more_are_told_at_once_than_may_be(make: Make) -> None:
     """The others come later, and nobody is left out."""
     names = [f"w{n}" for n in range(7)]
@@ -318,7 +343,7 @@ async def test_no_more_are_told_at_once_than_may_be(make: Make) -> None:
     ],
 )
 async def test_what_a_workload_says_already_is_not_written(
-    make: Make, reason: str, message: str, more: dict[str, bool], writes: int
+    make: Make, reason: str, message: str, more: dict[str, Any], writes: int
 ) -> None:
     """Neither is it reported again."""
     telling = Telling(make(), "a")

@@ -285,7 +285,7 @@ def test_nothing_is_reserved_for_one_that_left_the_queue_meanwhile(workload: wir
 def test_one_that_waits_says_why_and_what_it_asks_for() -> None:
     """The first word on a pending Workload also says that it is not admitted."""
     workload = make_workload()
-    requests = {"main": {"cpu": 1500, "nvidia.com/gpu": 8}}
+    requests = status.requested({"main": {"cpu": 1500, "nvidia.com/gpu": 8}})
     patch = status.wait(workload, reason="WaitingForQuota", message="3 more", stamp=STAMP, requests=requests)
     written = after(workload, patch)
 
@@ -304,7 +304,9 @@ def test_the_same_reason_to_wait_is_written_once() -> None:
     workload = make_workload()
     once = after(workload, status.wait(workload, reason="R", message="m", stamp=STAMP))
 
-    assert status.wait(once, reason="R", message="m", stamp=STAMP, requests={"main": {"cpu": 1}}) is None
+    assert (
+        status.wait(once, reason="R", message="m", stamp=STAMP, requests=status.requested({"main": {"cpu": 1}})) is None
+    )
     assert status.wait(once, reason="R", message="another", stamp=STAMP) is not None
 
 

@@ -65,11 +65,13 @@ DEFAULT_RULES = OrderRules()
 def classical(entries: Iterable[E], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
     """Reservations first, then preemptors (by rule), less borrowing, higher priority (by rule), older, UID."""
 
-    preemptors_first = rules.preemptors_first
+    preemptors_first, by_priority = rules.preemptors_first, rules.priority
 
-    def key(entry: E) -> tuple[bool, bool, int, _Seniority]:
+    def key(entry: E) -> tuple[bool, bool, int, int, datetime, str]:
+        head = entry.head
         waits = preemptors_first and not entry.is_preemptor
-        return not entry.holds_reservation, waits, entry.level, _seniority(entry.head, rules)
+        priority = -head.priority if by_priority else 0
+        return not entry.holds_reservation, waits, entry.level, priority, head.timestamp, head.uid
 
     yield from sorted(entries, key=key)
 

@@ -251,7 +251,7 @@ class _ConsoleLine:
 
 def _encoded(fields: dict[str, Any]) -> bytes:
     try:
-        return msgspec.json.encode(fields, enc_hook=_as_text)
+        return _ENCODER.encode(fields)
     except Exception:  # noqa: BLE001  (any value may be logged, and logging must not fail)
         return msgspec.json.encode({str(key): _as_text(value) for key, value in fields.items()})
 
@@ -262,6 +262,9 @@ def _as_text(value: object) -> str:
     except Exception as e:  # noqa: BLE001  (a value's own repr may raise anything)
         text = f"<{type(value).__name__} without a repr: {type(e).__name__}>"
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
 
 
 def _shortened(fields: dict[str, Any], characters: int) -> dict[str, Any]:

@@ -323,7 +323,7 @@ class SchedulingLoop:
         self.cycles += 1
         started = self._clock.monotonic()
         success = await self._plan(heads, damaged)
-        robbed = {head.queue: self._robbed.get(head.queue, 0) for head in heads}
+        robbed = {**dict.fromkeys([head.queue for head in heads], 0), **self._robbed}
         took = self._clock.monotonic() - started
         self.busy += took
         self._observer.cycle_ended(seconds=took, success=success, robbed=robbed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -409,3 +410,38 @@ async def test_replicas_may_be_none(either_plane: Plane) -> None:
         workload = await road.road.workload_of("train")
 
     assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("none", 0), ("some", 2)]
+
+
+@pytest.mark.proves("JobSet", "child jobs")
+async def test_child_jobs_are_not_queued_themselves(either_plane: Plane) -> None:
+    """Not even those whose labels name a queue: the JobSet has the only Workload."""
+    road = await make_set_road(either_plane, (1, 1, 2), gpus=16)
+    labelled = {f"{PREFIX}queue-name": "main"}
+    async with running(configuration(), with_webhooks(either_plane)) as process, jobsets_run(either_plane):
+        await process.operator.ready.wait()
+        await road.submit("train", replicated("workers", pods=2, run_seconds=3, labels=labelled))
+        await road.until("train", "Completed")
+        workloads = (await road.cluster.get(road.road.workloads))["items"]
+
+    assert [w["metadata"]["ownerReferences"][0]["kind"] for w in workloads] == ["JobSet"]
+
+
+@pytest.mark.proves("JobSet", "stop and restore")
+async def test_a_jobset_suspended_by_its_user_stays_stopped_until_it_is_wanted_again(either_plane: Plane) -> None:
+    """Its quota goes back, its templates are what they were, and an active Workload starts it once more."""
+    road = await make_set_road(either_plane, (1, 1, 4))
+    async with running(configuration(), flags(either_plane)), jobsets_run(either_plane):
+        written = await road.submit(
+            "train", replicated("workers", pods=2, asked={REQUIRED: RACK_LABEL}, run_seconds=LONG)
+        )
+        await road.until_running("train", 2)
+        await road.patch(f"{road.jobsets}/train", {"spec": {"suspend": True}})
+        await road.road.until_workload("train", "QuotaReserved", status="False")
+        await road.until("train", "Suspended")
+        stopped = copy.deepcopy(await road.get("train"))
+        workload = (await road.road.workload_of("train"))["metadata"]["name"]
+        await road.patch(f"{road.road.workloads}/{workload}", {"spec": {"active": True}})
+        await road.until_running("train", 2)
+
+    assert stopped["spec"]["suspend"] is True
+    assert templates(stopped) == templates(written), shown(stopped)

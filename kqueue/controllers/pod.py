@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import structlog
 from cachetools import TTLCache
@@ -11,20 +12,21 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
 from kqueue.errors import InvalidObjectError, KqueueError, NotFoundError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import PlainPod, stop_reason, to_stop
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.workload import Priority, belongs, equivalent, spec_for, workload_for, workload_name_of
+from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
+from kqueue.state import from_api, retention
 
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +58,7 @@ class PodReconciler:
         without_queue: bool = False,
         requeues: bool = False,
         finishes_orphans: bool = True,
+        keep_deactivated: timedelta | None = None,
         on_created: Callable[[float], None] = lambda _seconds: None,
         on_started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
         echo_timeout: float = 60.0,
@@ -64,14 +67,17 @@ class PodReconciler:
         `exists(key)` whether a pod of that name is there, managed or not.
 
         `explicit` False: only pods whose parent asks for the gate.  `without_queue`: pods that name no queue are ours,
-        too.  `requeues`: the Workload of a pod that was deleted by an eviction is queued again.  `on_created` is told
-        the age of a pod whose Workload was made, `on_started(workload, pods)` of pods whose gate was removed.
+        too.  `requeues`: the Workload of a pod that was deleted by an eviction is queued again.  `keep_deactivated`:
+        how long pods are kept after kqueue has deactivated them; None: for ever.  `on_created` is told the age of a
+        pod whose Workload was made, `on_started(workload, pods)` of pods whose gate was removed.
         """
         self._client, self._writes, self._workloads, self._newest = client, writes, workloads, newest
         self._steps, self._manages, self._exists = steps, manages, exists
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
         self._explicit, self._without_queue, self._requeues = explicit, without_queue, requeues
         self._finishes_orphans, self._echo_timeout = finishes_orphans, echo_timeout
+        self._keep_deactivated = keep_deactivated
+        self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
         self._on_created, self._on_started = on_created, on_started
         self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """UIDs of pods whose Workload we have created, until the watch has brought it."""
@@ -184,8 +190,10 @@ class PodReconciler:
         prebuilt = rules.prebuilt_name(pod.obj, self._switches)
         workload = await (self._prebuilt(pod, pod_sets, prebuilt) if prebuilt else self._find(pod, pod_sets))
         if workload is not None:
+            if not prebuilt and not _is_over(workload) and await self._follow.follow(pod, pod_sets, workload):
+                return Result()
             await self._with_workload(pod, workload)
-            return Result()
+            return await self._retain(pod, workload)
         if not rules.queue_name(pod.obj) and not self._without_queue:
             return Result()
         return await self._without_workload(pod, pod_sets, prebuilt)
@@ -207,7 +215,7 @@ class PodReconciler:
         first = owned[0]
         reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
         if pod.gated and not reserved and first.metadata.deletion_timestamp is None:
-            spec = spec_for(KIND, pod.obj, priority=self._priority(pod, pod_sets), switches=self._switches)
+            spec = spec_for(KIND, pod.obj, priority=self._follow.priority(pod, pod_sets), switches=self._switches)
             if await self._steps.rewrite(first, spec):
                 message = f"Updated Workload {from_api.workload_key(first)}"
                 self._writes.tell(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
@@ -268,7 +276,7 @@ class PodReconciler:
         if KIND.finished(pod.obj) is not None:
             await self._writes.let_go(pod)
             return Result()
-        if self._owned(pod.key):
+        if any(_controls(pod, workload) for workload in self._owned(pod.key)):
             return Result()  # on its way out, or just rewritten: that brings us back
         if pod.uid in self._created:
             return Result(requeue_after=self._echo_timeout)
@@ -288,7 +296,7 @@ class PodReconciler:
         workload = workload_for(
             KIND,
             pod.obj,
-            priority=self._priority(pod, pod_sets),
+            priority=self._follow.priority(pod, pod_sets),
             switches=self._switches,
             label_keys_to_copy=self._label_keys,
         )
@@ -303,13 +311,6 @@ class PodReconciler:
         name = workload["metadata"]["name"]
         message = f"Created Workload {split_key(pod.key)[0]}/{name}; it waits for admission"
         self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
-
-    def _priority(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:
-        try:
-            return self._steps.priority_of(pod.obj, pod_sets)
-        except MissingPriorityClassError as e:
-            self._writes.tell(pod, reason=e.reason, message=str(e), warning=True)
-            raise
 
     # --- with a Workload
 
@@ -331,21 +332,23 @@ class PodReconciler:
             evicted.status == "True"
         ):
             await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason)
+            if pod.gated and not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+                await self._follow.follow_queue(pod, workload)
             await self._give_back(workload, pod)
         elif pod.gated:
             await self._start_or_follow(pod, workload)
-        elif not from_api.condition_true(workload, names.CONDITION_ADMITTED):
+        elif not from_api.is_admitted(workload):
             now = await self._read(from_api.workload_key(workload))
-            if now is None or not from_api.condition_true(now, names.CONDITION_ADMITTED):
+            if now is None or not from_api.is_admitted(now):
                 await self._stop(pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted")
 
     async def _start_or_follow(self, pod: ManagedPod, workload: wire.Workload) -> None:
-        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
-            await self._start(pod, workload)
+        if await self._follow.follow_queue(pod, workload):
             return
-        wanted = rules.queue_name(pod.obj)
-        if wanted != (workload.spec.queue_name or ""):
-            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+        if from_api.is_admitted(workload):
+            await self._start(pod, workload)
+        else:
+            self._follow.tell_checks([pod], workload)
 
     async def _start(self, pod: ManagedPod, workload: wire.Workload) -> None:
         infos = self._steps.infos(workload)
@@ -363,6 +366,19 @@ class PodReconciler:
         if to_stop(pod.obj, why) and not pod.deleting:
             await self._writes.stop(pod, reason=stop_reason(why, eviction), message=message)
 
+    async def _retain(self, pod: ManagedPod, workload: wire.Workload) -> Result:
+        """Delete a pod that kqueue has given up on, when its time has come."""
+        expires = retention.deactivated_expires(workload, self._keep_deactivated)
+        if expires is None or not pod.gated or from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return Result()
+        left = (expires - self._clock.now()).total_seconds()
+        if left > 0:
+            return Result(requeue_after=left)
+        await self._writes.delete(pod)
+        message = "Deleted the pod: it was deactivated longer ago than such pods are kept"
+        self._writes.tell(pod, reason=names.EVENT_DELETED, message=message)
+        return Result()
+
     async def _read(self, key: str) -> wire.Workload | None:
         """The Workload as the API server has it: asked before a pod is deleted, for our watch may be behind."""
         namespace, name = split_key(key)
@@ -370,6 +386,11 @@ class PodReconciler:
             return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
         except NotFoundError:
             return None
+
+
+def _is_over(workload: wire.Workload) -> bool:
+    finished = from_api.condition_true(workload, names.CONDITION_FINISHED)
+    return finished or workload.metadata.deletion_timestamp is not None
 
 
 def _controls(pod: ManagedPod, workload: wire.Workload) -> bool:

@@ -6,6 +6,7 @@ A group is one unit per namespace and group name.  What is wrong with it is told
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import structlog
 from cachetools import TTLCache
@@ -13,10 +14,11 @@ from cachetools import TTLCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
 from kqueue.errors import ApiError, KqueueError, NotFoundError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
 from kqueue.jobs.kind import Refused
@@ -25,12 +27,11 @@ from kqueue.jobs.pod import stop_reason
 from kqueue.jobs.pod_group import Composition, Match, Trouble
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.workload import Priority
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import split_key
-from kqueue.state import from_api, status
+from kqueue.state import from_api, retention, status
 
 _log = structlog.get_logger(__name__)
 
@@ -59,11 +60,12 @@ class PodGroupReconciler:
         without_queue: bool = False,
         checks_owner: bool = True,
         fast_release: bool = False,
+        keep_deactivated: timedelta | None = None,
         on_created: Callable[[float], None] = lambda _seconds: None,
         on_started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
         echo_timeout: float = 60.0,
     ) -> None:
-        """`explicit`, `without_queue`, `on_created`, `on_started` are as for single pods.
+        """`explicit`, `without_queue`, `keep_deactivated`, `on_created`, `on_started` are as for single pods.
 
         `checks_owner`: a Workload of the group's name that is not a group's is left alone (else it is taken).
         `fast_release`: pods that are being deleted hold no quota.
@@ -71,7 +73,8 @@ class PodGroupReconciler:
         self._client, self._writes, self._writer, self._steps = client, writes, writer, steps
         self._manages, self._recorder, self._switches, self._clock = manages, recorder, switches, clock
         self._label_keys, self._explicit, self._without_queue = tuple(label_keys_to_copy), explicit, without_queue
-        self._checks_owner, self._fast_release = checks_owner, fast_release
+        self._checks_owner, self._fast_release, self._keep_deactivated = checks_owner, fast_release, keep_deactivated
+        self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
         self._on_created, self._on_started, self._echo_timeout = on_created, on_started, echo_timeout
         self._created: TTLCache[str, None] = TTLCache(10_000, echo_timeout, clock.monotonic)
         """Groups whose Workload we have created, until the watch has brought it."""
@@ -163,7 +166,7 @@ class PodGroupReconciler:
         workload = pod_group.workload_of(
             made,
             name=split_key(key)[1],
-            priority=self._priority(made),
+            priority=self._follow.priority(made.kept[0], made.pod_sets),
             label_keys=self._label_keys,
             switches=self._switches,
         )
@@ -184,14 +187,6 @@ class PodGroupReconciler:
         message = f"Created Workload {key} for {len(made.kept)} pods; it waits for admission"
         self._writes.tell(first, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
-
-    def _priority(self, made: Composition) -> Priority:
-        first = made.kept[0]
-        try:
-            return self._steps.priority_of(first.obj, made.pod_sets)
-        except MissingPriorityClassError as e:
-            self._writes.tell(first, reason=e.reason, message=str(e), warning=True)
-            raise
 
     def _tell_trouble(self, trouble: Trouble, members: Sequence[ManagedPod]) -> Result:
         """On the pod in whose way it stands; a group that may still be arriving is given a moment."""
@@ -264,7 +259,9 @@ class PodGroupReconciler:
             made = pod_group.compose(members, self._switches)
             if isinstance(made, Trouble):
                 self._tell_trouble(made, members)
-            elif await self._steps.rewrite(workload, pod_group.spec_of(made, self._priority(made))):
+                return
+            spec = pod_group.spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))
+            if await self._steps.rewrite(workload, spec):
                 message = f"Updated Workload {members[0].group}"
                 self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             return
@@ -272,11 +269,13 @@ class PodGroupReconciler:
             message = f"Deleted Workload {members[0].group}, which no longer matches"
             self._writes.tell(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 
-    async def _remove(self, excess: Sequence[ManagedPod], why: str) -> None:
+    async def _remove(
+        self, excess: Sequence[ManagedPod], why: str, reason: str = names.EVENT_EXCESS_POD_DELETED
+    ) -> None:
         async def one(pod: ManagedPod) -> None:
             await self._writes.let_go(pod)
             await self._writes.delete(pod)
-            self._writes.tell(pod, reason=names.EVENT_EXCESS_POD_DELETED, message=f"Deleted: {why}")
+            self._writes.tell(pod, reason=reason, message=f"Deleted: {why}")
 
         await self._writes.each(excess, one)
 
@@ -291,6 +290,8 @@ class PodGroupReconciler:
         if end is not None:
             await self._steps.finish(workload, names.REASON_SUCCEEDED, end.message)
             return Result()
+        if not prebuilt and await self._follow.follow(kept[0], told["spec"]["podSets"], workload):
+            return Result()
         evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
         leaves = evicted is not None and evicted.status == "True"
         if not leaves and await self._stop_loose(found, workload):
@@ -302,10 +303,16 @@ class PodGroupReconciler:
             return await self._leave([*kept, *found.strangers], workload, evicted.reason, evicted.message)
         if not pod_group_state.is_suspended(kept):
             return Result()
-        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+        if (
+            not pod_group.is_serving(kept[0])
+            and not _began(kept)
+            and (await self._follow.follow_queue(kept[0], workload))
+        ):
+            return Result()
+        if from_api.is_admitted(workload):
             await self._start(found, workload, told, prebuilt=prebuilt)
         else:
-            await self._follow(kept[0], workload)
+            self._follow.tell_checks(kept, workload)
         return Result()
 
     async def _tell_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
@@ -330,12 +337,12 @@ class PodGroupReconciler:
 
         True when there were any.
         """
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        admitted = from_api.is_admitted(workload)
         loose = pod_group_state.at_large(found.strangers if admitted else [*found.kept, *found.strangers])
         if not loose:
             return False
         now = await self._read(from_api.workload_key(workload))
-        if now is not None and not admitted and from_api.condition_true(now, names.CONDITION_ADMITTED):
+        if now is not None and not admitted and from_api.is_admitted(now):
             return True  # our watch is behind; it is about to bring us back
         await self._stop(loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted")
         return True
@@ -343,16 +350,25 @@ class PodGroupReconciler:
     async def _leave(self, members: Sequence[ManagedPod], workload: wire.Workload, reason: str, message: str) -> Result:
         """Evicted: delete the members that run, and when they are gone give the quota back."""
         await self._stop(members, names.REASON_WORKLOAD_EVICTED, message, eviction=reason)
-        now = self._clock.now()
-        if not pod_group_state.is_active(members, now, fast=self._fast_release):
+        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            if not pod_group.is_serving(members[0]):
+                await self._follow.follow_queue(members[0], workload)
+            return await self._retain(members, workload)
+        if not pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
             await self._steps.give_back(workload)
             return Result()
         return Result(requeue_after=5.0)  # a pod whose node is gone ceases to count without an event
 
-    async def _follow(self, first: ManagedPod, workload: wire.Workload) -> None:
-        wanted = rules.queue_name(first.obj)
-        if wanted != (workload.spec.queue_name or "") and not pod_group.is_serving(first):
-            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+    async def _retain(self, members: Sequence[ManagedPod], workload: wire.Workload) -> Result:
+        """Delete the pods of a group that kqueue has given up on, when its time has come."""
+        expires = retention.deactivated_expires(workload, self._keep_deactivated)
+        if expires is None:
+            return Result()
+        left = (expires - self._clock.now()).total_seconds()
+        if left > 0:
+            return Result(requeue_after=left)
+        await self._remove(members, "it was deactivated longer ago than such pods are kept", names.EVENT_DELETED)
+        return Result()
 
     async def _start(self, found: Match, workload: wire.Workload, told: JSON, *, prebuilt: bool) -> None:
         infos = self._steps.infos(workload)
@@ -392,7 +408,7 @@ class PodGroupReconciler:
             now is not None
             and now.metadata.uid == workload.metadata.uid
             and now.status.admission == workload.status.admission
-            and from_api.condition_true(now, names.CONDITION_ADMITTED)
+            and from_api.is_admitted(now)
             and not from_api.condition_true(now, names.CONDITION_EVICTED)
             and not from_api.is_over(now)
         )
@@ -409,3 +425,8 @@ class PodGroupReconciler:
             return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
         except NotFoundError:
             return None
+
+
+def _began(kept: Sequence[ManagedPod]) -> bool:
+    """Whether some member runs, so that the group cannot move to another queue."""
+    return any(not pod.gated and not pod.terminated for pod in kept)

@@ -54,6 +54,8 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
     )
     explicit = FRAMEWORK in config.integrations.frameworks
     without_queue = config.manage_jobs_without_queue_name
+    kept = config.object_retention_policies.workloads
+    keep_deactivated = kept.after_deactivated_by_kueue if kept is not None else None
     single = PodReconciler(
         client=wiring.client,
         writes=writes,
@@ -69,6 +71,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
         without_queue=without_queue,
         requeues=not config.enabled("SkipReassignmentForPodOwnedWorkloads"),
         finishes_orphans=config.enabled("FinishOrphanedWorkloads"),
+        keep_deactivated=keep_deactivated,
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind="Pod", seconds=seconds),
         on_started=wiring.counter.on_started,
         echo_timeout=wiring.timings.expectation_timeout,
@@ -87,6 +90,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
         without_queue=without_queue,
         checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
         fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
+        keep_deactivated=keep_deactivated,
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind="Pod", seconds=seconds),
         on_started=wiring.counter.on_started,
         echo_timeout=wiring.timings.expectation_timeout,

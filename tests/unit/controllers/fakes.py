@@ -206,13 +206,17 @@ class FakeClient(Client):
         force: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> Json:
-        """Merge the patch; of a status patch only the status counts, of any other all but the status."""
-        assert content_type is PatchType.MERGE
-        assert field_manager is None
-        assert not force
+        """Merge the patch; of a status patch only the status counts, of any other all but the status.
+
+        Of server-side apply it knows conditions, which are merged by their type.
+        """
+        applies = content_type is PatchType.APPLY
+        assert applies or content_type is PatchType.MERGE
+        assert (field_manager is not None) is applies
+        assert force is applies
         key, body = object_key(namespace or "", name), deepcopy(dict(patch))
         call = Call(verb="patch", resource=resource, key=key, subresource=subresource or "", body=body, lane=lane)
-        return await self._answer(call, lambda: self._patched(call))
+        return await self._answer(call, lambda: self._applied(call) if applies else self._patched(call))
 
     async def delete(
         self,
@@ -258,6 +262,16 @@ class FakeClient(Client):
         if obj is None:
             raise NotFoundError(f"{call}: not found", status=404)
         return obj
+
+    def _applied(self, call: Call) -> Json:
+        old = self._existing(call)
+        assert call.body["status"].keys() == {"conditions"}
+        if call.body["metadata"].get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+            raise ConflictError(f"{call}: the UID is another one", status=409)
+        conditions = {c["type"]: c for c in old.get("status", {}).get("conditions", ())}
+        conditions |= {c["type"]: c for c in call.body["status"]["conditions"]}
+        new = {**old, "status": {**old.get("status", {}), "conditions": list(conditions.values())}}
+        return self._store(call.resource, call.key, old, new)
 
     def _patched(self, call: Call) -> Json:
         old = self._existing(call)

@@ -1,0 +1,90 @@
+"""What a Workload takes over from its pods after it was made: admission gates, priority class, queue; and what the
+admission checks that it waits for have to say to its pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps
+from kqueue.jobs import rules
+from kqueue.jobs.fields import annotations_of
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority
+from kqueue.state import from_api
+
+
+class PodFollow:
+    """Shared by single pods and groups; the first pod speaks for its group."""
+
+    def __init__(self, *, writes: PodWrites, steps: WorkloadSteps, switches: Switches) -> None:
+        self._writes, self._steps, self._switches = writes, steps, switches
+
+    def priority(self, first: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:
+        """The priority that the pods ask for.
+
+        Raises:
+            MissingPriorityClassError: they name a class that does not exist; told on the pod.
+        """
+        try:
+            return self._steps.priority_of(first.obj, pod_sets)
+        except MissingPriorityClassError as e:
+            self._writes.tell(first, reason=e.reason, message=str(e), warning=True)
+            raise
+
+    async def follow(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        """Hand on other admission gates, and another priority class, also while pods run; True when something was."""
+        return await self._follow_gates(first, workload) or await self._follow_priority(first, pod_sets, workload)
+
+    async def _follow_gates(self, first: ManagedPod, workload: wire.Workload) -> bool:
+        key = names.ADMISSION_GATED_BY_ANNOTATION
+        wanted = annotations_of(first.obj).get(key, "")
+        if not self._switches.admission_gated_by or wanted == workload.metadata.annotations.get(key, ""):
+            return False
+        await self._steps.amend(workload, {"metadata": {"annotations": {key: wanted or None}}})
+        self._updated(first, workload, f"to admission gates {wanted or 'none'}")
+        return True
+
+    async def _follow_priority(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        wanted, held = rules.priority_class(first.obj), workload.spec.priority_class_ref
+        by_label = held is not None and held.kind == names.WORKLOAD_PRIORITY_CLASS_KIND
+        if wanted == (held.name if held is not None and by_label else ""):
+            return False
+        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
+            return False  # the API would refuse it
+        priority = self.priority(first, pod_sets)
+        change = {"priorityClassRef": priority.reference, "priority": priority.value}
+        await self._steps.amend(workload, {"spec": change})
+        self._updated(first, workload, f"to priority {priority.value} of {priority.name or 'no class'}")
+        return True
+
+    async def follow_queue(self, first: ManagedPod, workload: wire.Workload) -> bool:
+        """Pods that wait may move to another queue; what they have been given in the old one goes back first."""
+        wanted = rules.queue_name(first.obj)
+        if wanted == (workload.spec.queue_name or ""):
+            return False
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            await self._steps.unreserve(workload, f"The pods have moved to LocalQueue {wanted}")
+        else:
+            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+        return True
+
+    def tell_checks(self, pods: Iterable[ManagedPod], workload: wire.Workload) -> None:
+        """What the checks that are waited for say, on each pod, when it changes."""
+        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return
+        said = [
+            f"{c.name}: {c.message}" for c in workload.status.admission_checks if c.state == "Pending" and c.message
+        ]
+        if said:
+            for pod in pods:
+                self._writes.tell(pod, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message="; ".join(sorted(said)))
+
+    def _updated(self, first: ManagedPod, workload: wire.Workload, how: str) -> None:
+        message = f"Updated Workload {from_api.workload_key(workload)} {how}"
+        self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)

@@ -1,0 +1,189 @@
+"""A small world for the reconcilers of pods: a server, pods and Workloads on it, and the watches of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.admission_gates import AdmissionGates
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
+from kqueue.controllers.pod import PodReconciler
+from kqueue.controllers.pod_group import PodGroupReconciler
+from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.client import Json
+from kqueue.runtime.controller import Result
+from kqueue.runtime.store import Store
+from tests.unit.controllers.builders import World, condition, make_flavor
+from tests.unit.jobs.builders import JSON
+from tests.unit.jobs.pods import make_pod
+
+GROUP = "team/g"
+
+
+class Pods(World):
+    """A world with a flavor that selects nodes, the reconcilers of single pods and of groups, and the sweeper."""
+
+    def __init__(self, *pods: JSON, group: JSON | None = None, single: JSON | None = None, **writes: Any) -> None:
+        super().__init__((RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"})))
+        switches = Switches()
+        self.pods: Store[ManagedPod] = Store("pods")
+        self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(msgspec.convert(obj, RawObject)), switches))
+        self.workloads.add_index(OWNER_INDEX, owner_keys)
+        self.workload_priorities: Store[wire.WorkloadPriorityClass] = Store("workload priorities")
+        pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
+        self.managed = {"team"}
+        self.held: dict[str, int] = {}
+        self.started: list[int] = []
+        self.steps = WorkloadSteps(
+            client=self.client,
+            writer=self.writer,
+            flavors=self.flavors.get,
+            workload_priorities=self.workload_priorities,
+            pod_priorities=pod_priorities,
+            recorder=self.recorder,
+            switches=switches,
+            clock=self.clock,
+        )
+        self.writes = PodWrites(
+            client=self.client,
+            pods=self.pods,
+            recorder=self.recorder,
+            switches=switches,
+            clock=self.clock,
+            **writes,
+        )
+        shared: dict[str, Any] = {
+            "client": self.client,
+            "writes": self.writes,
+            "steps": self.steps,
+            "manages": self.managed.__contains__,
+            "switches": switches,
+            "clock": self.clock,
+            "on_started": lambda _workload, pods: self.started.append(pods),
+        }
+        self.single = PodReconciler(
+            **shared,
+            workloads=self.workloads,
+            newest=self.writer.newest,
+            exists=lambda key: self.client.object(PODS, key) is not None,
+            **(single or {}),
+        )
+        self.group = PodGroupReconciler(**shared, writer=self.writer, recorder=self.recorder, **(group or {}))
+        self.gates = AdmissionGates(
+            pods=self.pods,
+            writes=self.writes,
+            workloads=self.workloads,
+            manages=self.managed.__contains__,
+            switches=switches,
+            clock=self.clock,
+            after=300.0,
+            interval=60.0,
+            report=self.held.update,
+        )
+        for pod in pods:
+            self.client.put(PODS, pod)
+        self.sync()
+
+    def lose_label(self, key: str) -> None:
+        """Somebody takes our label away, and the watch of managed pods has the pod no more."""
+        self.client.change(PODS, key, {"metadata": {"labels": {"kueue.x-k8s.io/managed": None}}})
+        self.pods.remove(key)
+
+    async def look(self, key: str, *, late: bool = False) -> list[str]:
+        """One reconcile of a pod, or of a group; the writes that it made."""
+        before = len(self.client.writes())
+        if not late:
+            self.sync()
+        await self.reconcile(key)
+        return [str(call) for call in self.client.writes()[before:]]
+
+    async def reconcile(self, key: str) -> Result:
+        """One reconcile; the group's where there is one of that name."""
+        return await (self.group if key == GROUP else self.single).reconcile(key)
+
+    async def rest(self, key: str) -> None:
+        """Reconcile until nothing is left to do; fails if that does not end."""
+        for _ in range(12):
+            if not await self.look(key):
+                return
+        raise AssertionError(f"{key} goes on and on: {[str(c) for c in self.client.writes()[-4:]]}")
+
+    def admit(self, name: str, *conditions: JSON, **counts: int) -> None:
+        """As the scheduling loop does; `counts` of pods by role, those of the Workload if none is given."""
+        workload = self.workload_named(name)
+        sets = {p["name"]: p["count"] for p in workload["spec"]["podSets"]}
+        assigned = [
+            {"name": role, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": str(n)}, "count": n}
+            for role, n in (counts or sets).items()
+        ]
+        kept = [c for c in workload.get("status", {}).get("conditions", []) if c["type"] not in ("QuotaReserved", "Admitted", "Evicted")]  # fmt: skip
+        held = [condition("QuotaReserved", reason="QuotaReserved"), condition("Admitted", reason="Admitted")]
+        status = {
+            "conditions": [*kept, *held, *conditions],
+            "admission": {"clusterQueue": "team", "podSetAssignments": assigned},
+        }
+        self.client.change(WORKLOADS, f"team/{name}", {"status": status})
+
+    def evict(self, name: str, reason: str = "Preempted", message: str = "somebody needs it") -> None:
+        """As the one who needs the room does."""
+        conditions = [
+            *self.workload_named(name)["status"]["conditions"],
+            condition("Evicted", reason=reason, message=message),
+        ]
+        self.client.change(WORKLOADS, f"team/{name}", {"status": {"conditions": conditions}})
+
+    def runs(self, *names: str, phase: str = "Running") -> None:
+        """As a kubelet does."""
+        for name in names:
+            ready = [{"type": "Ready", "status": "True" if phase == "Running" else "False"}]
+            change: JSON = {"spec": {"nodeName": "n"}, "status": {"phase": phase, "conditions": ready}}
+            self.client.change(PODS, f"team/{name}", change)
+        self.sync()
+
+    def add(self, *pods: JSON) -> None:  # type: ignore[override]  # of pods, not of Workloads
+        """Pods appear."""
+        for pod in pods:
+            self.client.put(PODS, pod)
+        self.sync()
+
+    def pod(self, name: str) -> Json:
+        """The pod as the server has it."""
+        found = self.client.object(PODS, f"team/{name}")
+        assert found is not None, f"pod {name} is gone"
+        return found
+
+    def names(self) -> list[str]:
+        """Pods that are there."""
+        return sorted(key.partition("/")[2] for key in self.client.keys(PODS))
+
+    def gated(self, name: str) -> bool:
+        """Whether the admission gate holds the pod."""
+        gates = self.pod(name)["spec"].get("schedulingGates") or []
+        return any(gate["name"] == "kueue.x-k8s.io/admission" for gate in gates)
+
+    def finalizer(self, name: str) -> bool:
+        """Whether our finalizer holds the pod."""
+        return "kueue.x-k8s.io/managed" in self.pod(name)["metadata"].get("finalizers", [])
+
+    def workload_named(self, name: str) -> Json:
+        """The Workload as the server has it."""
+        found = self.client.object(WORKLOADS, f"team/{name}")
+        assert found is not None, f"Workload {name} is gone"
+        return found
+
+    def told(self, name: str) -> list[str]:
+        """Reasons of the events on a pod, in order."""
+        return [reason for what, reason in self.recorder.events if what == f"Pod {name}"]
+
+
+def grouped(name: str, *, total: int = 2, **settings: Any) -> JSON:
+    """A gated pod of group `g`, role `r`."""
+    return make_pod(name, group="g", total=total, role=settings.pop("role", "r"), **settings)

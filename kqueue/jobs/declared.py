@@ -11,12 +11,13 @@ from kqueue.api.fields import INT32_MAX
 from kqueue.config.declared import DeclaredKind, DeclaredPodSet, Sign
 from kqueue.config.object_path import ObjectPath, look, put
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import rules, syntax, topology_request
+from kqueue.jobs import pod_set_groups, rules, several, topology_request
 from kqueue.jobs.fields import JSON, condition_status, mapping, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
+from kqueue.jobs.pod_set_groups import GroupMember
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.template import as_pod_set, merged, restored
+from kqueue.jobs.template import as_pod_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +94,15 @@ class Declared:
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
         """Un-suspend, with each info merged into its template."""
         parts = list(self._parts(job))
-        if len(infos) != len(parts):
-            return Refused((f"the {self.gvk.kind} has {len(parts)} pod sets and the admission has {len(infos)}",))
-        templates: list[JSON] = []
-        conflicts: list[str] = []
-        for part, info in zip(parts, infos, strict=True):
-            template = merged(part.template, info)
-            if isinstance(template, tuple):
-                conflicts += [f"{part.path}: {conflict}" for conflict in template]
-            else:
-                templates.append(template)
-        if conflicts:
-            return Refused(tuple(conflicts))
+        templates = several.started(self.gvk.kind, _placed(parts), infos)
+        if isinstance(templates, Refused):
+            return templates
         return merge_patch(job, self._with(job, parts, templates, suspend=False))
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
         """Suspend and restore in one step; templates stay where `infos` are not as many as the pod sets."""
         parts = list(self._parts(job))
-        templates: list[JSON] = [dict(part.template) for part in parts]
-        if len(infos) == len(parts):
-            templates = [restored(template, info) for template, info in zip(templates, infos, strict=True)]
+        templates = several.stopped(_placed(parts), infos)
         patch = merge_patch(job, self._with(job, parts, templates, suspend=True))
         return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
 
@@ -166,7 +156,8 @@ class Declared:
             found += topology_request.problems(
                 part.template, new, path=part.path, count=count, switches=around.switches
             )
-        return found
+        members = [GroupMember(part.path, part.template, part.count) for part in parts]
+        return [*found, *pod_set_groups.problems(members, new, around.switches)]
 
     def warnings(self, new: JSON, around: Surroundings) -> list[str]:
         """Topology annotations without effect."""
@@ -200,6 +191,10 @@ class Declared:
         return new
 
 
+def _placed(parts: Sequence[_Part]) -> list[several.Placed]:
+    return [(part.path, part.template) for part in parts]
+
+
 def _replaced(entries: Any, key: str, inner: tuple[str, ...], template: JSON) -> Any:
     """The list or map with one template exchanged."""
     if isinstance(entries, Mapping):
@@ -228,14 +223,8 @@ def _pod_set(part: _Part, job: JSON, switches: Switches) -> JSON:
 def _shape_problems(parts: Sequence[_Part]) -> Iterator[FieldError]:
     if not 0 < len(parts) <= names.MAX_PODSETS:
         yield FieldError("spec", f"must hold 1 to {names.MAX_PODSETS} pod templates to be queued, has {len(parts)}")
-    seen: set[str] = set()
+    yield from several.name_problems((f"{part.path} (name)", part.name) for part in parts)
     for part in parts:
-        yield from syntax.check(syntax.dns_label, part.name, f"{part.path} (name)")
-        if part.name in seen:
-            yield FieldError(
-                part.path, "has the name of another pod set, upper and lower case being the same", part.name
-            )
-        seen.add(part.name)
         if not mapping(part.template, "spec"):
             yield FieldError(part.path, "must be a pod template with a spec")
         if part.replicas is not None and part.replicas != part.count:

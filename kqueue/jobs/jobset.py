@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.api.fields import INT32_MAX
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import pod_set_groups, rules, syntax, topology_request
+from kqueue.jobs import pod_set_groups, rules, several, syntax, topology_request
 from kqueue.jobs.fields import (
     JSON,
     annotations_of,
@@ -23,7 +23,7 @@ from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, St
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.template import as_pod_set, merged, restored
+from kqueue.jobs.template import as_pod_set
 
 _EXCLUSIVE = names.JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION
 _ALWAYS_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
@@ -82,22 +82,12 @@ class JobSet:
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
         """Un-suspend, with each info merged into the template of its replicated job."""
-        replicated = objects(job, "spec", "replicatedJobs")
-        if len(infos) != len(replicated):
-            return Refused((f"the JobSet has {len(replicated)} pod sets and the admission has {len(infos)}",))
+        templates = several.started("JobSet", _templates(job), infos)
+        if isinstance(templates, Refused):
+            return templates
         clashes = tuple(_exclusive_clashes(job, infos))
         if clashes:
             return Refused(clashes)
-        templates: list[JSON] = []
-        conflicts: list[str] = []
-        for (path, one), info in zip(_replicated(job), infos, strict=True):
-            template = merged(_template(one), info)
-            if isinstance(template, tuple):
-                conflicts += [f"{path}: {conflict}" for conflict in template]
-            else:
-                templates.append(template)
-        if conflicts:
-            return Refused(tuple(conflicts))
         return merge_patch(job, _with_templates(job, templates, suspend=False))
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
@@ -105,10 +95,7 @@ class JobSet:
 
         Templates stay as they are where `infos` are not as many as the replicated jobs.
         """
-        replicated = objects(job, "spec", "replicatedJobs")
-        templates: list[JSON] = [dict(_template(one)) for one in replicated]
-        if len(infos) == len(replicated):
-            templates = [restored(template, info) for template, info in zip(templates, infos, strict=True)]
+        templates = several.stopped(_templates(job), infos)
         patch = merge_patch(job, _with_templates(job, templates, suspend=True))
         return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
 
@@ -211,6 +198,10 @@ def _replicated(job: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
         yield f"spec.replicatedJobs[{number}].template.spec.template", replicated
 
 
+def _templates(job: Mapping[str, Any]) -> list[several.Placed]:
+    return [(path, _template(replicated)) for path, replicated in _replicated(job)]
+
+
 def _template(replicated: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(replicated, "template", "spec", "template")
 
@@ -291,17 +282,12 @@ def _shape_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
     """Replicated jobs that cannot become pod sets: too many, none, without a usable name, with impossible numbers."""
     replicated = objects(job, "spec", "replicatedJobs")
     if not 0 < len(replicated) <= names.MAX_PODSETS:
-        text_ = f"a queued JobSet has 1 to {names.MAX_PODSETS} replicated jobs, this one has {len(replicated)}"
-        yield FieldError("spec.replicatedJobs", text_)
-    seen: set[str] = set()
+        problem = f"a queued JobSet has 1 to {names.MAX_PODSETS} replicated jobs, this one has {len(replicated)}"
+        yield FieldError("spec.replicatedJobs", problem)
+    called = ((f"spec.replicatedJobs[{number}].name", _pod_set_name(one)) for number, one in enumerate(replicated))
+    yield from several.name_problems(called)
     for number, one in enumerate(replicated):
-        path = f"spec.replicatedJobs[{number}]"
-        name = _pod_set_name(one)
-        yield from syntax.check(syntax.dns_label, name, f"{path}.name")
-        if name in seen:
-            yield FieldError(f"{path}.name", "is there twice, upper and lower case being the same; rename one", name)
-        seen.add(name)
-        yield from _size_problems(one, path)
+        yield from _size_problems(one, f"spec.replicatedJobs[{number}]")
 
 
 def _size_problems(replicated: Mapping[str, Any], path: str) -> Iterator[FieldError]:

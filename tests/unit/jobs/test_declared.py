@@ -92,6 +92,18 @@ def test_what_makes_no_workload_is_said(job: JSON, want: str) -> None:
     assert want in str(caught.value)
 
 
+def test_a_group_of_pod_sets_is_a_pair_with_a_leader() -> None:
+    """As for built-in kinds of several pod sets."""
+    together = make_template(annotations=prefixed(podset_required_topology="rack", podset_group_name="all"))
+    wagon = {"label": "w", "count": 4, "template": together}
+    alone, pair = train(engine=together), train(engine=together, wagons=[wagon])
+
+    assert [p.path for p in KIND.problems(alone, None, Surroundings())] == [
+        "spec.engine.metadata.annotations[kueue.x-k8s.io/podset-group-name]"
+    ]
+    assert KIND.problems(pair, None, Surroundings()) == []
+
+
 @pytest.mark.proves("declared kind", "stop and restore")
 def test_a_start_is_undone_by_a_stop() -> None:
     """Exactly what the user wrote comes back, in one step each; both may be repeated."""

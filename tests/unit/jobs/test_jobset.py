@@ -166,7 +166,7 @@ def test_what_cannot_be_read_is_an_error_that_names_it() -> None:
 
     with pytest.raises(InvalidObjectError, match=r"JobSet team/set .*replicatedJobs\[0\].*podset-unconstrained"):
         JOBSET.pod_sets(make_jobset(broken), ON)
-    with pytest.raises(InvalidObjectError, match=r"replicatedJobs\[1\]\.name.*twice"):
+    with pytest.raises(InvalidObjectError, match=r"replicatedJobs\[1\]\.name.*another pod set"):
         JOBSET.pod_sets(make_jobset(replicated("a"), replicated("A")), ON)
 
 

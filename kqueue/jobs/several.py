@@ -1,0 +1,47 @@
+"""Jobs of several pod templates: what is done to all of them at once, and what must hold between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kqueue.errors import FieldError
+from kqueue.jobs import syntax
+from kqueue.jobs.fields import JSON
+from kqueue.jobs.kind import PodSetInfo, Refused
+from kqueue.jobs.template import merged, restored
+
+Placed = tuple[str, Mapping[str, Any]]
+"""A pod template and the path at which it stands."""
+
+
+def started(what: str, templates: Sequence[Placed], infos: Sequence[PodSetInfo]) -> list[JSON] | Refused:
+    """The templates with each info merged into its own, all or none; `what` names the kind in a refusal."""
+    if len(infos) != len(templates):
+        return Refused((f"the {what} has {len(templates)} pod sets and the admission has {len(infos)}",))
+    found: list[JSON] = []
+    conflicts: list[str] = []
+    for (path, template), info in zip(templates, infos, strict=True):
+        together = merged(template, info)
+        if isinstance(together, tuple):
+            conflicts += [f"{path}: {conflict}" for conflict in together]
+        else:
+            found.append(together)
+    return Refused(tuple(conflicts)) if conflicts else found
+
+
+def stopped(templates: Sequence[Placed], infos: Sequence[PodSetInfo]) -> list[JSON]:
+    """The templates as their users wrote them; as they are where `infos` are not as many."""
+    if len(infos) != len(templates):
+        return [dict(template) for _, template in templates]
+    return [restored(template, info) for (_, template), info in zip(templates, infos, strict=True)]
+
+
+def name_problems(names: Iterable[tuple[str, str]]) -> Iterator[FieldError]:
+    """Names of pod sets, each with the path that a mistake is told at: what is no name, and what is there twice."""
+    seen: set[str] = set()
+    for path, name in names:
+        yield from syntax.check(syntax.dns_label, name, path)
+        if name in seen:
+            yield FieldError(path, "is the name of another pod set too, upper and lower case being the same", name)
+        seen.add(name)

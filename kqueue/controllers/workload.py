@@ -91,6 +91,8 @@ class WorkloadReconciler:
             return Result()
         is_due = await self.explainer.look(key, workload)
         for step in self._steps(workload, is_due=is_due):
+            if step.look(workload) is None:
+                continue  # as a rule, so the writer is not asked
             written = await self._writer.write(key, step.look, subresource=step.subresource)
             if written is not None:
                 if step != self._life.match_gates:

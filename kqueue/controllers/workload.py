@@ -24,7 +24,7 @@ from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
-from kqueue.state import from_api, status
+from kqueue.state import checks, from_api, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
 
@@ -171,6 +171,11 @@ class WorkloadReconciler:
         wish = _changed(before, after, names.CONDITION_DEACTIVATION_TARGET)
         if wish is not None and wish.reason in _WISHES:
             self._event(after, _WISHES[wish.reason], wish.message, warning=True)
+        until = requeueing.requeue_at(after)
+        if until is not None and before.status.conditions == after.status.conditions:  # a check asks for time
+            asked = checks.told(checks.in_state(after, names.CHECK_RETRY))
+            message = f"To be tried again after {status.Stamp(until).text}, as admission checks ask for: {asked}"
+            self._event(after, names.EVENT_ADMISSION_CHECK_RETRY, message)
         for kind in _TOLD:
             new = _changed(before, after, kind)
             if new is None or (kind == names.CONDITION_ADMITTED and new.reason == names.REASON_NO_RESERVATION):
@@ -187,12 +192,20 @@ class WorkloadReconciler:
             if was is not None and was.reason == names.REASON_ADMISSION_GATED and new.status == "False":
                 reason = names.EVENT_ADMISSION_GATE_CLEARED if new.reason == names.REASON_PENDING_EVALUATION else reason
             warning = new.status == "False" and not evicted and new.reason not in _CALM
-            self._event(after, reason, new.message, warning=warning)
+            self._event(after, reason, new.message + _wait_for_checks(after, new), warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return
 
     def _event(self, workload: wire.Workload, reason: str, message: str, *, warning: bool = False) -> None:
         self._recorder.record(workload_reference(workload), reason=reason, message=message, warning=warning)
+
+
+def _wait_for_checks(workload: wire.Workload, told: Condition) -> str:
+    """How long it was reserved before it was admitted; empty for anything else that is told."""
+    reserved = from_api.since(workload, names.CONDITION_QUOTA_RESERVED)
+    if told.reason != names.REASON_ADMITTED or told.last_transition_time is None or reserved is None:
+        return ""
+    return f", {max(0, int((told.last_transition_time - reserved).total_seconds()))} s after the reservation"
 
 
 def _changed(before: wire.Workload, after: wire.Workload, kind: str) -> Condition | None:

@@ -358,7 +358,7 @@ def _reset_check(check: wire.AdmissionCheckState, stamp: Stamp) -> Patch:
         "name": check.name,
         "state": "Pending",
         "lastTransitionTime": stamp.text,
-        "message": f"Reset by an eviction; it was {check.state}",
+        "message": cut(f"Reset by an eviction; it was {check.state}{f': {check.message}' if check.message else ''}"),
     }
     if check.requeue_after_seconds is not None:
         out["requeueAfterSeconds"] = check.requeue_after_seconds

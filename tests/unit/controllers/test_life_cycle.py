@@ -78,6 +78,18 @@ async def test_checks_are_listed_and_followed(make_world: Make) -> None:
     assert states(world) == []
 
 
+async def test_who_is_admitted_late_is_told_how_long_its_checks_took(make_world: Make) -> None:
+    """In the event that says so."""
+    waiting = [since_now("QuotaReserved", reason="QuotaReserved"), condition("Admitted", "False")]
+    status = {**reserved(), "conditions": waiting, "admissionChecks": [check("Ready")]}
+    world = make_world(make_workload(status=status), with_checks("budget"))
+    world.check()
+    await world.clock.advance(75)
+    await world.rest()
+
+    assert world.recorder.messages == ["Admitted by ClusterQueue team, 75 s after the reservation"]
+
+
 async def test_a_check_that_comes_later_does_not_take_an_admission_away(make_world: Make) -> None:
     """It is listed; what runs goes on."""
     world = make_world(make_workload(status=admitted()), with_checks("budget"))
@@ -102,7 +114,7 @@ async def test_a_retry_at_once_gives_the_quota_back_and_waits_in_line(make_world
     assert (after["state"], after["retryCount"], after["message"]) == (
         "Pending",
         1,
-        "Reset by an eviction; it was Retry",
+        "Reset by an eviction; it was Retry: no nodes",
     )
     assert world.recorder.reasons == ["EvictedDueToAdmissionCheck"]
     await world.give_back()
@@ -120,6 +132,7 @@ async def test_a_retry_with_a_delay_leaves_all_as_it_is_until_then(make_world: M
     answer(world, state="Retry", requeueAfterSeconds=60)
     assert await world.step() == 1
     assert world.found["status"]["requeueState"] == {"requeueAt": "2026-01-01T00:01:00Z"}
+    assert world.recorder.events == [("Workload a", "AdmissionCheckRetry")]
     answer(world, state="Rejected")
     assert await world.step() == 0
     answer(world, state="Retry", requeueAfterSeconds=60)

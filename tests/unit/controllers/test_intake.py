@@ -151,6 +151,16 @@ def finished(status: JSON) -> JSON:
     return {"status": {**status, "conditions": [*status.get("conditions", []), condition("Finished")]}}
 
 
+UNRESERVED: JSON = {
+    "status": {
+        "admission": None,
+        "conditions": [
+            condition("QuotaReserved", "False", "PendingEvaluation"),
+            condition("Admitted", "False", "NoReservation"),
+        ],
+    }
+}
+"""As a reservation is taken out of a status."""
 HELD = reserved(queue="left")
 
 Event = Callable[[Yard], object]
@@ -179,7 +189,7 @@ async def test_places_that_are_given_back_help_all_who_may_use_the_nodes(yard: Y
     [
         pytest.param(lambda y: y.change("holder", finished(HELD)), {"left", "right"}, id="who held quota has finished"),
         pytest.param(lambda y: y.change("holder", {"spec": {"active": False}}), {"left", "right"}, id="who held quota is switched off"),
-        pytest.param(lambda y: y.change("holder", {"status": None}), {"left", "right"}, id="who held quota has lost it"),
+        pytest.param(lambda y: y.change("holder", UNRESERVED), {"left", "right"}, id="who held quota has lost it"),
         pytest.param(lambda y: y.drop(WORKLOADS, "ns/holder"), {"left", "right"}, id="who held quota is gone"),
         pytest.param(lambda y: y.change("holder", {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}), {"left", "right"}, id="some pods of who holds quota have ended"),
         pytest.param(lambda y: y.change("holder", {"metadata": {"labels": {"a": "b"}}}), set(), id="who holds quota has changed somehow"),
@@ -278,7 +288,7 @@ async def test_only_what_waits_is_queued(yard: Yard, workload: JSON) -> None:
     """Whatever need not be tried stands in no queue, from the first or from the moment that it is so."""
     yard.add(workload)
     assert not yard.queues.is_known("ns/new")
-    yard.client.drop(WORKLOADS, "ns/new")
+    yard.drop(WORKLOADS, "ns/new")
     yard.add(make_workload("new"))
     assert yard.queues.is_known("ns/new")
 
@@ -302,7 +312,7 @@ async def test_who_lost_its_reservation_is_queued_at_once(yard: Yard) -> None:
     """It need not wait for a flush."""
     yard.add(make_workload("a", status=reserved()))
 
-    yard.change("a", {"status": None})
+    yard.change("a", UNRESERVED)
 
     assert (yard.free(), yard.queues.counts("team")) == (10, (1, 0))
 

@@ -832,7 +832,8 @@ async def test_where_the_scan_of_flavors_begins(
     elif happens == "it comes back":
         assert await world.cycle()
         world.sync()
-        world.client.change(WORKLOADS, "ns/a", {"status": None})
+        conditions = [condition("QuotaReserved", "False", "PendingEvaluation"), condition("Admitted", "False")]
+        world.client.change(WORKLOADS, "ns/a", {"status": {"admission": None, "conditions": conditions}})
     world.sync()
     set_nodes(world, default=8)
 

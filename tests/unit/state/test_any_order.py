@@ -150,6 +150,8 @@ def make_workload(pick: random.Random, name: str, version: int) -> wire.Workload
         status["requeueState"] = {"count": 1, "requeueAt": "2026-01-01T00:02:00Z"}
     if state == "held back":
         conditions.append(condition("QuotaReserved", "False", "OnHold"))
+    elif "admission" not in status:  # as whoever gives one back leaves it
+        conditions.append(condition("QuotaReserved", "False", "PendingEvaluation"))
     obj = {
         "metadata": {
             "name": name,

@@ -445,3 +445,62 @@ async def test_a_jobset_suspended_by_its_user_stays_stopped_until_it_is_wanted_a
 
     assert stopped["spec"]["suspend"] is True
     assert templates(stopped) == templates(written), shown(stopped)
+
+
+@pytest.mark.proves("JobSet", "maximum execution time")
+async def test_a_jobset_that_runs_for_too_long_is_stopped_for_good(either_plane: Plane) -> None:
+    """Its time over all starts is up: nothing of it runs, its quota is free, and it says so."""
+    road = await make_set_road(either_plane, (1, 1, 2), gpus=16)
+    async with running(configuration(), flags(either_plane)), jobsets_run(either_plane):
+        short = {f"{PREFIX}max-exec-time-seconds": "2"}
+        await road.submit("train", replicated("workers", pods=2, run_seconds=LONG), labels=short)
+        evicted = await road.road.until_workload("train", "Evicted")
+        await road.road.until_workload("train", "QuotaReserved", status="False")
+        stopped, left = await road.get("train"), await road.pods_of("train")
+        await road.submit("next", replicated("workers", pods=2))
+        await road.until("next", "Completed")
+
+    assert "2 s of spec.maximumExecutionTimeSeconds" in evicted["message"]
+    assert stopped["spec"]["suspend"] is True
+    assert left == []
+
+
+@pytest.mark.proves("JobSet", "prebuilt workload")
+async def test_a_jobset_may_bring_its_own_workload(either_plane: Plane) -> None:
+    """The one that it names is used, owned and finished, and no other is made."""
+    road = await make_set_road(either_plane, (1, 1, 2))
+    replicas = [replicated("leader"), replicated("workers", pods=1)]
+    named = jobset("train", road.road.namespace, *replicas)
+    named["metadata"]["annotations"] = {f"{PREFIX}prebuilt-workload-name": "own"}
+    pod_sets = [
+        {"name": each["name"], "count": 1, "template": each["template"]["spec"]["template"]} for each in replicas
+    ]
+    own = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "own", "namespace": road.road.namespace},
+        "spec": {"queueName": "main", "podSets": pod_sets},
+    }
+    async with running(configuration(), flags(either_plane)), jobsets_run(either_plane):
+        await road.cluster.request("POST", road.road.workloads, own)
+        await road.cluster.request("POST", road.jobsets, named)
+        await road.until("train", "Completed")
+        await road.road.until_workload("train", "Finished")
+        workloads = (await road.cluster.get(road.road.workloads))["items"]
+
+    assert [w["metadata"]["name"] for w in workloads] == ["own"]
+
+
+@pytest.mark.proves("JobSet", "managed by")
+async def test_a_jobset_for_another_cluster_is_left_to_it(either_plane: Plane) -> None:
+    """One whose user names the JobSet controller is queued as any other."""
+    road = await make_set_road(either_plane, (1, 1, 2))
+    async with running(configuration(), flags(either_plane)), jobsets_run(either_plane):
+        await road.submit("own", replicated("workers"), managedBy="jobset.sigs.k8s.io/jobset-controller")
+        await road.submit("far", replicated("workers"), managedBy="kueue.x-k8s.io/multikueue")
+        await road.until("own", "Completed")
+        workloads = (await road.cluster.get(road.road.workloads))["items"]
+        far = await road.get("far")
+
+    assert [w["metadata"]["ownerReferences"][0]["name"] for w in workloads] == ["own"]
+    assert far["spec"]["suspend"] is True

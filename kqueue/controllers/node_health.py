@@ -36,7 +36,7 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import failures, from_api, status
+from kqueue.state import failures, from_api, host_status, status
 from kqueue.state.cache import Cache
 from kqueue.state.from_api import GangPod, PodView
 
@@ -326,7 +326,7 @@ class NodeHealth:
     def _blamed(self, workload: wire.Workload, *, host: str, created: datetime) -> status.Patch | None:
         if not from_api.is_placed(workload):
             return None
-        return status.blame(workload, host, created, stamp=status.Stamp(self._clock.now()))
+        return host_status.blame(workload, host, created, stamp=status.Stamp(self._clock.now()))
 
     def _has_had_enough(self, workload: wire.Workload, host: str, pods: Iterable[GangPod]) -> bool:
         """Whether pods failed here repeatedly, and none is here any more that could go on."""
@@ -352,7 +352,7 @@ class NodeHealth:
         if not self._switches.after_fixed_time or (node is not None and node.ready):
             entries = {host, node.name} if node is not None else {host}
             for key in findings.healthy:
-                if await self._writer.write(key, lambda w: status.unmark_unhealthy(w, entries)) is not None:
+                if await self._writer.write(key, lambda w: host_status.unmark_unhealthy(w, entries)) is not None:
                     _log.info("node is no failure for workload any more", workload=key, host=host)
         for key, pod in findings.stuck:
             if key not in evicted:
@@ -361,7 +361,7 @@ class NodeHealth:
     def _mark(self, workload: wire.Workload, host: str) -> status.Patch | None:
         if not from_api.is_placed(workload):
             return None
-        return status.mark_unhealthy(workload, host, stamp=status.Stamp(self._clock.now()))
+        return host_status.mark_unhealthy(workload, host, stamp=status.Stamp(self._clock.now()))
 
     async def _end(self, pod: GangPod, host: str) -> None:
         """Let a pod fail that can never run, so that its job makes another one."""

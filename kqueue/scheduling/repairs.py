@@ -19,7 +19,7 @@ from kqueue.core.workload import Damaged, Snapshot
 from kqueue.errors import KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.writes import Writes
-from kqueue.state import failures, from_api, status
+from kqueue.state import failures, from_api, host_status, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import SecondPass
 
@@ -126,7 +126,7 @@ class Repairs:
             if isinstance(found, Unmended):
                 self._writes.spawn(self._give_up(patient, found))
                 return False
-            admission = from_api.admission(status.mended(patient.obj, found.assignments))
+            admission = from_api.admission(host_status.mended(patient.obj, found.assignments))
             if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
                 self.ask_again(key)
                 return False
@@ -145,7 +145,7 @@ class Repairs:
         key = patient.damaged.key
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            return status.mend(obj, found.assignments) if patient.same(obj) else None
+            return host_status.mend(obj, found.assignments) if patient.same(obj) else None
 
         try:
             written = await self._writes.hold(key, change, held, doing="its failed hosts were being replaced")

@@ -9,22 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.api.wire.meta import Condition
 from kqueue.clock import utc_text
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
-from kqueue.state import checks, execution_time, failures, from_api, requeueing
+from kqueue.state import checks, execution_time, from_api, requeueing
+from kqueue.state.conditions import MESSAGE_BYTES as MESSAGE_BYTES
+from kqueue.state.conditions import Conditions as Conditions
+from kqueue.state.conditions import Patch as Patch
+from kqueue.state.conditions import Stamp as Stamp
+from kqueue.state.conditions import conditions_of, status_patch
+from kqueue.state.conditions import cut as cut
 
-Patch = dict[str, Any]
-
-MESSAGE_BYTES = 32_768
 _NOT_READY = "Not all pods are ready or succeeded"
 _EVICTION_COUNTS_MAX = 256
 """What the Workload's schema allows."""
@@ -34,89 +35,8 @@ _ENDED_BY_A_RESERVATION = frozenset(
 )
 _PLACE = re.compile(r"; at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (it was number|more than) .*")
 
-
-class Stamp:
-    """When a change is written."""
-
-    __slots__ = ("now", "text")
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-        self.text = utc_text(now)
-        """As it stands in an object: whole seconds, UTC."""
-
-
-def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
-    """The message in at most `limit` bytes; a cut one ends in a space and three dots."""
-    if 4 * len(message) <= limit:  # so long is the longest character
-        return message
-    raw = message.encode()
-    if len(raw) <= limit:
-        return message
-    return raw[: limit - 4].decode(errors="ignore") + " ..."
-
-
-class Conditions:
-    """The conditions of one object being changed.  `patch` tells whether anything did."""
-
-    def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
-        # both are required, also where somebody left them empty
-        self._before = {c.type: {"reason": "", "message": "", **msgspec.to_builtins(c)} for c in before}
-        self._after: dict[str, Patch] = self._before.copy()
-        self._generation, self._stamp = generation, stamp
-
-    def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
-        """Write one condition; its transition time moves only when the status does."""
-        old, since = self._after.get(kind), None
-        value, message = "True" if status else "False", cut(message)
-        if old is not None and old["status"] == value:
-            if (old.get("reason", ""), old.get("message", "")) == (reason, message):
-                return
-            since = old.get("lastTransitionTime")
-        self._after[kind] = {
-            "type": kind,
-            "status": value,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": since or self._stamp.text,
-            "observedGeneration": self._generation,
-        }
-
-    def status(self, kind: str) -> str:
-        """`True`, `False`, or empty when there is no such condition."""
-        return str(self._after.get(kind, {}).get("status", ""))
-
-    def reason(self, kind: str) -> str:
-        """The reason, empty when there is no such condition."""
-        return str(self._after.get(kind, {}).get("reason", ""))
-
-    def remove(self, kind: str) -> None:
-        """Take a condition away."""
-        self._after.pop(kind, None)
-
-    @property
-    def changed(self) -> bool:
-        """Whether anything differs from before."""
-        return self._after != self._before
-
-    def list(self) -> list[Patch]:
-        """All conditions, to be written."""
-        return list(self._after.values())
-
-
 Change = Callable[[wire.Workload], Patch | None]
 """Makes a status patch from the newest object; None when there is nothing to write any more."""
-
-
-def _conditions(obj: wire.Workload, stamp: Stamp) -> Conditions:
-    return Conditions(obj.status.conditions, generation=obj.metadata.generation, stamp=stamp)
-
-
-def _status(conditions: Conditions, **fields: Any) -> Patch | None:
-    if not fields and not conditions.changed:
-        return None
-    fields["conditions"] = conditions.list()
-    return {"status": fields}
 
 
 def _not_admitted(conditions: Conditions) -> None:
@@ -173,7 +93,7 @@ def reserve(obj: wire.Workload, admission: Admission, *, wanted: Collection[str]
     """
     if not from_api.is_queueable(obj):
         return None
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     conditions.set(
         names.CONDITION_QUOTA_RESERVED,
         status=True,
@@ -195,7 +115,7 @@ def reserve(obj: wire.Workload, admission: Admission, *, wanted: Collection[str]
         fields["resourceRequests"] = None
     if obj.status.finished_pods:
         fields["finishedPods"] = None
-    return _status(conditions, **fields)
+    return status_patch(conditions, **fields)
 
 
 _CHECKS = tuple[wire.AdmissionCheckState, ...]
@@ -220,7 +140,7 @@ def wait(
     told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if (told is not None and told.status == "True") or from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     place = told.message.removeprefix(without_place(told.message)) if queued and told is not None else ""
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message + place)
     if gated:
@@ -270,7 +190,7 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     """
     if obj.status.admission is None and not from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED):
         return None
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     evicted = from_api.condition(obj.status.conditions, names.CONDITION_EVICTED)
     if requeued is not None and evicted is not None:
         conditions.set(names.CONDITION_REQUEUED, status=requeued, reason=evicted.reason, message=evicted.message)
@@ -285,7 +205,7 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
         conditions.set(names.CONDITION_PODS_READY, status=False, reason=reason_to_start, message=told)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
     _sync_admitted(conditions, (), queue="")
-    return _status(conditions, **fields)
+    return status_patch(conditions, **fields)
 
 
 def evict(
@@ -305,7 +225,7 @@ def evict(
     """
     if from_api.condition_true(obj, names.CONDITION_EVICTED) or from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     deactivated = reason == names.REASON_DEACTIVATED
     written = f"{names.DEACTIVATED_DUE_TO_PREFIX}{cause}" if deactivated and cause else reason
     conditions.set(names.CONDITION_EVICTED, status=True, reason=written, message=message)
@@ -320,7 +240,7 @@ def evict(
             fields["requeueState"] = None
     if requeue_state is not None:
         fields["requeueState"] = requeueing.state_json(requeue_state)
-    return _status(conditions, **fields)
+    return status_patch(conditions, **fields)
 
 
 def _counted(obj: wire.Workload, reason: str, cause: str) -> list[Patch]:
@@ -371,9 +291,9 @@ def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Pa
     """The workload has come to its end; None when that stands there already."""
     if from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     conditions.set(names.CONDITION_FINISHED, status=True, reason=reason, message=message)
-    return _status(conditions)
+    return status_patch(conditions)
 
 
 def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> Patch | None:
@@ -391,7 +311,7 @@ def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> 
     if not obj.status.reclaimable_pods and lost.reclaimable_pods:
         fields["reclaimablePods"] = msgspec.to_builtins(lost.reclaimable_pods)
         fields["finishedPods"] = msgspec.to_builtins(lost.finished_pods) or None
-    return _status(conditions, **fields)
+    return status_patch(conditions, **fields)
 
 
 def release(obj: wire.Workload) -> Patch | None:
@@ -404,7 +324,7 @@ def release(obj: wire.Workload) -> Patch | None:
 
 def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None:
     """Keep the condition PodsReady true to the job; None when it is."""
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     now = (conditions.status(names.CONDITION_PODS_READY), conditions.reason(names.CONDITION_PODS_READY))
     admitted = conditions.status(names.CONDITION_ADMITTED) == "True"
     recovering = now[1] in (names.REASON_WAIT_FOR_RECOVERY, names.REASON_RECOVERED)
@@ -419,7 +339,7 @@ def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None
     if wanted == now:
         return None
     conditions.set(names.CONDITION_PODS_READY, status=wanted[0] == "True", reason=reason, message=message)
-    return _status(conditions)
+    return status_patch(conditions)
 
 
 def finished_pods(places: Mapping[str, TopologyAssignment]) -> Patch:
@@ -432,9 +352,9 @@ def finished_pods(places: Mapping[str, TopologyAssignment]) -> Patch:
 
 def requeue(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
     """The cause that kept an evicted workload out of the queue is gone: Requeued=True, and no time to wait for."""
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     conditions.set(names.CONDITION_REQUEUED, status=True, reason=reason, message=message)
-    return _status(conditions, **_without_time(obj)) if conditions.changed else end_backoff(obj)
+    return status_patch(conditions, **_without_time(obj)) if conditions.changed else end_backoff(obj)
 
 
 def _without_time(obj: wire.Workload) -> Patch:
@@ -464,10 +384,10 @@ def ask_to_deactivate(
     """
     if from_api.condition_true(obj, names.CONDITION_DEACTIVATION_TARGET):
         return None
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     conditions.set(names.CONDITION_DEACTIVATION_TARGET, status=True, reason=reason, message=message)
     fields: Patch = {"accumulatedPastExecutionTimeSeconds": None} if spent else {}
-    return _status(conditions, **fields)
+    return status_patch(conditions, **fields)
 
 
 def settle_deactivated(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
@@ -475,10 +395,10 @@ def settle_deactivated(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
 
     A wish that stayed would switch it off again as soon as its user has made it active.
     """
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     conditions.remove(names.CONDITION_DEACTIVATION_TARGET)
     fields: Patch = {"requeueState": None} if obj.status.requeue_state is not None else {}
-    return _status(conditions, **fields)
+    return status_patch(conditions, **fields)
 
 
 def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) -> Patch | None:
@@ -489,88 +409,7 @@ def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) ->
 
 def sync_admitted(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
     """Bring Admitted in line with reservation and checks; None when it is."""
-    conditions = _conditions(obj, stamp)
+    conditions = conditions_of(obj, stamp)
     queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""
     _sync_admitted(conditions, obj.status.admission_checks, queue=queue)
-    return _status(conditions) if conditions.changed else None
-
-
-UNHEALTHY_NODES_MAX = 8
-"""What the Workload's schema allows."""
-
-
-def mark_unhealthy(obj: wire.Workload, host: str, *, stamp: Stamp) -> Patch | None:
-    """Put a failed host on the list of those to be replaced, and remember that it failed; None when it stands there.
-
-    With more failed hosts than the list holds the workload is evicted instead: then too little of it is left to mend.
-    """
-    listed = [node.name for node in obj.status.unhealthy_nodes]
-    if host in listed:
-        return None
-    remembered = _remember(failures.after_lost_node(obj, host, stamp.now))
-    if len(listed) == UNHEALTHY_NODES_MAX:
-        failed = ", ".join([*listed, host])
-        message = f"More than {UNHEALTHY_NODES_MAX} nodes failed at once: {failed}"
-        patch = evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
-        return patch and {"status": {**patch["status"], **remembered}}
-    return {"status": {"unhealthyNodes": [{"name": name} for name in (*listed, host)], **remembered}}
-
-
-def blame(obj: wire.Workload, host: str, created: datetime, *, stamp: Stamp) -> Patch | None:
-    """Remember that a pod, created then, has failed on a host; None when its failure is accounted for."""
-    fields = _remember(failures.after_failed_pod(obj, host, created, stamp.now))
-    return {"status": fields} if fields else None
-
-
-def _remember(entries: Iterable[wire.NodeFailures] | None) -> Patch:
-    if entries is None:
-        return {}
-    return {
-        "nodeFailures": [
-            {"name": entry.name, "count": entry.count, "lastFailureTime": Stamp(entry.last_failure_time).text}
-            for entry in entries
-        ]
-    }
-
-
-def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | None:
-    """Take recovered hosts off the list; None when none of them stands there."""
-    listed = [node.name for node in obj.status.unhealthy_nodes]
-    left = [name for name in listed if name not in recovered]
-    if left == listed:
-        return None
-    return {"status": {"unhealthyNodes": [{"name": name} for name in left] or None}}
-
-
-def mended(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
-    """The workload with these assignments in place of its own, and no failed hosts any more.
-
-    They are of what the pod sets still held, so nothing of them is given back yet.
-    """
-    stored = obj.status.admission
-    assert stored is not None
-    pod_sets = tuple(
-        msgspec.structs.replace(
-            held, topology_assignment=msgspec.convert(encode(assignments[held.name]), wire.TopologyAssignment)
-        )
-        if held.name in assignments
-        else held
-        for held in stored.pod_set_assignments
-    )
-    admission = msgspec.structs.replace(stored, pod_set_assignments=pod_sets)
-    finished = tuple(entry for entry in obj.status.finished_pods if entry.name not in assignments)
-    return msgspec.structs.replace(
-        obj,
-        status=msgspec.structs.replace(obj.status, admission=admission, unhealthy_nodes=(), finished_pods=finished),
-    )
-
-
-def mend(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> Patch:
-    """Rewrite assignments and clear the list of failed hosts, in one patch."""
-    now = mended(obj, assignments).status
-    assert now.admission is not None
-    pod_sets = [{**msgspec.to_builtins(held), "name": held.name} for held in now.admission.pod_set_assignments]
-    fields: Patch = {"admission": {"podSetAssignments": pod_sets}, "unhealthyNodes": None}
-    if now.finished_pods != obj.status.finished_pods:
-        fields["finishedPods"] = [*msgspec.to_builtins(now.finished_pods)] or None
-    return {"status": fields}
+    return status_patch(conditions) if conditions.changed else None

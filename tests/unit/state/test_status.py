@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import Domain, TopologyAssignment
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state import from_api, status
+from kqueue.state import from_api, host_status, status
 
 JSON = dict[str, Any]
 
@@ -632,14 +632,14 @@ def unhealthy(workload: wire.Workload) -> list[str]:
 def test_failed_hosts_are_listed_in_the_order_of_their_failures() -> None:
     """A host is listed once, and recovered ones leave the others."""
     one = make_admitted(unhealthyNodes=[{"name": "h1"}])
-    assert status.mark_unhealthy(one, "h1", stamp=STAMP) is None
+    assert host_status.mark_unhealthy(one, "h1", stamp=STAMP) is None
 
-    two = after(one, status.mark_unhealthy(one, "h0", stamp=STAMP))
+    two = after(one, host_status.mark_unhealthy(one, "h0", stamp=STAMP))
     assert unhealthy(two) == ["h1", "h0"]
 
-    assert status.unmark_unhealthy(two, {"h9"}) is None
-    assert unhealthy(after(two, status.unmark_unhealthy(two, {"h1", "h9"}))) == ["h0"]
-    assert unhealthy(after(two, status.unmark_unhealthy(two, {"h0", "h1"}))) == []
+    assert host_status.unmark_unhealthy(two, {"h9"}) is None
+    assert unhealthy(after(two, host_status.unmark_unhealthy(two, {"h1", "h9"}))) == ["h0"]
+    assert unhealthy(after(two, host_status.unmark_unhealthy(two, {"h0", "h1"}))) == []
 
 
 def remembered(workload: wire.Workload) -> dict[str, tuple[int, datetime]]:
@@ -651,8 +651,8 @@ def test_a_failed_host_is_remembered_after_it_has_come_back_or_was_replaced() ->
     """The patch that lists it says so; neither recovery nor mending nor an eviction takes it away."""
     workload = make_admitted(nodeFailures=[{"name": "h1", "count": 1, "lastFailureTime": THEN}])
 
-    marked = after(workload, status.mark_unhealthy(workload, "h1", stamp=STAMP))
-    back = after(marked, status.unmark_unhealthy(marked, {"h1"}))
+    marked = after(workload, host_status.mark_unhealthy(workload, "h1", stamp=STAMP))
+    back = after(marked, host_status.unmark_unhealthy(marked, {"h1"}))
     out = after(marked, status.evict(marked, reason="NodeFailures", message="h1 failed", stamp=STAMP))
 
     assert [remembered(each) for each in (marked, back, out)] == [{"h1": (2, STAMP.now)}] * 3
@@ -663,17 +663,17 @@ def test_a_pod_that_failed_is_held_against_its_host_once() -> None:
     workload = make_admitted()
     created = STAMP.now - timedelta(minutes=5)
 
-    blamed = after(workload, status.blame(workload, "h1", created, stamp=STAMP))
+    blamed = after(workload, host_status.blame(workload, "h1", created, stamp=STAMP))
 
     assert remembered(blamed) == {"h1": (1, STAMP.now)}
-    assert status.blame(blamed, "h1", created, stamp=STAMP) is None
+    assert host_status.blame(blamed, "h1", created, stamp=STAMP) is None
 
 
 def test_more_failed_hosts_than_can_be_listed_end_in_an_eviction() -> None:
     """The ninth: the message names all of them, the list is cleared, and the ninth is remembered, too."""
     full = make_admitted(unhealthyNodes=[{"name": f"h{i}"} for i in range(8)])
 
-    written = after(full, status.mark_unhealthy(full, "h8", stamp=STAMP))
+    written = after(full, host_status.mark_unhealthy(full, "h8", stamp=STAMP))
 
     assert shown(written)["Evicted"] == ("True", "NodeFailures")
     assert "h0, h1, h2, h3, h4, h5, h6, h7, h8" in condition(written, "Evicted")["message"]
@@ -689,7 +689,7 @@ def test_mending_changes_domains_and_nothing_else() -> None:
     admission = {"clusterQueue": "team", "podSetAssignments": entries}
     workload = make_workload(make_condition("QuotaReserved"), admission=admission, unhealthyNodes=[{"name": "h1"}])
 
-    patch = status.mend(workload, {"main": TopologyAssignment(("rack",), (Domain(("r2",), 3),))})
+    patch = host_status.mend(workload, {"main": TopologyAssignment(("rack",), (Domain(("r2",), 3),))})
 
     entries[0] = entries[0] | {"topologyAssignment": {"levels": ["rack"], "slices": [_one_domain("r2", 3)]}}
     wanted = {"admission": {"podSetAssignments": entries}, "unhealthyNodes": None}
@@ -725,10 +725,10 @@ def test_mending_is_of_what_was_not_given_back() -> None:
     admission = {"clusterQueue": "team", "podSetAssignments": entries}
     workload = make_workload(admission=admission, finishedPods=GIVEN_BACK)
 
-    written = after(workload, status.mend(workload, {"main": WHERE}))
+    written = after(workload, host_status.mend(workload, {"main": WHERE}))
 
     assert [entry.name for entry in written.status.finished_pods] == ["other"]
-    assert written.status.finished_pods == status.mended(workload, {"main": WHERE}).status.finished_pods
+    assert written.status.finished_pods == host_status.mended(workload, {"main": WHERE}).status.finished_pods
 
 
 WHERE = TopologyAssignment(("rack",), (Domain(("r2",), 3),))

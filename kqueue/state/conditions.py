@@ -1,0 +1,99 @@
+"""Conditions of an object being changed, and how they are written: cut to size, with the time of their last change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import Condition
+from kqueue.clock import utc_text
+
+Patch = dict[str, Any]
+
+MESSAGE_BYTES = 32_768
+
+
+class Stamp:
+    """When a change is written."""
+
+    __slots__ = ("now", "text")
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.text = utc_text(now)
+        """As it stands in an object: whole seconds, UTC."""
+
+
+def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
+    """The message in at most `limit` bytes; a cut one ends in a space and three dots."""
+    if 4 * len(message) <= limit:  # so long is the longest character
+        return message
+    raw = message.encode()
+    if len(raw) <= limit:
+        return message
+    return raw[: limit - 4].decode(errors="ignore") + " ..."
+
+
+class Conditions:
+    """The conditions of one object being changed.  `patch` tells whether anything did."""
+
+    def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
+        # both are required, also where somebody left them empty
+        self._before = {c.type: {"reason": "", "message": "", **msgspec.to_builtins(c)} for c in before}
+        self._after: dict[str, Patch] = self._before.copy()
+        self._generation, self._stamp = generation, stamp
+
+    def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
+        """Write one condition; its transition time moves only when the status does."""
+        old, since = self._after.get(kind), None
+        value, message = "True" if status else "False", cut(message)
+        if old is not None and old["status"] == value:
+            if (old.get("reason", ""), old.get("message", "")) == (reason, message):
+                return
+            since = old.get("lastTransitionTime")
+        self._after[kind] = {
+            "type": kind,
+            "status": value,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": since or self._stamp.text,
+            "observedGeneration": self._generation,
+        }
+
+    def status(self, kind: str) -> str:
+        """`True`, `False`, or empty when there is no such condition."""
+        return str(self._after.get(kind, {}).get("status", ""))
+
+    def reason(self, kind: str) -> str:
+        """The reason, empty when there is no such condition."""
+        return str(self._after.get(kind, {}).get("reason", ""))
+
+    def remove(self, kind: str) -> None:
+        """Take a condition away."""
+        self._after.pop(kind, None)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything differs from before."""
+        return self._after != self._before
+
+    def list(self) -> list[Patch]:
+        """All conditions, to be written."""
+        return list(self._after.values())
+
+
+def conditions_of(obj: wire.Workload, stamp: Stamp) -> Conditions:
+    """Those of a Workload, to be changed."""
+    return Conditions(obj.status.conditions, generation=obj.metadata.generation, stamp=stamp)
+
+
+def status_patch(conditions: Conditions, **fields: Any) -> Patch | None:
+    """The status with these conditions and fields; None when nothing changes."""
+    if not fields and not conditions.changed:
+        return None
+    fields["conditions"] = conditions.list()
+    return {"status": fields}

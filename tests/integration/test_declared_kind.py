@@ -1,0 +1,137 @@
+"""A kind that is only declared in the configuration file goes the whole road, on both control planes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kqueue.cli.process import Flags, running
+from kqueue.config import Configuration, parse
+from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.cluster import RACK_LABEL
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.declared_double import DECLARED, GROUP, define, trains_run
+from tests.integration.road import KUEUE, Road, condition, make_road
+
+pytestmark = pytest.mark.slow
+
+Object = dict[str, Any]
+Plane = ControlPlane | SandboxPlane
+PARTS = frozenset({"core", "scheduler", "jobs", "topology"})
+
+
+def flags(plane: Plane) -> Flags:
+    return Flags(kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0")
+
+
+def configuration() -> Configuration:
+    return parse(
+        yaml.safe_dump(
+            {
+                "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+                "kind": "Configuration",
+                "leaderElection": {"leaderElect": False},
+                "integrations": {"declaredKinds": [DECLARED]},
+            }
+        ),
+        source="test",
+    )
+
+
+def wagon(name: str, count: int, run_seconds: int) -> Object:
+    """Pods that take a whole node's GPUs each, in one rack."""
+    amounts = {"cpu": "1", "nvidia.com/gpu": "8"}
+    container = {"name": "main", "image": "example.com/train:1", "resources": {"requests": amounts, "limits": amounts}}
+    annotations = {
+        "sandbox.kqueue.dev/run-seconds": str(run_seconds),
+        "kueue.x-k8s.io/podset-required-topology": RACK_LABEL,
+    }
+    template = {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {"name": name, "count": count, "template": template}
+
+
+async def submit(road: Road, name: str, *wagons: Object) -> Object:
+    train = {
+        "apiVersion": "trains.example.com/v1",
+        "kind": "Train",
+        "metadata": {
+            "name": name,
+            "namespace": road.namespace,
+            "labels": {"kueue.x-k8s.io/queue-name": "main"},
+        },
+        "spec": {"hold": True, "wagons": list(wagons)},
+    }
+    return await road.cluster.request("POST", f"{GROUP}/namespaces/{road.namespace}/trains", train)
+
+
+@pytest.mark.proves("declared kind", "start with topology")
+@pytest.mark.proves("declared kind", "finished")
+@pytest.mark.proves("declared kind", "pods ready")
+async def test_a_declared_kind_starts_whole_and_ends(either_plane: Plane, tmp_path: Path) -> None:
+    """Queued, admitted, each pod set in one rack; ready; its end is the end of its Workload."""
+    road = await make_road(either_plane.cluster)
+    await define(road.cluster, tmp_path)
+    async with running(configuration(), flags(either_plane)), trains_run(road.cluster):
+        await submit(road, "ice", wagon("first", 2, 3), wagon("second", 4, 3))
+        await road.until_workload("ice", "PodsReady")
+        pods = (await road.cluster.get(road.pods))["items"]
+        finished = await road.until_workload("ice", "Finished", reason="Succeeded")
+        nodes = {n["metadata"]["name"]: n for n in (await road.cluster.get("/api/v1/nodes"))["items"]}
+
+    assert finished["message"] == "on time"
+    assert len(pods) == 6
+    for name in ("first", "second"):
+        of_it = [p for p in pods if p["metadata"]["labels"]["kueue.x-k8s.io/podset"] == name]
+        assert len({nodes[p["spec"]["nodeName"]]["metadata"]["labels"][RACK_LABEL] for p in of_it}) == 1
+
+
+@pytest.mark.proves("declared kind", "eviction and requeue")
+@pytest.mark.proves("declared kind", "stop and restore")
+async def test_a_declared_kind_is_stopped_restored_and_started_again(either_plane: Plane, tmp_path: Path) -> None:
+    """A drained queue holds it, its templates are what its user wrote; without the drain it runs again."""
+    road = await make_road(either_plane.cluster)
+    await define(road.cluster, tmp_path)
+    queue = f"{KUEUE}/clusterqueues/team"
+    async with running(configuration(), flags(either_plane)), trains_run(road.cluster):
+        train = await submit(road, "ice", wagon("all", 4, 600))
+        path = f"{GROUP}/namespaces/{road.namespace}/trains/ice"
+        await road.until_workload("ice", "PodsReady")
+        await _patch(road, queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await road.until_workload("ice", "QuotaReserved", status="False")
+        pods = (await road.cluster.get(road.pods))["items"]
+        stopped = await road.cluster.get(path)
+        await _patch(road, queue, {"spec": {"stopPolicy": "None"}})
+        await road.cluster.until(path, lambda t: not t["spec"]["hold"], what="a train that goes on")
+        again = await road.until_workload("ice", "Admitted")
+
+    assert [p for p in pods if p["status"].get("phase") not in ("Succeeded", "Failed")] == []
+    assert stopped["spec"] == train["spec"]
+    assert again["status"] == "True"
+
+
+async def test_a_declared_kind_that_cannot_be_read_is_told_so(either_plane: Plane, tmp_path: Path) -> None:
+    """An event on the object names the mistake; others go on."""
+    road = await make_road(either_plane.cluster)
+    await define(road.cluster, tmp_path)
+    async with running(configuration(), flags(either_plane)), trains_run(road.cluster):
+        await submit(road, "broken", wagon("UPPER CASE", 1, 1))
+        await submit(road, "ice", wagon("all", 1, 1))
+        await road.until_workload("ice", "Finished")
+        told = await road.cluster.until(
+            f"/apis/events.k8s.io/v1/namespaces/{road.namespace}/events",
+            lambda listed: any(e["reason"] == "InvalidJob" for e in listed["items"]),
+            what="an event about the broken one",
+        )
+
+    event = next(e for e in told["items"] if e["reason"] == "InvalidJob")
+    assert (event["regarding"]["name"], event["type"]) == ("broken", "Warning")
+    assert "spec.wagons[0].template (name)" in event["note"]
+    assert condition(await road.workload_of("ice"), "Finished")["reason"] == "Succeeded"
+
+
+async def _patch(road: Road, path: str, change: Object) -> None:
+    await road.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)

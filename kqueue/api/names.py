@@ -222,6 +222,8 @@ RUN_SECONDS_ANNOTATION: Final = "sandbox.kqueue.dev/run-seconds"
 """On pod templates in a simulated cluster: how long the pod runs before it succeeds."""
 FAIL_ANNOTATION: Final = "sandbox.kqueue.dev/fail"
 """On pod templates in a simulated cluster: the pod fails when its run time is over."""
+STOP_SECONDS_ANNOTATION: Final = "sandbox.kqueue.dev/stop-seconds"
+"""On pod templates in a simulated cluster: how long the pod takes to end when deleted, within its grace period."""
 
 # ---- Names of Kubernetes and of other systems ------------------------------------------------------------------------
 

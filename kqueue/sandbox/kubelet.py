@@ -1,6 +1,7 @@
 """The kubelets of all simulated nodes: bound pods start, run for a while, end; deleted ones stop and go.
 
-On a pod, the annotation `sandbox.kqueue.dev/run-seconds` says how long it runs and `sandbox.kqueue.dev/fail: "true"`
+On a pod, the annotation `sandbox.kqueue.dev/run-seconds` says how long it runs,
+`sandbox.kqueue.dev/stop-seconds` how long it takes to end when it is deleted, and `sandbox.kqueue.dev/fail: "true"`
 that it then fails.  Without the first, a pod that restarts always runs until it is deleted, and any other runs for the
 default time.  A container is never restarted: a pod that fails has failed, whatever its restart policy.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from kqueue.api.names import CONDITION_READY, FAIL_ANNOTATION, RUN_SECONDS_ANNOTATION
+from kqueue.api.names import CONDITION_READY, FAIL_ANNOTATION, RUN_SECONDS_ANNOTATION, STOP_SECONDS_ANNOTATION
 from kqueue.clock import Clock
 from kqueue.errors import NotFoundError
 from kqueue.sandbox.api import PODS, Api, Object
@@ -135,7 +136,7 @@ class Kubelet:
         if not is_terminal(pod):
             asked = parsed_time(pod["metadata"]["deletionTimestamp"])
             due = self._clock.now() if asked is None else asked - timedelta(seconds=grace)
-            left = min(grace, self._options.stop_seconds) - (self._clock.now() - due).total_seconds()
+            left = min(grace, self._stop_time(pod)) - (self._clock.now() - due).total_seconds()
             if left > 0:
                 return left
             pod = await self._write(pod, self._ended(pod, exit_code=_KILLED))
@@ -158,18 +159,16 @@ class Kubelet:
         return written
 
     def _run_time(self, pod: Object) -> float | None:
-        written = annotation(pod, RUN_SECONDS_ANNOTATION)
-        if written is not None:
-            try:
-                seconds = float(written)
-            except ValueError:
-                seconds = math.nan
-            if math.isfinite(seconds) and seconds >= 0:
-                return seconds / self._options.speed
-            log.warning("run time is not a number of seconds, the default holds", pod=key_of(pod), found=written)
+        seconds = _seconds(pod, RUN_SECONDS_ANNOTATION)
+        if seconds is not None:
+            return seconds / self._options.speed
         if (pod["spec"].get("restartPolicy") or "Always") == "Always" or self._options.run_seconds is None:
             return None
         return self._options.run_seconds / self._options.speed
+
+    def _stop_time(self, pod: Object) -> float:
+        seconds = _seconds(pod, STOP_SECONDS_ANNOTATION)
+        return self._options.stop_seconds if seconds is None else seconds
 
     def _started(self, pod: Object) -> float:
         """Monotonic time of the start, from the status where this process did not start the pod itself."""
@@ -240,6 +239,21 @@ def is_alive(node: Object) -> bool:
 def _conditions(pod: Object, changes: list[Object], now: str) -> list[Object]:
     merged = with_conditions((pod.get("status") or {}).get("conditions") or [], changes, now)
     return [{key: value for key, value in entry.items() if value is not None} for entry in merged]
+
+
+def _seconds(pod: Object, key: str) -> float | None:
+    """What an annotation says; None where it is missing, or no number of seconds."""
+    written = annotation(pod, key)
+    if written is None:
+        return None
+    try:
+        seconds = float(written)
+    except ValueError:
+        seconds = math.nan
+    if math.isfinite(seconds) and seconds >= 0:
+        return seconds
+    log.warning("no number of seconds, the default holds", pod=key_of(pod), annotation=key, found=written)
+    return None
 
 
 def _container(pod: Object, container: Object, *, running: bool, state: dict[str, Any]) -> Object:

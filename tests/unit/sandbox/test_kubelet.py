@@ -121,6 +121,19 @@ async def test_stopping_takes_its_time_but_never_longer_than_the_grace_period() 
         assert not world.pods()
 
 
+async def test_a_pod_may_say_how_long_it_takes_to_end() -> None:
+    """By annotation; nonsense there counts for nothing."""
+    key = "sandbox.kqueue.dev/stop-seconds"
+    async with simulated(kubelet=KubeletOptions()) as world:
+        for name, seconds in (("slow", "10"), ("odd", "soon")):
+            await world.add(PODS, make_pod(name, annotations={RUN: "1000", key: seconds}))
+            await world.api.delete(PODS, name, namespace=NAMESPACE)
+        await world.pass_time(9)
+        assert [pod["metadata"]["name"] for pod in world.pods()] == ["slow"]
+        await world.pass_time(2)
+        assert not world.pods()
+
+
 async def test_a_failed_node_keeps_its_pods_and_drives_them_out_after_five_minutes() -> None:
     """The node is tainted, its pods are not ready, do not end, are deleted after 300 s and go when the node is back."""
     async with simulated("1x1x1") as world:

@@ -120,7 +120,7 @@ class PodReconciler:
                 found = managed_pod(await self._client.get_json(PODS, name, namespace), self._switches)
             except NotFoundError:
                 found = None
-            if found is not None and (found.gated or found.finalizer):
+            if found is not None and (found.gated or found.finalizer or self._owned(key)):
                 if not found.deleting and not found.terminated and not pod_view.is_managed(found.obj):
                     await self._put_back(found)
                     return Result()

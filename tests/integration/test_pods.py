@@ -479,3 +479,30 @@ async def test_a_label_that_is_taken_away_comes_back(either_plane: Plane) -> Non
 
     assert back["status"]["phase"] == "Running"
     assert not has(workload, "Finished")
+
+
+# --- hostile
+
+
+@pytest.mark.proves("Pod group", "webhook validation")
+async def test_nobody_gets_more_than_was_admitted(either_plane: Plane) -> None:
+    """A forged role that asks for more is not started; a pod let out by hand is stopped; a total beyond all bounds
+    waits, and holds nobody up.
+    """
+    async with world(either_plane) as pods:
+        await pods.create("huge-0", group="huge", total=2**31 - 1, pod_group_fast_admission="true")
+        await pods.create("g-0", group="g", total=2, role_hash="w", gpus=1)
+        await pods.create("g-1", group="g", total=2, role_hash="w", gpus=1, seconds=1, fails=True)
+        await pods.until_pod("g-1", lambda p: p["status"].get("phase") == "Failed", what="fails")
+        await pods.create("g-2", group="g", total=2, role_hash="w", gpus=8)
+        told = await pods.until_event("g-2", "PodNotStarted")
+        forged = await pods.pod("g-2")
+        await pods.create("loose", gpus=8, queue="nowhere")
+        await workload_of(pods, "loose")
+        await pods.patch(f"{pods.pods}/loose", {"spec": {"schedulingGates": None}})
+        await pods.until_gone("loose")
+        waits = await pods.until_group("huge", "QuotaReserved", status="False")
+
+    assert "requests more nvidia.com/gpu" in told
+    assert "admission" in gates(forged)
+    assert str(2**31 - 1) in waits["message"] or waits["reason"] in ("ExceedsMaxQuota", "WaitingForQuota")

@@ -1,0 +1,172 @@
+"""One huge group of pods, from the first pod to the last that runs, with the client limits that users get.
+
+The sandbox runs in a process of its own with 512 simulated nodes of 8 GPUs; this process runs the controller, and makes
+the pods, gated as the webhook makes them.  Pods ask for one GPU each and, with a topology, for one block.
+
+    running_s     seconds from the first request that makes a pod until all pods run; goal: 15
+    released_s    seconds of these from the admission of the Workload until no pod has the admission gate
+    ended_s       seconds from the deletion of the Workload until no pod is left
+    writes        requests that change a pod or a Workload until all pods run, per pod
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from kqueue.cli.process import Flags, running
+from kqueue.config import Timings, parse
+from kqueue.observe import configure_logs
+from kqueue.runtime.client import RequestRecord
+from kqueue.runtime.loop import run
+from tests.bench.road import KUEUE, Cluster, Object, queues, sandbox
+from tests.bench.table import Figure, Row, at_most, check
+
+PODS, GOAL_SECONDS = 1_000, 15
+AT_ONCE = 32
+PREFIX = "kueue.x-k8s.io/"
+POD_PATH, WORKLOAD = "/api/v1/namespaces/default/pods", f"{KUEUE}/namespaces/default/workloads/gang"
+BLOCK = "cloud.provider.com/topology-block"
+CONFIGURATION = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+leaderElection: {leaderElect: false}
+integrations: {frameworks: [pod]}
+"""
+
+
+def pod(index: int, *, topology: bool) -> Object:
+    """A member of the group as the webhook leaves it."""
+    marks = {
+        f"{PREFIX}pod-group-name": "gang",
+        f"{PREFIX}pod-group-total-count": str(PODS),
+        f"{PREFIX}role-hash": "worker",
+        "sandbox.kqueue.dev/run-seconds": "3600",
+    }
+    if topology:
+        marks[f"{PREFIX}podset-preferred-topology"] = BLOCK
+    amounts = {"nvidia.com/gpu": "1"}
+    container = {"name": "main", "image": "example.dev/train:1", "resources": {"requests": amounts, "limits": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"gang-{index}",
+            "namespace": "default",
+            "labels": {
+                f"{PREFIX}managed": "true",
+                f"{PREFIX}queue-name": "main",
+                f"{PREFIX}pod-group-pod-index": str(index),
+            },
+            "annotations": marks,
+            "finalizers": [f"{PREFIX}managed"],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "schedulingGates": [{"name": f"{PREFIX}{gate}"} for gate in ("admission", "topology")],
+        },
+    }
+
+
+class World:
+    """What the row asks of the sandbox."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session, self._url = session, url
+        self.cluster = Cluster(session, url)
+
+    async def create(self, *, topology: bool) -> None:
+        """All pods, some at a time."""
+        todo = iter(range(PODS))
+
+        async def work() -> None:
+            for index in todo:
+                await self.cluster.ask("POST", POD_PATH, pod(index, topology=topology))
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(AT_ONCE):
+                tasks.create_task(work())
+
+    async def until(self, path: str, reached: Any) -> float:
+        """Poll, missing or not; the time at which it was reached."""
+        async with asyncio.timeout(240):
+            while True:
+                async with self._session.get(self._url + path) as answer:
+                    if answer.status == 200 and reached(await answer.json()):
+                        return time.perf_counter()
+                await asyncio.sleep(0.1)
+
+
+def _admitted(workload: Object) -> bool:
+    conditions = workload.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Admitted" and c["status"] == "True" for c in conditions)
+
+
+def _released(pods: Object) -> bool:
+    gates = (gate["name"] for p in pods["items"] for gate in p["spec"].get("schedulingGates") or ())
+    return f"{PREFIX}admission" not in set(gates)
+
+
+def _running(pods: Object) -> bool:
+    return len(pods["items"]) == PODS and all(p["status"].get("phase") == "Running" for p in pods["items"])
+
+
+async def measured(kubeconfig: Path, *, topology: bool) -> list[Figure]:
+    """One group."""
+    writes: Counter[str] = Counter()
+
+    def count(record: RequestRecord) -> None:
+        if record.verb not in ("get", "list", "watch") and not record.resource.startswith("events"):
+            writes[record.resource] += 1
+
+    parts = frozenset({"core", "scheduler", "jobs", "topology"})
+    flags = Flags(kubeconfig=kubeconfig, parts=parts, health_address="0", metrics_address="0")
+    configuration = parse(CONFIGURATION, source="bench", own_namespace="kqueue-system")
+    async with (
+        aiohttp.ClientSession() as session,
+        running(configuration, flags, timings=Timings(), on_request=count) as process,
+    ):
+        world = World(session, process.operator.client.server)
+        for collection, obj in queues():
+            await world.cluster.ask("POST", collection, obj)
+        await process.operator.ready.wait()
+        writes.clear()
+        begun = time.perf_counter()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(world.create(topology=topology))
+            admission = tasks.create_task(world.until(WORKLOAD, _admitted))
+        admitted = admission.result()
+        released = await world.until(POD_PATH, _released)
+        ran = await world.until(POD_PATH, _running)
+        per_pod = (writes["pods"] + writes["workloads.kueue.x-k8s.io"]) / PODS
+        deleted = time.perf_counter()
+        await world.cluster.ask("DELETE", WORKLOAD)
+        gone = await world.until(POD_PATH, lambda pods: not pods["items"])
+    check(per_pod < 2.5, f"{per_pod:.2f} writes per pod")
+    return [
+        Figure("running_s", [ran - begun], goal=at_most(GOAL_SECONDS)),
+        Figure("released_s", [released - admitted]),
+        Figure("ended_s", [gone - deleted]),
+        Figure("writes", [per_pod]),
+    ]
+
+
+def measure(*, topology: bool) -> Iterator[Figure]:
+    """The figures of one group."""
+    configure_logs("console", "error")
+    with sandbox("4x8x16") as kubeconfig:
+        yield from run(measured(kubeconfig, topology=topology))
+
+
+ROWS = (
+    Row("pod_group/in_one_block", partial(measure, topology=True), alone=True),
+    Row("pod_group/any_place", partial(measure, topology=False), alone=True),
+)

@@ -44,6 +44,8 @@ class LifeRules:
     """For how long finished Workloads are kept; None: for ever."""
     finish_orphans: bool = True
     """Workloads of jobs that are gone are finished."""
+    abandoned: frozenset[tuple[str, str]] = frozenset()
+    """API group and kind of jobs that we know and are not to manage: nobody else lets go of their Workloads."""
     keeps_gates: bool = False
     """Preemption gates have a state in the status, whoever opens them."""
 
@@ -102,13 +104,13 @@ class LifeCycle:
     def is_orphan(self, workload: wire.Workload) -> bool:
         """Whether the job that it was made for is gone, and nobody else ends it.
 
-        One that somebody made by hand never had a job; it is let go when it is being deleted.
+        One that somebody made by hand never had a job; it is let go when it is being deleted.  So is one of a job whose
+        kind is not managed any more.
         """
-        if workload.metadata.owner_references:
-            return False
-        return workload.metadata.deletion_timestamp is not None or (
-            self._rules.finish_orphans and names.JOB_UID_LABEL in workload.metadata.labels
-        )
+        owners = [(o.api_version.rpartition("/")[0], o.kind) for o in workload.metadata.owner_references]
+        if workload.metadata.deletion_timestamp is not None:
+            return all(owner in self._rules.abandoned for owner in owners)
+        return not owners and self._rules.finish_orphans and names.JOB_UID_LABEL in workload.metadata.labels
 
     # --- steps ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kqueue.cli.process import running
-from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH
 from tests.integration.road import KUEUE, Object, has, job
 from tests.integration.teams import FAST, Plane, Teams, configuration, flags, make_priorities, make_teams
 
@@ -32,18 +32,23 @@ class Checker:
         meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "nodes"}}
         await self._cluster.request("POST", checks, {**meta, "spec": {"controllerName": "example.com/nodes"}})
         active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": _now()}
-        await self._patch(f"{checks}/nodes/status", {"status": {"conditions": [active]}})
+        change = {"status": {"conditions": [active]}}
+        await self._cluster.request("PATCH", f"{checks}/nodes/status", change, content_type=MERGE_PATCH)
 
     async def answer(self, job_name: str, state: str, *, message: str = "", **more: Any) -> None:
         """Write the state of the check for the Workload of a Job that holds quota and waits, or runs."""
         await self._teams.until_workload(job_name, "QuotaReserved")
         workload = await self._teams.workload_of(job_name)
         entry = {"name": "nodes", "state": state, "message": message, "lastTransitionTime": _now(), **more}
-        path = f"{self._teams.workloads}/{workload['metadata']['name']}/status"
-        await self._patch(path, {"status": {"admissionChecks": [entry]}})
-
-    async def _patch(self, path: str, body: Object) -> None:
-        await self._cluster.request("PATCH", path, body, content_type=MERGE_PATCH)
+        name = workload["metadata"]["name"]
+        applied = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {"name": name},
+            "status": {"admissionChecks": [entry]},
+        }
+        path = f"{self._teams.workloads}/{name}/status?fieldManager=example.com-nodes&force=true"
+        await self._cluster.request("PATCH", path, applied, content_type=APPLY_PATCH)
 
 
 def _now() -> str:

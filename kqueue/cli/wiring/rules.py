@@ -15,6 +15,7 @@ from kqueue.core.quantity import parse_exactly
 from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
+from kqueue.jobs.registry import owner_kinds_for
 from kqueue.scheduling.loop import LoopSettings
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.from_api import QueueOrder
@@ -112,6 +113,7 @@ def life_rules(config: Configuration) -> LifeRules:
         backoff=Backoff(strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count),
         keep_finished=kept.workloads.after_finished if kept is not None and kept.workloads is not None else None,
         finish_orphans=config.enabled("FinishOrphanedWorkloads"),
+        abandoned=frozenset(of for of, kind in owner_kinds_for(config.integrations).items() if not kind.queued),
         keeps_gates=config.enabled("MultiKueueOrchestratedPreemption"),
     )
 

@@ -37,7 +37,17 @@ NOWHERE = "http://127.0.0.1:1"
 AT_ONCE = Timings(
     status_refresh_window=0, ungater_window=0, node_failure_pod_window=0, leaked_gate_after=1, leaked_gate_sweep=1
 )
-CORE = {"workload", "cluster_queue", "cohort", "local_queue", "resource_flavor", "topology", "configuration"}
+CORE = {
+    "workload_priority",
+    "workload_priority_class",
+    "workload",
+    "cluster_queue",
+    "cohort",
+    "local_queue",
+    "resource_flavor",
+    "topology",
+    "configuration",
+}
 NEW_YEAR = "2026-01-01T00:00:00Z"
 ALL = {"configuration"}
 """Makes every workload and queue be looked at."""
@@ -432,7 +442,11 @@ WORKLOAD = {"workload", "batch_job", "topology_ungater", *COUNTS}
         pytest.param(relabelled, {*ALL, "batch_job"}, id="a-namespace-is-relabelled"),
         pytest.param(put("namespaces", "ns", read(wire_core.Namespace, "ns")), set(), id="a-namespace-as-it-was"),
         pytest.param(recounted, set(), id="only-counts-of-a-queue-change"),
-        pytest.param(put("workload_priorities", "high", CLASS), {"batch_job"}, id="a-priority-class-arrives"),
+        pytest.param(
+            put("workload_priorities", "high", CLASS),
+            {"batch_job", "workload_priority_class"},
+            id="a-priority-class-arrives",
+        ),
         pytest.param(put("priority_classes", "high", POD_CLASS), {"batch_job"}, id="a-pod-priority-arrives"),
     ],
 )

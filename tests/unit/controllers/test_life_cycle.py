@@ -435,6 +435,9 @@ async def test_orphans_are_ended(
     assert world.free() == (10 if finished else 9)
 
 
+ABANDONED = LifeRules(abandoned=frozenset({("batch", "Job")}))
+
+
 @pytest.mark.parametrize(
     ("metadata", "gone"),
     [
@@ -449,6 +452,17 @@ async def test_a_deleted_one_without_owner_is_let_go(make_world: Make, metadata:
     await world.rest()
 
     assert (world.workload() is None) is gone
+
+
+async def test_a_deleted_one_of_a_kind_that_is_not_managed_any_more_is_let_go(make_world: Make) -> None:
+    """Whose controller does not run; one that is not deleted is left alone."""
+    world = make_world(make_workload(metadata={**HELD_BY_US, **OWNED}), rules=ABANDONED)
+    await world.rest()
+    assert world.found["metadata"]["finalizers"]
+    world.client.change(WORKLOADS, "ns/a", {"metadata": GOING})
+    await world.rest()
+
+    assert world.workload() is None
 
 
 async def test_an_orphan_is_kept_no_longer_than_others(make_world: Make) -> None:

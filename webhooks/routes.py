@@ -6,11 +6,12 @@ A path whose integration is off answers "allowed", so that one webhook configura
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from kqueue.api import names
-from kqueue.errors import InvalidObjectError
+from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
+from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
 from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.switches import Switches
@@ -88,19 +89,44 @@ def routes(
 
 
 def _own_kinds(switches: Switches) -> dict[tuple[str, str], Check]:
+    def workload(request: Request) -> Answer:
+        part = request.subresource
+        return Answer(
+            problems=ratcheted(request, lambda o, old: workloads.problems(o, old, switches, subresource=part))
+        )
+
+    def cluster_queue(request: Request) -> Answer:
+        def judge(obj: JSON, old: JSON | None) -> list[FieldError]:
+            return quota.cluster_queue_problems(obj, old, switches)
+
+        if switches.strict_on_flavors:  # asks for just that: old mistakes block every update
+            return Answer(problems=judge(request.obj, request.old))
+        return Answer(problems=ratcheted(request, judge))
+
     return {
         ("mutate", "Workload"): lambda r: Answer(patch=workloads.defaults(r.obj, switches)),
-        ("validate", "Workload"): lambda r: Answer(
-            problems=workloads.problems(r.obj, r.old, switches, subresource=r.subresource)
-        ),
+        ("validate", "Workload"): workload,
         ("mutate", "ClusterQueue"): lambda r: Answer(patch=quota.finalizer(r.obj)),
-        ("validate", "ClusterQueue"): lambda r: Answer(problems=quota.cluster_queue_problems(r.obj, r.old, switches)),
+        ("validate", "ClusterQueue"): cluster_queue,
         ("mutate", "ResourceFlavor"): lambda r: Answer(patch=quota.finalizer(r.obj)),
-        ("validate", "ResourceFlavor"): lambda r: Answer(problems=quota.flavor_problems(r.obj)),
+        ("validate", "ResourceFlavor"): lambda r: Answer(problems=ratcheted(r, lambda o, _: quota.flavor_problems(o))),
         ("validate", "Cohort"): lambda r: Answer(
-            problems=quota.cohort_problems(r.obj), warnings=quota.cohort_warnings(r.obj)
+            problems=ratcheted(r, lambda o, _: quota.cohort_problems(o)), warnings=quota.cohort_warnings(r.obj)
         ),
     }
+
+
+def ratcheted(request: Request, judge: Callable[[JSON, JSON | None], Sequence[FieldError]]) -> list[FieldError]:
+    """The mistakes that a request makes, without those that the stored object has already.
+
+    An update that leaves an old mistake as it is may pass: rules get stricter, and whoever changes something else is
+    not the one to pay for it.  `judge` finds the mistakes of an object after and before (None on create).
+    """
+    found = list(judge(request.obj, request.old))
+    if not found or request.old is None:
+        return found
+    before = judge(request.old, request.old)
+    return [problem for problem in found if problem not in before]
 
 
 async def _allow(_request: Request) -> Answer:
@@ -152,7 +178,7 @@ def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
             around = await observer.at_change(request)
         except LookupFailedError as e:
             return _unknown(e)
-        problems = kind.problems(request.obj, request.old, around)
+        problems = ratcheted(request, lambda obj, old: kind.problems(obj, old, around))
         return Answer(problems=problems, warnings=[*kind.warnings(request.obj, around), *_strangers(request, around)])
 
     return answer

@@ -89,6 +89,61 @@ def test_paths_follow_the_ecosystem() -> None:
     assert "/validate-kueue-x-k8s-io-v1beta2-cohort" in ALL
 
 
+def update(path: str, new: Object, old: Object, switches: Switches | None = None) -> list[str]:
+    """Paths of what is wrong with an update."""
+    handler = routes(["batch/job"], switches or Switches())[path]
+    answer = at_once(handler, Request(uid="u", operation="UPDATE", obj=new, old=old))
+    return [problem.path for problem in answer.problems]
+
+
+BAD_TIME = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/max-exec-time-seconds": "soon"}
+TIME = "metadata.labels[kueue.x-k8s.io/max-exec-time-seconds]"
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "paths"),
+    [
+        pytest.param(BAD_TIME | {"a": "b"}, BAD_TIME, [], id="left-as-it-is"),
+        pytest.param(BAD_TIME, {k: v for k, v in BAD_TIME.items() if "time" not in k}, [TIME, TIME], id="made-now"),
+        pytest.param(BAD_TIME | {TIME[16:-1]: "later"}, BAD_TIME, [TIME, TIME], id="changed-into-another"),
+    ],
+)
+def test_an_old_mistake_blocks_no_other_change(new: dict[str, str], old: dict[str, str], paths: list[str]) -> None:
+    """Rules get stricter, and what is stored stays; whoever touches the mistake has to mend it."""
+    assert update("/validate-batch-v1-job", job(labels=new), job(labels=old)) == paths
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken", "path"),
+    [
+        pytest.param("cohort", {"spec": {"fairSharing": {"weight": "-1"}}}, "spec.fairSharing.weight", id="cohort"),
+        pytest.param("clusterqueue", {"spec": {"fairSharing": {"weight": "-1"}}}, "spec.fairSharing.weight", id="queue"),
+        pytest.param(
+            "resourceflavor", {"spec": {"nodeLabels": {"a b": "c"}}}, "spec.nodeLabels[a b]", id="resource-flavor"
+        ),
+        pytest.param("workload", {"spec": {"podSets": [{"template": {"spec": {"containers": 7}}}]}},
+                     "spec.podSets[0].template.spec.containers", id="workload"),
+    ],
+)  # fmt: skip
+def test_old_mistakes_of_our_own_kinds_block_no_other_change(kind: str, broken: Object, path: str) -> None:
+    """The finalizer of an old queue can be taken off, whatever else is wrong with it."""
+    where = f"/validate-kueue-x-k8s-io-v1beta2-{kind}"
+    changed = broken | {"metadata": {"labels": {"a": "b"}}}
+
+    assert path in update(where, broken, {"spec": {}})
+    assert update(where, changed, broken) == []
+
+
+def test_a_switch_asks_for_old_mistakes_to_block() -> None:
+    """RejectUpdatesToCQWithInvalidOnFlavors."""
+    checks = {"admissionChecks": [{"name": "c", "onFlavors": ["missing"]}]}
+    broken = {"spec": {"admissionChecksStrategy": checks}}
+    where = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue"
+
+    assert update(where, broken, broken) == []
+    assert len(update(where, broken, broken, Switches(strict_on_flavors=True))) == 1
+
+
 JUNK: list[Any] = [None, True, 7, -1, 0.5, "", "a b", [], {}, [{}], {"a": {}}, [None], {"a": [1]}]
 FULL: dict[str, Object] = {
     "batch-v1-job": job(

@@ -2,7 +2,7 @@
 
 Only objects that carry the queue label are sent, or that live where somebody opted in: an outage of kqueue cannot stop
 a stranger's job.  kube-system and kqueue's own namespace are left out always, so that what kqueue needs to come back
-never waits for kqueue.  The decision record on who is sent to the webhooks says who opts in how, and which entries fail closed.
+never waits for kqueue.  `docs/decisions` has a record on who opts in how, and which entries fail closed.
 """
 
 from __future__ import annotations

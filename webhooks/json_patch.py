@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 Operation = dict[str, Any]
 
@@ -18,7 +18,7 @@ def operations(obj: Mapping[str, Any], patch: Mapping[str, Any], path: str = "")
         if value is None:
             if key in obj:
                 yield {"op": "remove", "path": where}
-        elif isinstance(value, Mapping) and isinstance(obj.get(key), Mapping):
+        elif _is_map(value) and _is_map(obj.get(key)):
             yield from operations(obj[key], value, where)
         elif key not in obj or obj[key] != value:
             yield {"op": "replace" if key in obj else "add", "path": where, "value": _without_nulls(value)}
@@ -30,6 +30,10 @@ def escaped(key: str) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if _is_map(value):
         return {k: _without_nulls(v) for k, v in value.items() if v is not None}
     return value
+
+
+def _is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return type(value) is dict or isinstance(value, Mapping)

@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
 
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import ConfigError
@@ -27,9 +30,8 @@ MAX_BODY = 8 * 1024 * 1024
 """A request to the API server has at most 3 MiB, and a review carries the object twice: old and new."""
 READ_SECONDS = 10.0
 """How long a body may take to arrive; no webhook of ours is given longer to answer."""
-ANSWER_SECONDS = 8.0
-"""How long an answer may take, look-ups included: less than the API server waits, so that it gets a sentence."""
 STOP_SECONDS = 10.0
+_PROBES = frozenset({"/healthz", "/readyz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +56,14 @@ class WebhookServer:
         port: int = 0,
         max_body: int = MAX_BODY,
         read_seconds: float = READ_SECONDS,
-        answer_seconds: float = ANSWER_SECONDS,
         on_review: Callable[[ReviewRecord], None] = lambda _record: None,
         clock: Clock | None = None,
     ) -> None:
         """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one."""
         self._routes, self._ssl, self._host, self._port = dict(routes), ssl_context, host, port
         self._on_review, self._clock = on_review, clock or SystemClock()
-        self._max_body, self._read_seconds, self._answer_seconds = max_body, read_seconds, answer_seconds
-        self._app = web.Application(client_max_size=max_body)
-        self._app.router.add_get("/healthz", _fine)
-        self._app.router.add_get("/readyz", _fine)
-        self._app.router.add_route("*", "/{path:.*}", self._serve)
-        self._runner: web.AppRunner | None = None
+        self._max_body, self._read_seconds = max_body, read_seconds
+        self._runner: web.ServerRunner | None = None
 
     @property
     def port(self) -> int:
@@ -79,7 +76,9 @@ class WebhookServer:
         Raises:
             ConfigError: the address cannot be used.
         """
-        runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=STOP_SECONDS)
+        # Without an application around it: its routing takes as long as the answer to a small review.
+        server = web.Server(self._serve, request_factory=self._request, access_log=None)
+        runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
         await runner.setup()
         site = web.TCPSite(runner, self._host or None, self._port, ssl_context=self._ssl)
         try:
@@ -98,17 +97,31 @@ class WebhookServer:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _serve(self, http: web.Request) -> web.Response:
-        started = self._clock.monotonic()
-        handler = self._routes.get(http.path)
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._max_body)
+
+    async def _serve(self, http: web.BaseRequest) -> web.Response:
+        started, path = self._clock.monotonic(), http.path
+        handler = self._routes.get(path)
         if handler is None:
-            text = f"no webhook at {http.path}; paths are /mutate-<group>-<version>-<kind> and /validate-..."
+            if path in _PROBES:
+                return web.Response(text="ok")
+            text = f"no webhook at {path}; paths are /mutate-<group>-<version>-<kind> and /validate-..."
             return web.Response(status=404, text=text)
         if http.method != "POST":
             return web.Response(status=405, text="send the AdmissionReview by POST", headers={"Allow": "POST"})
         try:
             async with asyncio.timeout(self._read_seconds):
-                request = read(await http.read())
+                body = await http.read()
+            request = read(body)
         except web.HTTPRequestEntityTooLarge:
             text = f"the body is larger than {self._max_body} bytes; no AdmissionReview is"
             return self._refuse(http, 413, text, started)
@@ -116,19 +129,15 @@ class WebhookServer:
             return self._refuse(http, 408, f"the body did not arrive within {self._read_seconds:g} s", started)
         except NotAReviewError as e:
             return self._refuse(http, 400, str(e), started)
-        body, result = await self._answered(handler, request, http.path)
-        self._record(http.path, request.operation, result, started)
-        return web.Response(body=body, content_type="application/json")
+        answer, result = await self._answered(handler, request, path)
+        self._record(path, request.operation, result, started)
+        return web.Response(body=answer, content_type="application/json")
 
     async def _answered(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
         """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
         try:
-            async with asyncio.timeout(self._answer_seconds):
-                answer = await handler(request)
+            answer = await handler(request)
             return write(request, answer), _result(answer)
-        except TimeoutError:
-            _log.error("review not answered in time", path=path, seconds=self._answer_seconds)
-            fault = Fault(504, "Timeout", f"no answer was found within {self._answer_seconds:g} s; try again")
         except RecursionError:
             fault = Fault(400, "BadRequest", "the object is nested too deeply to be judged; flatten it")
         except Exception as e:  # noqa: BLE001 - the boundary that keeps one request from stopping the others
@@ -137,7 +146,7 @@ class WebhookServer:
             fault = Fault(500, "InternalError", sentence)
         return write(request, Answer(fault=fault)), "error"
 
-    def _refuse(self, http: web.Request, status: int, text: str, started: float) -> web.Response:
+    def _refuse(self, http: web.BaseRequest, status: int, text: str, started: float) -> web.Response:
         """An HTTP error; the connection is closed, as the rest of the body may still be on its way."""
         self._record(http.path, "", "bad-request", started)
         answer = web.Response(status=status, text=text)
@@ -153,7 +162,3 @@ def _result(answer: Answer) -> str:
     if answer.fault is not None:
         return "error"
     return "allowed" if answer.allowed else "denied"
-
-
-async def _fine(_request: web.Request) -> web.Response:
-    return web.Response(text="ok")

@@ -16,20 +16,21 @@ JSON: TypeAlias = dict[str, Any]
 def mapping(value: object, *path: str) -> Mapping[str, Any]:
     """The object found by walking `path`; empty when a step is missing, null or no object."""
     for step in path:
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
+        value = value.get(step) if type(value) is dict or isinstance(value, Mapping) else None
+    # Almost always a dictionary or nothing: to ask for the abstract type takes ten times as long.
+    return value if type(value) is dict or (value is not None and isinstance(value, Mapping)) else {}
 
 
 def sequence(value: object, *path: str) -> list[Any]:
     """The list found by walking `path`; empty when a step is missing, null or no list (or tuple of a struct)."""
     if path:
         value = mapping(value, *path[:-1]).get(path[-1])
-    return list(value) if isinstance(value, list | tuple) else []
+    return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def objects(value: object, *path: str) -> list[Mapping[str, Any]]:
     """The objects in the list found by walking `path`; entries of another type are left out."""
-    return [item for item in sequence(value, *path) if isinstance(item, Mapping)]
+    return [item for item in sequence(value, *path) if type(item) is dict or isinstance(item, Mapping)]
 
 
 def text(value: object, *path: str) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from kqueue.core.pod_requests import ContainerRequests, pod_requests
@@ -18,6 +19,8 @@ from kqueue.jobs.fields import mapping, objects
 HASH_LENGTH = 8
 _SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_SHORT = 32
+"""Characters of a quantity that is remembered: longer ones are nobody's habit."""
 _EXACT = Fraction(1, 10**9)
 """The finest amount that Kubernetes keeps; what is finer is rounded up."""
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -165,6 +168,18 @@ def canonical_quantity(written: object) -> str:
 
     What is no quantity stays as it is.
     """
+    if isinstance(written, str) and len(written) <= _SHORT:
+        return _canonical_short(written)
+    return _canonical(written)
+
+
+@lru_cache(maxsize=4096)
+def _canonical_short(written: str) -> str:
+    """Pods of one cluster ask for the same few amounts."""
+    return _canonical(written)
+
+
+def _canonical(written: object) -> str:
     try:
         amount = parse_exactly(written)  # type: ignore[arg-type]  # other types are refused there
     except ValueError:

@@ -259,10 +259,14 @@ def test_what_cannot_be_started_says_why(jobset: JSON, infos: tuple[PodSetInfo, 
 
 
 def test_exclusive_placement_starts_on_flavors_without_topology() -> None:
-    """There it is the JobSet controller alone that places."""
+    """There it is the JobSet controller alone that places; and only the replicated job that has it is concerned."""
     jobset = make_jobset(annotations={EXCLUSIVE: "rack"})
+    one = make_jobset(replicated("a", outer={EXCLUSIVE: "rack"}), replicated("b"))
+    without, placed = infos_of(admitted(one, placed=False)), infos_of(admitted(one))
 
     assert isinstance(JOBSET.start(jobset, infos_of(admitted(jobset, placed=False))), dict)
+    assert isinstance(JOBSET.start(one, (without[0], placed[1])), dict)
+    assert isinstance(JOBSET.start(one, (placed[0], without[1])), Refused)
 
 
 # --- what its status says ---------------------------------------------------------------------------------------------
@@ -512,6 +516,10 @@ def test_the_elastic_annotation_is_refused() -> None:
     assert [problem.path for problem in problems] == ["metadata.annotations[kueue.x-k8s.io/elastic-job]"]
 
 
+LEFT_OVER = prefixed(podset_slice_required_topology="r", podset_slice_size="5")
+"""Slices larger than the pod set of `replicated`."""
+
+
 def changed(jobset: JSON, **spec: Any) -> JSON:
     return {**copy.deepcopy(jobset), "spec": {**jobset["spec"], **spec}}
 
@@ -529,15 +537,22 @@ def changed(jobset: JSON, **spec: Any) -> JSON:
             make_jobset(), make_jobset(labels=prefixed(queue_name="other")), [], id="another-queue-while-suspended"
         ),
         pytest.param(
-            make_jobset(replicated(annotations=prefixed(podset_slice_required_topology="r", podset_slice_size="5"))),
-            changed(
-                make_jobset(
-                    replicated(annotations=prefixed(podset_slice_required_topology="r", podset_slice_size="5"))
-                ),
-                suspend=False,
-            ),
+            make_jobset(replicated(annotations=LEFT_OVER)),
+            make_jobset(replicated(annotations={**LEFT_OVER, **prefixed(workload="w")}), suspend=False),
             [],
             id="a-start-does-not-judge-sizes-again",
+        ),
+        pytest.param(
+            make_jobset(replicated(annotations=LEFT_OVER)),
+            make_jobset(replicated(annotations=LEFT_OVER), annotations={"note": "x"}),
+            [],
+            id="nor-does-a-change-of-something-else",
+        ),
+        pytest.param(
+            make_jobset(replicated(replicas=5, annotations=LEFT_OVER)),
+            make_jobset(replicated(replicas=2, annotations=LEFT_OVER)),
+            [TEMPLATE.format(0) + "[kueue.x-k8s.io/podset-slice-size]"],
+            id="fewer-pods-than-a-slice-has",
         ),
         pytest.param(
             make_jobset(replicated(annotations=RACK), annotations={EXCLUSIVE: "rack"}),

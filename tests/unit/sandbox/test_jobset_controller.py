@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from kqueue.clock import FakeClock
 from kqueue.sandbox.api import JOB_SETS, JOBS, Object
 from kqueue.sandbox.cluster import PARTS, Sandbox, SandboxOptions
+from kqueue.sandbox.jobset_plan import plan
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.topology_spec import parse_topology
 from tests.unit.sandbox.simulated_world import FAIL, FOR_EVER, NAMESPACE, RUN, World, condition_of
 
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 PREFIX = "jobset.sigs.k8s.io/"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -131,15 +134,16 @@ async def test_it_completes_when_all_its_jobs_have() -> None:
 
 async def test_any_target_may_be_enough() -> None:
     """The rest is stopped then."""
-    policy = {"operator": "Any", "targetReplicatedJobs": ["a"]}
+    policy = {"operator": "Any", "targetReplicatedJobs": ["a", "b"]}
+    early, on_time = replicated("early", replicas=1, run="2"), replicated("a", replicas=1, run="5")
     async with cluster() as world:
-        await world.add(
-            JOB_SETS, make_jobset(replicated("a", replicas=2, run="5"), replicated("w"), successPolicy=policy)
-        )
-        await world.pass_time(6)
+        await world.add(JOB_SETS, make_jobset(early, on_time, replicated("b", replicas=1), successPolicy=policy))
+        await world.pass_time(3)
+        assert condition_of(jobset(world), "Completed") is None
+        await world.pass_time(3)
 
         assert condition_of(jobset(world), "Completed") is not None
-        assert jobs(world).keys() == {"s-a-0", "s-a-1"}
+        assert jobs(world).keys() == {"s-early-0", "s-a-0"}
         assert world.phases() == {"Succeeded": 2}
 
 
@@ -275,9 +279,11 @@ async def test_what_others_run_is_left_alone() -> None:
 
 
 async def test_a_jobset_without_replicas_has_no_jobs() -> None:
-    """And is complete at once."""
+    """And is complete as soon as it may run."""
     async with cluster() as world:
-        await world.add(JOB_SETS, make_jobset(replicated(replicas=0)))
+        await world.add(JOB_SETS, make_jobset(replicated(replicas=0), suspend=True))
+        assert condition_of(jobset(world), "Completed") is None
+        await patch(world, {"suspend": False})
 
         assert jobs(world) == {}
         assert condition_of(jobset(world), "Completed") is not None
@@ -292,3 +298,15 @@ async def test_a_deleted_jobset_takes_its_jobs_and_pods_along() -> None:
         await world.pass_time(60)
 
         assert (world.api.list(JOB_SETS), world.api.list(JOBS), world.pods()) == ([], [], [])
+
+
+def test_jobs_are_made_at_once_and_never_beside_one_of_the_same_name() -> None:
+    """Without an order nobody waits for anybody; a Job that is on its way out keeps its name until it is gone."""
+    job_set = make_jobset(replicated("a", replicas=1), replicated("w"))
+    job_set["metadata"]["uid"] = "u"
+    first = plan(job_set, [], NEW_YEAR).create
+    going = {**first[0], "metadata": {**first[0]["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    second = plan(job_set, [going, first[1]], NEW_YEAR).create
+
+    assert [job["metadata"]["name"] for job in first] == ["s-a-0", "s-w-0", "s-w-1"]
+    assert [job["metadata"]["name"] for job in second] == ["s-w-1"]

@@ -625,6 +625,25 @@ def test_who_may_wait_in_a_queue(workload: wire.Workload, may: bool) -> None:
     assert from_api.is_queueable(workload) is may
 
 
+OWNED = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}]}
+HOLDS = {"admission": {"clusterQueue": "q", "podSetAssignments": []}}
+
+
+@pytest.mark.parametrize(
+    ("workload", "over"),
+    [
+        pytest.param(make_workload(metadata=OWNED, status=HOLDS), False, id="it runs"),
+        pytest.param(make_workload(metadata=OWNED, status=HOLDS, active=False), False, id="switched-off-with-a-job-that-ends"),
+        pytest.param(make_workload(metadata=OWNED, active=False), True, id="switched-off-and-given-back"),
+        pytest.param(make_workload(status=HOLDS, active=False), True, id="switched-off-with-nobody-to-end-it"),
+        pytest.param(make_workload(metadata=OWNED, conditions={"Finished": ("True", "Failed")}), True, id="finished"),
+    ],
+)  # fmt: skip
+def test_what_is_over_holds_nothing(workload: wire.Workload, over: bool) -> None:
+    """Quota goes with the last pod, also of what its user has switched off."""
+    assert from_api.is_over(workload) is over
+
+
 @pytest.mark.parametrize(
     ("evicted", "want"),
     [

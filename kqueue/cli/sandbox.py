@@ -47,7 +47,11 @@ def register(app: typer.Typer) -> None:
         ] = 10.0,
         speed: Annotated[float, typer.Option(help="Divides run times: at 60, an hour takes a minute.")] = 1.0,
         without: Annotated[
-            str, typer.Option(help="Parts to leave out, of nodes,kubelet,scheduler,jobs,jobsets,daemonsets,collector.")
+            str,
+            typer.Option(
+                help="Parts to leave out, of nodes,kubelet,scheduler,jobs,jobsets,daemonsets,deployments,statefulsets,"
+                "collector."
+            ),
         ] = "",
         output: Annotated[_Form, typer.Option("-o", "--output", help="json: one line for programs.")] = _Form.TEXT,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")] = "warning",

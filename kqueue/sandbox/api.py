@@ -38,6 +38,10 @@ JOBS = Resource("batch", "v1", "jobs")
 JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 DAEMONSETS = Resource("apps", "v1", "daemonsets")
+DEPLOYMENTS = Resource("apps", "v1", "deployments")
+REPLICA_SETS = Resource("apps", "v1", "replicasets")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
+CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
 
 
 class Api(Protocol):

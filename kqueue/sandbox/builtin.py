@@ -106,7 +106,7 @@ OTHERS = (
     _kind(APPS, "DaemonSet", "daemonsets", short="ds", categories=ALL, status=True, generation=True,
           shown=columns.DAEMON_SETS, strategy=core_rules.DAEMON_SET),
     _kind(APPS, "StatefulSet", "statefulsets", short="sts", categories=ALL, status=True, generation=True,
-          shown=columns.STATEFUL_SETS, strategy=core_rules.WORKLOAD),
+          shown=columns.STATEFUL_SETS, strategy=core_rules.STATEFUL_SET),
     _kind(APPS, "ReplicaSet", "replicasets", short="rs", categories=ALL, status=True, generation=True,
           shown=columns.REPLICA_SETS, strategy=core_rules.WORKLOAD),
     _kind(APPS, "ControllerRevision", "controllerrevisions"),

@@ -121,6 +121,19 @@ def default_deployment(obj: Object) -> None:
             rolling.setdefault(key, "25%")
 
 
+def default_stateful_set(obj: Object) -> None:
+    """A StatefulSet makes and replaces its pods one after another, and keeps what they wrote."""
+    default_workload(obj)
+    spec = obj["spec"]
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    strategy = spec.setdefault("updateStrategy", {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    for key in ("whenDeleted", "whenScaled"):
+        retention.setdefault(key, "Retain")
+
+
 def begin_deployment(obj: Object, _: Surroundings) -> None:
     """Nothing has been done yet."""
     obj["status"] = {}
@@ -230,6 +243,7 @@ PRIORITY_CLASS = Strategy(
 )
 WORKLOAD = Strategy(default=default_workload, validate=workload_causes, validate_update=selector_step)
 DEPLOYMENT = replace(WORKLOAD, default=default_deployment, prepare_create=begin_deployment)
+STATEFUL_SET = replace(WORKLOAD, default=default_stateful_set, prepare_create=begin_deployment)
 DAEMON_SET = Strategy(default=default_daemon_set, validate=workload_causes, validate_update=selector_step)
 CONFIG_MAP = Strategy(validate_update=immutable_step)
 SECRET = Strategy(default=merge_string_data, validate_update=immutable_step)

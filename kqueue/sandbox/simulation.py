@@ -1,4 +1,4 @@
-"""The simulated cluster behind an API server: nodes, kubelets, scheduler, controllers of Jobs, JobSets, DaemonSets."""
+"""The simulated cluster behind an API server: nodes, kubelets, scheduler, and the controllers of what makes pods."""
 
 from __future__ import annotations
 
@@ -12,19 +12,36 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ConfigError
-from kqueue.sandbox.api import CRDS, DAEMONSETS, JOB_SETS, JOBS, NODES, PODS, Api, Object
+from kqueue.sandbox.api import (
+    CRDS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOB_SETS,
+    JOBS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Api,
+    Object,
+)
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.crd_files import SIMULATED, load_crds
 from kqueue.sandbox.daemon_set import DaemonSetController
+from kqueue.sandbox.deployment import DeploymentController
 from kqueue.sandbox.job_controller import JobController
 from kqueue.sandbox.jobset_controller import JobSetController
 from kqueue.sandbox.kubelet import Kubelet, KubeletOptions
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.nodes import NodeLifecycle, NodeOptions, create_nodes
+from kqueue.sandbox.replica_set import ReplicaSetController
 from kqueue.sandbox.scheduler import Scheduler
+from kqueue.sandbox.stateful_set import StatefulSetController
 from kqueue.sandbox.topology_spec import ClusterSpec
 
-PARTS: Final = frozenset({"nodes", "kubelet", "scheduler", "jobs", "jobsets", "daemonsets"})
+PARTS: Final = frozenset(
+    {"nodes", "kubelet", "scheduler", "jobs", "jobsets", "daemonsets", "deployments", "statefulsets"}
+)
 """What can be switched off one by one, to put something else in its place."""
 _QUIET_TURNS = 25  # of the event loop without any change, after which nothing can be on its way any more
 log = structlog.get_logger(__name__)
@@ -53,7 +70,12 @@ class Simulation:
         self._pods, self._nodes = Mirror(api, PODS, clock), Mirror(api, NODES, clock)
         self._jobs, self._daemon_sets = Mirror(api, JOBS, clock), Mirror(api, DAEMONSETS, clock)
         self._job_sets = Mirror(api, JOB_SETS, clock)
-        self._mirrors = (self._pods, self._nodes, self._jobs, self._job_sets, self._daemon_sets)
+        self._deployments, self._replica_sets = Mirror(api, DEPLOYMENTS, clock), Mirror(api, REPLICA_SETS, clock)
+        self._stateful_sets = Mirror(api, STATEFUL_SETS, clock)
+        self._mirrors = (
+            *(self._pods, self._nodes, self._jobs, self._job_sets),
+            *(self._daemon_sets, self._deployments, self._replica_sets, self._stateful_sets),
+        )
         self._pods.add_index("node", _node_of)
         self._loops: list[ControllerLoop] = []
         self._scheduler: Scheduler | None = None
@@ -135,6 +157,24 @@ class Simulation:
             daemons = DaemonSetController(api, daemon_sets=self._daemon_sets, pods=pods, nodes=nodes, clock=clock)
             self._add(daemons.run(), daemons.loop)
             mirrors.append(self._daemon_sets)
+        return [*mirrors, *self._assemble_replicas()]
+
+    def _assemble_replicas(self) -> list[Mirror]:
+        """The same for those whose pods are alike."""
+        api, clock, pods, parts = self._api, self._clock, self._pods, self._options.parts
+        mirrors: list[Mirror] = []
+        if "deployments" in parts:
+            sets = ReplicaSetController(api, replica_sets=self._replica_sets, pods=pods, clock=clock)
+            deployments = DeploymentController(
+                api, deployments=self._deployments, replica_sets=self._replica_sets, clock=clock
+            )
+            self._add(sets.run(), sets.loop)
+            self._add(deployments.run(), deployments.loop)
+            mirrors += [self._deployments, self._replica_sets]
+        if "statefulsets" in parts:
+            stateful = StatefulSetController(api, stateful_sets=self._stateful_sets, pods=pods, clock=clock)
+            self._add(stateful.run(), stateful.loop)
+            mirrors.append(self._stateful_sets)
         return mirrors
 
     def _add(self, run: Coroutine[Any, Any, None], *loops: ControllerLoop) -> None:

@@ -13,7 +13,7 @@ from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
-from kqueue.jobs.registry import REVIEWED
+from kqueue.jobs.registry import IMPLIED_PODS, REVIEWED
 from kqueue.jobs.switches import Switches
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Answer, Fault, Request
@@ -54,9 +54,10 @@ _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 def reviewed_kinds(frameworks: Iterable[str]) -> dict[str, ReviewedKind]:
     """The enabled kinds that have webhooks, by framework; kinds that are queued through their pods bring the pods."""
     wanted = set(frameworks)
+    found = {f: REVIEWED[f] for f in FRAMEWORK_PATHS if f in wanted and f in REVIEWED}
     if wanted & _IMPLY_PODS:
-        wanted.add("pod")
-    return {f: REVIEWED[f] for f in FRAMEWORK_PATHS if f in wanted and f in REVIEWED}
+        found.setdefault("pod", IMPLIED_PODS)
+    return found
 
 
 def routes(

@@ -8,10 +8,13 @@ from types import MappingProxyType
 from kqueue.config.policy import Integrations
 from kqueue.jobs.ancestry import GroupKind, OwnerKind, owner_kinds
 from kqueue.jobs.declared import Declared
+from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import GroupVersionKind, JobKind, ReviewedKind
 from kqueue.jobs.pod import PlainPod
+from kqueue.jobs.pod_of_parent import PodOfParent
+from kqueue.jobs.stateful_set import StatefulSet
 
 _ALL: tuple[JobKind, ...] = (BatchJob(), JobSet())
 
@@ -47,8 +50,11 @@ def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
 CHILD_LABELS: Mapping[str, str] = MappingProxyType({"jobset.x-k8s.io/jobset": "jobset.sigs.k8s.io/jobset-name"})
 """Frameworks whose objects are run as batch Jobs, and the label by which these Jobs are found."""
 
-_ONLY_REVIEWED: tuple[ReviewedKind, ...] = (PlainPod(),)
+_ONLY_REVIEWED: tuple[ReviewedKind, ...] = (PlainPod(), Deployment(), StatefulSet())
 """Kinds that are queued through their pods, or not as one object: webhooks know them, the job reconciler does not."""
 
 REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType({kind.framework: kind for kind in (*_ALL, *_ONLY_REVIEWED)})
 """Every kind that has webhooks, by the name that `integrations.frameworks` uses."""
+
+IMPLIED_PODS: ReviewedKind = PodOfParent()
+"""Pods where the integration is on only because other kinds are queued through their pods."""

@@ -1,0 +1,58 @@
+"""apps/v1 Deployment: each of its pods is a Workload of its own, so it is admitted replica by replica."""
+
+from __future__ import annotations
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs import rules, serving
+from kqueue.jobs.fields import JSON, mapping
+from kqueue.jobs.kind import GroupVersionKind, Surroundings
+from kqueue.jobs.patch import Patch, merge_patch
+
+FRAMEWORK = "deployment"
+_WITHOUT_EFFECT = (
+    names.PREBUILT_WORKLOAD_NAME_ANNOTATION,
+    names.MAX_EXEC_TIME_SECONDS_LABEL,
+    names.ADMISSION_GATED_BY_ANNOTATION,
+)
+"""On the Deployment itself; on its template they work, as on any pod."""
+
+
+class Deployment:
+    """What the webhooks do with Deployments; there is no reconciler, pods are started one by one."""
+
+    framework = FRAMEWORK
+    gvk = GroupVersionKind("apps", "v1", "Deployment")
+    resource = "deployments"
+    defaults_on_update = True
+
+    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+        """The template's pods are gated, and name queue and priority class of the Deployment.
+
+        Nothing is ever taken out of the template again.
+        """
+        new = serving.labelled(job, around)
+        if not serving.is_managed(new, around):
+            return {}
+        labels = {names.MANAGED_LABEL: "true"}
+        for key, value in (
+            (names.QUEUE_NAME_LABEL, rules.queue_name(new)),
+            (names.PRIORITY_CLASS_LABEL, rules.priority_class(new)),
+        ):
+            if value:
+                labels[key] = value
+        annotations = {names.POD_SUSPENDING_PARENT_ANNOTATION: FRAMEWORK}
+        return merge_patch(job, serving.with_template(new, labels=labels, annotations=annotations))
+
+    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+        """Shared rules; queue and priority class follow the pods that are ready; topology of one pod."""
+        if mapping(new, "metadata").get("deletionTimestamp"):
+            return []
+        found = list(serving.problems(new, old, around))
+        if serving.is_managed(new, around):
+            found += serving.topology_problems(new, old, around, count=1)
+        return found
+
+    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+        """What has no effect on a Deployment."""
+        return serving.warnings(new, around, kind="Deployment", without_effect=_WITHOUT_EFFECT)

@@ -1,0 +1,86 @@
+"""What Deployments and StatefulSets share: they run for ever, cannot be suspended, and are queued through their pods.
+
+"Suspended" is for them that no pod of theirs is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs import rules, syntax, topology_request
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, whole
+from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.patch import Patch, apply_merge_patch
+
+TEMPLATE = "spec.template"
+_QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
+_ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
+
+
+def serves(obj: Mapping[str, Any]) -> bool:
+    """Whether some pod of it is ready."""
+    return (whole(obj, "status", "readyReplicas") or 0) > 0
+
+
+def is_managed(obj: Mapping[str, Any], around: Surroundings) -> bool:
+    """Whether its pods are to be queued.  In namespaces that are left out nobody would start what a gate holds."""
+    return around.managed_namespace and rules.managed(obj, around)
+
+
+def labelled(obj: JSON, around: Surroundings) -> JSON:
+    """The object with default labels; one that serves already gets none, for it could not have been given them."""
+    if serves(obj) or not around.managed_namespace:
+        return obj
+    return apply_merge_patch(obj, rules.default_labels(obj, around))
+
+
+def with_template(obj: JSON, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JSON:
+    """The object with more labels and annotations on its pods."""
+    metadata: Patch = {"labels": dict(labels), "annotations": dict(annotations)}
+    return apply_merge_patch(obj, {"spec": {"template": {"metadata": metadata}}})
+
+
+def problems(new: JSON, old: JSON | None, around: Surroundings) -> Iterator[FieldError]:
+    """Mistakes in labels and annotations of the object itself, and in what a change does to them."""
+    queue = rules.queue_name(new)
+    if queue:
+        yield from syntax.check(syntax.subdomain, queue, _QUEUE)
+    if annotations_of(new).get(names.ELASTIC_JOB_ANNOTATION) == "true":
+        yield FieldError(_ELASTIC, "this kind cannot be elastic; remove the annotation, it is scaled as it is", "true")
+    if around.switches.admission_gated_by:
+        yield from rules.gate_problems(new)
+    if old is not None:
+        yield from _queue_change(new, old)
+        yield from rules.priority_change(new, old, suspended=not serves(old))
+
+
+def _queue_change(new: JSON, old: JSON) -> Iterator[FieldError]:
+    before, after = rules.queue_name(old), rules.queue_name(new)
+    if before == after:
+        return
+    if not after:
+        yield FieldError(_QUEUE, f"cannot be removed once it is set; name {before!r} or another queue, or delete this")
+    elif serves(old):
+        ready = whole(old, "status", "readyReplicas")
+        yield FieldError(_QUEUE, f"cannot change while pods are ready ({ready} are); scale to 0 first", after)
+
+
+def topology_problems(new: JSON, old: JSON | None, around: Surroundings, *, count: int | None) -> Iterator[FieldError]:
+    """Mistakes in the template's topology annotations; on update only where these have changed."""
+    template = mapping(new, "spec", "template")
+    if old is not None and annotations_of(template) == annotations_of(mapping(old, "spec", "template")):
+        return
+    yield from topology_request.problems(template, {}, path=TEMPLATE, count=count, switches=around.switches)
+
+
+def warnings(obj: JSON, around: Surroundings, *, kind: str, without_effect: tuple[str, ...]) -> list[str]:
+    """Labels and annotations of the object that nobody reads, and what the template's topology makes of it."""
+    found = [
+        f"{key} has no effect on a {kind}" for key in without_effect if key in {**labels_of(obj), **annotations_of(obj)}
+    ]
+    if around.switches.topology:
+        found += topology_request.warnings(mapping(obj, "spec", "template"), {}, path=TEMPLATE)
+    return found

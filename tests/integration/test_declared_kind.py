@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.declared_double import DECLARED, GROUP, define, trains_run
+from tests.integration.declared_double import CRD, DECLARED, GROUP, define, trains_run
 from tests.integration.road import KUEUE, Road, condition, make_road
 
 pytestmark = pytest.mark.slow
@@ -28,14 +30,14 @@ def flags(plane: Plane) -> Flags:
     return Flags(kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0")
 
 
-def configuration() -> Configuration:
+def configuration(**integrations: Any) -> Configuration:
     return parse(
         yaml.safe_dump(
             {
                 "apiVersion": "config.kueue.x-k8s.io/v1beta2",
                 "kind": "Configuration",
                 "leaderElection": {"leaderElect": False},
-                "integrations": {"declaredKinds": [DECLARED]},
+                "integrations": integrations or {"declaredKinds": [DECLARED]},
             }
         ),
         source="test",
@@ -135,3 +137,31 @@ async def test_a_declared_kind_that_cannot_be_read_is_told_so(either_plane: Plan
 
 async def _patch(road: Road, path: str, change: Object) -> None:
     await road.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
+
+
+async def test_a_kind_that_is_defined_later_is_queued_from_then_on(either_plane: Plane, tmp_path: Path) -> None:
+    """Without its definition the process is ready and other kinds run; with it, without a restart, so does this one."""
+
+    def late(obj: Object) -> Object:
+        return dict(json.loads(json.dumps(obj).replace("trains.example.com", "late.example.com")))
+
+    road = await make_road(either_plane.cluster)
+    kinds = {"frameworks": ["batch/job"], "declaredKinds": [late(DECLARED)]}
+    train = {
+        "apiVersion": "late.example.com/v1",
+        "kind": "Train",
+        "metadata": {"name": "ice", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"hold": True, "wagons": [wagon("first", 2, 3)]},
+    }
+    (tmp_path / "late.yaml").write_text(yaml.safe_dump(late(CRD)))
+    async with running(configuration(**kinds), flags(either_plane)) as process:
+        await asyncio.wait_for(process.operator.ready.wait(), 30)
+        failing = process.operator.checks.failing()
+        await road.submit("job", pods=2)
+        await road.until_complete("job")
+        await road.cluster.apply_crds(tmp_path)
+        await road.cluster.request("POST", f"/apis/late.example.com/v1/namespaces/{road.namespace}/trains", train)
+        admitted = await road.until_workload("ice", "Admitted")
+
+    assert failing == {}
+    assert admitted["reason"] == "Admitted"

@@ -84,6 +84,10 @@ ADMITTED = workload(true("QuotaReserved", ago=90), true("Admitted", ago=60))
 HELD = workload(true("QuotaReserved", ago=60), true("Admitted", ago=60))
 EVICTED = workload(true("Admitted", ago=60), true("Evicted", ago=5, reason="Preempted"), schedulingStats=evictions(1))
 AGAIN = workload(true("Admitted", ago=60), true("Evicted", ago=0, reason="Preempted"), schedulingStats=evictions(2))
+FAILED_BEFORE = workload(
+    true("Admitted", ago=60),
+    schedulingStats={"evictions": [{"reason": "NodeFailures", "underlyingCause": "", "count": 3}]},
+)
 OTHERWISE = workload(
     true("Admitted", ago=60),
     true("Evicted", ago=5, reason="Preempted"),
@@ -119,6 +123,8 @@ FINISHED = workload(true("Admitted", ago=60), true("Finished"))
         pytest.param(HELD, DEACTIVATED, "kueue_evicted_workloads_total",
                      QUEUE | EVICTION | {"reason": "Deactivated", "underlying_cause": "AdmissionCheck"}, 1,
                      id="evicted-by-a-deactivation-of-ours"),
+        pytest.param(FAILED_BEFORE, OTHERWISE, "kueue_evicted_workloads_total",
+                     QUEUE | EVICTION | {"reason": "NodeFailures"}, None, id="not-those-that-were-counted-before"),
         pytest.param(WAITING, HELD, "kueue_admitted_workloads_total", QUEUE | {"priority_class": "high"}, None,
                      id="not-what-was-counted-with-its-reservation"),
         pytest.param(HELD, READY, "kueue_admitted_until_ready_wait_time_seconds_sum",

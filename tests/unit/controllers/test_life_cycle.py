@@ -208,7 +208,7 @@ async def test_pods_that_are_late_cost_a_pause_then_another_then_the_place(make_
         await world.give_back()
         assert (await world.step(), world.heads()) == (0, [])
         assert await world.wake() == pause
-        await world.rest()
+        assert (await world.step(), await world.step()) == (1, 0)  # the pause ends and it is requeued by one write
         assert status_of(world.found, "Requeued") == ("True", "BackoffFinished")
         assert world.found["status"]["requeueState"] == {"count": count}
         assert world.heads() == ["ns/a"]
@@ -506,6 +506,17 @@ async def test_what_runs_keeps_its_quota_whatever_is_done_to_its_status(make_wor
     world.sync()
     assert world.free() == 3
     assert world.cache.lost_status("ns/a") is None
+
+
+async def test_what_does_not_run_yet_keeps_nothing(make_world: Make) -> None:
+    """A reservation that waits for its checks and is wiped is gone: there are no pods."""
+    waiting = reserved(condition("Admitted", "False", "UnsatisfiedAdmissionChecks"))
+    world = make_world(make_workload(status=waiting))
+    world.sync()
+    world.client.change(WORKLOADS, "ns/a", {"status": {"admission": None, "conditions": None}})
+    world.sync()
+
+    assert (world.free(), world.heads()) == (10, ["ns/a"])
 
 
 @pytest.mark.parametrize(

@@ -745,3 +745,41 @@ def test_places_are_given_back_by_pod_set() -> None:
         ]
     }
     assert status.finished_pods({"main": nothing}) == {"finishedPods": None}
+
+
+# --- switched off, and given back ------------------------------------------------------------------------------------
+
+
+def test_a_deactivation_of_ours_ends_all_that_it_was_to_wait_for() -> None:
+    """One patch: why, the wish gone, and no back-off any more."""
+    wish = make_condition("DeactivationTarget", message="it was late too often")
+    workload = make_admitted(wish, requeueState={"count": 3, "requeueAt": THEN})
+    written = after(
+        workload,
+        status.evict(workload, reason="Deactivated", message="over", stamp=STAMP, cause="RequeuingLimitExceeded"),
+    )
+
+    assert shown(written)["Evicted"] == ("True", "DeactivatedDueToRequeuingLimitExceeded")
+    assert "DeactivationTarget" not in shown(written)
+    assert written.status.requeue_state is None
+    assert written.status.scheduling_stats is not None
+    [counted] = written.status.scheduling_stats.evictions
+    assert (counted.reason, counted.underlying_cause, counted.count) == ("Deactivated", "RequeuingLimitExceeded", 1)
+
+
+def test_pods_are_not_ready_any_more_when_the_reservation_is_given_back() -> None:
+    """Whoever is admitted next waits for its own pods, from the first moment on."""
+    workload = make_admitted(make_condition("Evicted"), make_condition("PodsReady"))
+    given = status.unreserve(workload, reason="PendingEvaluation", message="evicted", stamp=STAMP, requeued=True)
+
+    assert shown(after(workload, given))["PodsReady"] == ("False", "WaitForStart")
+
+
+def test_a_condition_that_somebody_left_without_words_is_written_with_empty_ones() -> None:
+    """The schema wants both: leaving them out would have every later change refused."""
+    workload = make_admitted({"type": "Theirs", "status": "True", "lastTransitionTime": THEN})
+    patch = status.evict(workload, reason="Preempted", message="makes room", stamp=STAMP)
+    assert patch is not None
+    [theirs] = [c for c in patch["status"]["conditions"] if c["type"] == "Theirs"]
+
+    assert (theirs["reason"], theirs["message"]) == ("", "")

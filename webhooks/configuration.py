@@ -15,7 +15,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.config.selector import LabelSelector
 from kqueue.jobs.kind import ReviewedKind
-from webhooks.routes import DEFAULT_QUEUE_PATH, FRAMEWORK_PATHS, reviewed_kinds
+from webhooks.routes import DEFAULT_QUEUE_PATH, FRAMEWORK_PATHS, path_of, reviewed_kinds
 
 JSON = dict[str, Any]
 
@@ -72,11 +72,13 @@ class Scope:
     managed: LabelSelector = LabelSelector()  # noqa: RUF009  (frozen)
     without_queue: bool = False
     default_queues: Sequence[str] = ()
+    declared: Sequence[ReviewedKind] = ()
+    """Kinds that users have declared."""
 
 
 def webhook_configurations(target: Target, scope: Scope) -> list[JSON]:
     """The mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
-    kinds = reviewed_kinds(scope.frameworks)
+    kinds = reviewed_kinds(scope.frameworks, scope.declared)
     mutating = [hook for f, kind in kinds.items() for hook in _mutating_hooks(f, kind, target, scope)]
     validating = [hook for f, kind in kinds.items() for hook in _validating_hooks(f, kind, target, scope)]
     if kinds and scope.default_queues and not scope.without_queue:
@@ -113,20 +115,26 @@ def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
 
 def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
     """Fail closed: what starts unsuspended or ungated has run past the queue before anybody can take it back."""
-    path = f"/mutate-{FRAMEWORK_PATHS[framework]}"
+    path = f"/mutate-{path_of(kind)}"
     verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
     for suffix, objects, namespaces in _selections(framework, scope):
-        hook = _hook(f"m{kind.gvk.kind.lower()}{suffix}.kb.io", path, [_rule(kind, verbs)], target, fail=True)
+        hook = _hook(f"m{_word(framework, kind)}{suffix}.kb.io", path, [_rule(kind, verbs)], target, fail=True)
         yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces, "reinvocationPolicy": "Never"}
 
 
 def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
     """Fail open: reconcilers report or mend what slips through, and running objects stay editable without us."""
-    path = f"/validate-{FRAMEWORK_PATHS[framework]}"
+    path = f"/validate-{path_of(kind)}"
     rule = _rule(kind, ["CREATE", "UPDATE"])
     for suffix, objects, namespaces in _selections(framework, scope):
-        hook = _hook(f"v{kind.gvk.kind.lower()}{suffix}.kb.io", path, [rule], target, fail=False)
+        hook = _hook(f"v{_word(framework, kind)}{suffix}.kb.io", path, [rule], target, fail=False)
         yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces}
+
+
+def _word(framework: str, kind: ReviewedKind) -> str:
+    """A kind in the name of its entries; a declared one may be called like a built-in one, so it brings its group."""
+    name = kind.gvk.kind.lower()
+    return name if framework in FRAMEWORK_PATHS else f"{name}-{kind.gvk.group.replace('.', '-')}"
 
 
 def _selections(framework: str, scope: Scope) -> Iterator[tuple[str, JSON, JSON]]:

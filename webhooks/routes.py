@@ -51,13 +51,22 @@ _IMPLY_PODS = frozenset({"deployment", "statefulset", "leaderworkerset.x-k8s.io/
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
 
-def reviewed_kinds(frameworks: Iterable[str]) -> dict[str, ReviewedKind]:
-    """The enabled kinds that have webhooks, by framework; kinds that are queued through their pods bring the pods."""
+def path_of(kind: ReviewedKind) -> str:
+    """Path of a kind's webhooks, after `/mutate-` and `/validate-`; also of one that a user has declared."""
+    gvk = kind.gvk
+    return FRAMEWORK_PATHS.get(kind.framework) or f"{gvk.group.replace('.', '-')}-{gvk.version}-{gvk.kind.lower()}"
+
+
+def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] = ()) -> dict[str, ReviewedKind]:
+    """The enabled kinds that have webhooks, by framework; kinds that are queued through their pods bring the pods.
+
+    `declared`: kinds that users have declared; they are always on.
+    """
     wanted = set(frameworks)
     found = {f: REVIEWED[f] for f in FRAMEWORK_PATHS if f in wanted and f in REVIEWED}
     if wanted & _IMPLY_PODS:
         found.setdefault("pod", IMPLIED_PODS)
-    return found
+    return found | {kind.framework: kind for kind in declared}
 
 
 def routes(
@@ -66,22 +75,21 @@ def routes(
     *,
     policy: Policy | None = None,
     lookups: Lookups | None = None,
+    declared: Iterable[ReviewedKind] = (),
 ) -> dict[str, Handler]:
     """Path to handler, for all kinds that there are; those that are off allow everything.
 
     Without `policy` objects without a queue are nobody's; without `lookups` each object is judged by itself alone.
     """
     observer = Observer(policy or Policy(switches=switches), lookups)
-    kinds = reviewed_kinds(frameworks)
-    found: dict[str, Handler] = {}
-    for framework, rest in FRAMEWORK_PATHS.items():
-        kind = kinds.get(framework)
-        found[f"/mutate-{rest}"] = _mutate_job(kind, observer) if kind is not None else _allow
-        found[f"/validate-{rest}"] = _validate_job(kind, observer) if kind is not None else _allow
-    mutating = {
-        (kind.gvk.group, kind.gvk.kind): found[f"/mutate-{FRAMEWORK_PATHS[framework]}"]
-        for framework, kind in kinds.items()
+    kinds = reviewed_kinds(frameworks, declared)
+    found: dict[str, Handler] = {
+        f"/{word}-{rest}": _allow for rest in FRAMEWORK_PATHS.values() for word in ("mutate", "validate")
     }
+    mutating: dict[tuple[str, str], Handler] = {}
+    for kind in kinds.values():
+        found[f"/mutate-{path_of(kind)}"] = mutating[kind.gvk.group, kind.gvk.kind] = _mutate_job(kind, observer)
+        found[f"/validate-{path_of(kind)}"] = _validate_job(kind, observer)
     found[DEFAULT_QUEUE_PATH] = _by_kind(mutating)
     for (word, kind_name), check in _own_kinds(switches).items():
         gvk = GroupVersionKind(names.GROUP, names.VERSION, kind_name)

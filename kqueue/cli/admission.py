@@ -21,7 +21,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.controllers.resources import LOCAL_QUEUES
 from kqueue.errors import ApiError
-from kqueue.jobs.ancestry import owner_kinds
+from kqueue.jobs.registry import declared_for, owner_kinds_for
 from kqueue.jobs.switches import switches_from
 from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
@@ -102,6 +102,7 @@ async def admission(
             switches_from(configuration.enabled),
             policy=policy_of(configuration),
             lookups=lookups_of(client, configuration, clock),
+            declared=declared_for(configuration.integrations),
         )
         server = WebhookServer(handlers, ssl_context=tls.context, host=place.host, port=place.port, on_review=on_review)
         await server.start()
@@ -119,8 +120,10 @@ async def admission(
 
 def policy_of(configuration: Configuration) -> Policy:
     """What the webhooks have to know of the configuration."""
-    kinds = {(kind.gvk.group, kind.gvk.kind) for kind in reviewed_kinds(configuration.integrations.frameworks).values()}
-    for external in configuration.integrations.external_frameworks:
+    integrations = configuration.integrations
+    reviewed = reviewed_kinds(integrations.frameworks, declared_for(integrations))
+    kinds = {(kind.gvk.group, kind.gvk.kind) for kind in reviewed.values()}
+    for external in integrations.external_frameworks:
         kind, _version, group = external.split(".", 2)
         kinds.add((group, kind))
     return Policy(
@@ -133,11 +136,10 @@ def policy_of(configuration: Configuration) -> Policy:
 
 def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> ApiLookups:
     """What the webhooks may ask the API server."""
-    integrations = configuration.integrations
     return ApiLookups(
         client,
         clock=clock,
-        owners=owner_kinds(reviewed_kinds(integrations.frameworks), integrations.external_frameworks),
+        owners=owner_kinds_for(configuration.integrations),
         manages_all=configuration.manage_jobs_without_queue_name,
     )
 

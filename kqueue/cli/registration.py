@@ -15,6 +15,7 @@ import structlog
 
 from kqueue.config import Configuration
 from kqueue.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError, ServerError
+from kqueue.jobs.registry import declared_for
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import split_authorities
@@ -61,6 +62,7 @@ class Registrar:
             managed=configuration.namespace_selector,
             without_queue=configuration.manage_jobs_without_queue_name,
             default_queues=default_queues,
+            declared=declared_for(configuration.integrations),
         )
         written = [await self._bring(wanted, target) for wanted in webhook_configurations(target, scope)]
         if any(written):

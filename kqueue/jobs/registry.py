@@ -29,13 +29,12 @@ BY_GROUP_KIND: Mapping[tuple[str, str], JobKind] = MappingProxyType(
 def kinds_for(integrations: Integrations) -> tuple[JobKind, ...]:
     """The job kinds that a configuration switches on, with those that it declares."""
     built_in = [BY_FRAMEWORK[name] for name in integrations.frameworks if name in BY_FRAMEWORK]
-    return (*built_in, *(Declared(declared) for declared in integrations.declared_kinds))
+    return (*built_in, *declared_for(integrations))
 
 
-def reviewed_for(integrations: Integrations) -> tuple[ReviewedKind, ...]:
-    """The kinds with webhooks that a configuration switches on, with those that it declares."""
-    built_in = [REVIEWED[name] for name in integrations.frameworks if name in REVIEWED]
-    return (*built_in, *(Declared(declared) for declared in integrations.declared_kinds))
+def declared_for(integrations: Integrations) -> tuple[Declared, ...]:
+    """The kinds that a configuration declares; webhooks know them, too."""
+    return tuple(Declared(declared) for declared in integrations.declared_kinds)
 
 
 def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:

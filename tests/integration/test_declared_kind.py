@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import yaml
 from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, parse
 from tests.integration.conftest import SandboxPlane
-from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.declared_double import CRD, DECLARED, GROUP, define, trains_run
@@ -56,7 +57,7 @@ def wagon(name: str, count: int, run_seconds: int) -> Object:
     return {"name": name, "count": count, "template": template}
 
 
-async def submit(road: Road, name: str, *wagons: Object) -> Object:
+async def submit(road: Road, name: str, *wagons: Object, hold: bool = True) -> Object:
     train = {
         "apiVersion": "trains.example.com/v1",
         "kind": "Train",
@@ -65,7 +66,7 @@ async def submit(road: Road, name: str, *wagons: Object) -> Object:
             "namespace": road.namespace,
             "labels": {"kueue.x-k8s.io/queue-name": "main"},
         },
-        "spec": {"hold": True, "wagons": list(wagons)},
+        "spec": {"hold": hold, "wagons": list(wagons)},
     }
     return await road.cluster.request("POST", f"{GROUP}/namespaces/{road.namespace}/trains", train)
 
@@ -133,6 +134,30 @@ async def test_a_declared_kind_that_cannot_be_read_is_told_so(either_plane: Plan
     assert (event["regarding"]["name"], event["type"]) == ("broken", "Warning")
     assert "spec.wagons[0].template (name)" in event["note"]
     assert condition(await road.workload_of("ice"), "Finished")["reason"] == "Succeeded"
+
+
+@pytest.mark.proves("declared kind", "webhook defaults")
+@pytest.mark.proves("declared kind", "webhook validation")
+async def test_a_declared_kind_is_reviewed(either_plane: Plane, tmp_path: Path) -> None:
+    """It is held where it is created, and one that could never be queued is refused with the path of the mistake."""
+    road = await make_road(either_plane.cluster)
+    await define(road.cluster, tmp_path)
+    await _patch(road, f"{KUEUE}/clusterqueues/team", {"spec": {"stopPolicy": "Hold"}})
+    with_webhooks = dataclasses.replace(
+        flags(either_plane),
+        parts=PARTS | {"webhooks"},
+        webhook_host="127.0.0.1",
+        webhook_port=0,
+        webhook_url="https://127.0.0.1:{port}",
+    )
+    async with running(configuration(), with_webhooks) as process, trains_run(road.cluster):
+        await process.operator.ready.wait()
+        held = await submit(road, "ice", wagon("all", 2, 600), hold=False)
+        with pytest.raises(RequestError) as refused:
+            await submit(road, "broken", wagon("all", -1, 600))
+
+    assert held["spec"]["hold"] is True
+    assert "spec.wagons[0].template: needs 0 to" in str(refused.value)
 
 
 async def _patch(road: Road, path: str, change: Object) -> None:

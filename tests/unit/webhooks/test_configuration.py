@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from kqueue.config.declared import DeclaredKind
 from kqueue.config.selector import LabelSelector, Requirement
+from kqueue.jobs.declared import Declared
 from kqueue.jobs.switches import Switches
 from webhooks.configuration import MOST_DEFAULT_QUEUES, Scope, Target, webhook_configurations
 from webhooks.routes import routes
@@ -153,3 +155,23 @@ def test_the_api_server_is_told_where_to_ask(target: Target, want: Object) -> No
     assert target.is_asked_by(hook)
     assert not Target(ca_bundle=b"ca", url="https://h:11").is_asked_by(hook)
     assert not Target(ca_bundle=b"ca", service="hooks", namespace="other").is_asked_by(hook)
+
+
+def test_a_declared_kind_has_entries_of_its_own() -> None:
+    """By its group, so that it may be called like a built-in one; on paths that its handlers answer."""
+    declared = {
+        "apiVersion": "example.com/v1",
+        "kind": "Job",
+        "podSets": [{"template": "spec.template"}],
+        "succeeded": {"condition": "Done"},
+        "ready": {"count": "status.ready"},
+    }
+    kind = Declared(DeclaredKind.model_validate(declared))
+    found = hooks(declared=[kind])
+
+    hook = found["mjob-example-com.kb.io"]
+    assert hook["rules"][0]["apiGroups"] == ["example.com"]
+    assert hook["clientConfig"]["url"].endswith("/mutate-example-com-v1-job")
+    assert {"mjob.kb.io", "vjob.kb.io", "vjob-example-com.kb.io"} <= found.keys()
+    handlers = routes((), Switches(), declared=[kind])
+    assert {"/mutate-example-com-v1-job", "/validate-example-com-v1-job"} <= handlers.keys()

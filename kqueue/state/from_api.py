@@ -562,8 +562,8 @@ def is_mangled(obj: wire.Workload) -> bool:
 def is_over(obj: wire.Workload) -> bool:
     """Finished, or switched off: it holds nothing.
 
-    One that is switched off while its job runs holds what it has until whoever owns it has seen the last pod go, as with
-    any other eviction.  One without an owner has nobody who would tell.
+    One that is switched off while its job runs holds what it has until whoever owns it has seen the last pod go, as
+    with any other eviction.  One without an owner has nobody who would tell.
     """
     if condition_true(obj, names.CONDITION_FINISHED):
         return True

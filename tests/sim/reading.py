@@ -18,12 +18,8 @@ Invariant = Callable[[World], Breaches]
 
 
 def holds(workload: Object) -> bool:
-    """Whether it has quota: admitted, and neither finished nor switched off."""
-    return (
-        admission_of(workload) is not None
-        and not is_true(workload, names.CONDITION_FINISHED)
-        and workload["spec"].get("active", True)
-    )
+    """Whether it has quota: admitted and not finished.  One that is switched off has it until its pods are gone."""
+    return admission_of(workload) is not None and not is_true(workload, names.CONDITION_FINISHED)
 
 
 def holders(world: World) -> list[Object]:

@@ -187,6 +187,13 @@ TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION: Final = "kueue.x-k8s.io/topology-workload"
 """Alias of the workload annotation of pods."""
 TOPOLOGY_PODSET_ALIAS_ANNOTATION: Final = "kueue.x-k8s.io/topology-podset"
 """Alias of the pod set label of pods, as an annotation."""
+TOPOLOGY_ANNOTATIONS: Final = TOPOLOGY_MARKER_ANNOTATIONS | {
+    SLICE_SIZE_ANNOTATION,
+    PODSET_GROUP_NAME_ANNOTATION,
+    REQUIRE_TOPOLOGY_ALIAS_ANNOTATION,
+    PREFER_TOPOLOGY_ALIAS_ANNOTATION,
+}
+"""All that a template may say of its place; whoever carries none of these asks for nothing."""
 AUTO_TOPOLOGY: Final = "auto"
 """Value of a preferred topology that means the narrowest level."""
 

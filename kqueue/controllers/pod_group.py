@@ -91,6 +91,7 @@ class PodGroupReconciler:
             await self._leave_behind(workload)
             return Result()
         if not self._is_ours(members[0]):
+            await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         prebuilt = rules.prebuilt_name(members[0].obj, self._switches)
         if workload is None:
@@ -142,6 +143,7 @@ class PodGroupReconciler:
         if key in self._created:
             return Result(requeue_after=self._echo_timeout)
         if not rules.queue_name(first.obj) and not self._without_queue and not prebuilt:
+            await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         loose = pod_group_state.at_large(members)
         if loose:
@@ -185,7 +187,8 @@ class PodGroupReconciler:
             raise
         self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
         message = f"Created Workload {key} for {len(made.kept)} pods; it waits for admission"
-        self._writes.tell(first, reason=names.EVENT_CREATED_WORKLOAD, message=message)
+        for pod in made.kept:  # each is held by our gate, and its user should see by whom
+            self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
 
     def _tell_trouble(self, trouble: Trouble, members: Sequence[ManagedPod]) -> Result:

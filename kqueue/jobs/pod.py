@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import pod_rules, pod_view, topology_request
-from kqueue.jobs.fields import JSON, condition_status, mapping, objects, text
+from kqueue.jobs.fields import JSON, condition_status, mapping, objects, sequence, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.switches import Switches
@@ -122,7 +122,7 @@ def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
 
 def let_go(pod: JSON) -> Patch:
     """Take our finalizer off; empty where it is not there.  Those of others stay."""
-    finalizers = list(mapping(pod, "metadata").get("finalizers") or ())
+    finalizers = sequence(pod, "metadata", "finalizers")
     if names.MANAGED_POD_FINALIZER not in finalizers:
         return {}
     kept = [finalizer for finalizer in finalizers if finalizer != names.MANAGED_POD_FINALIZER]

@@ -189,15 +189,7 @@ def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str) -> str:
 
 
 def _topology(pod: ManagedPod) -> dict[str, str]:
-    return {k: v for k, v in annotations_of(pod.obj).items() if k in _TOPOLOGY_ANNOTATIONS}
-
-
-_TOPOLOGY_ANNOTATIONS = names.TOPOLOGY_MARKER_ANNOTATIONS | {
-    names.SLICE_SIZE_ANNOTATION,
-    names.PODSET_GROUP_NAME_ANNOTATION,
-    names.REQUIRE_TOPOLOGY_ALIAS_ANNOTATION,
-    names.PREFER_TOPOLOGY_ALIAS_ANNOTATION,
-}
+    return {k: v for k, v in annotations_of(pod.obj).items() if k in names.TOPOLOGY_ANNOTATIONS}
 
 
 def workload_of(

@@ -8,9 +8,9 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
-from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence
 from kqueue.jobs.kind import Surroundings
-from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
+from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_shape import role_hash
 from kqueue.jobs.switches import Switches
 
@@ -27,40 +27,34 @@ def defaults(pod: JSON, around: Surroundings) -> Patch:
     """What a new pod that is to be queued gets: label, gates, finalizer, role; empty for any other."""
     if pod_view.is_deleting(pod):
         return {}
-    by_parent = pod_view.suspending_parent(pod) is not None
-    new = pod
-    if not by_parent:
+    labels: dict[str, str] = {}
+    metadata: Patch = {}
+    if pod_view.suspending_parent(pod) is None:
         if not around.managed_namespace or around.managed_ancestor:
             return {}
-        new = apply_merge_patch(pod, rules.default_labels(pod, around))
-        if not rules.managed(new, around):
+        labels = dict(mapping(rules.default_labels(pod, around), "metadata", "labels"))
+        if not labels.get(names.QUEUE_NAME_LABEL) and not rules.managed(pod, around):
             return {}
-        finalizers = list(mapping(pod, "metadata").get("finalizers") or ())
-        if names.MANAGED_POD_FINALIZER not in finalizers:
-            finalizers.append(names.MANAGED_POD_FINALIZER)
-        wanted = {"labels": {names.MANAGED_LABEL: "true"}, "finalizers": finalizers}
-        new = apply_merge_patch(new, {"metadata": wanted})
-    return merge_patch(pod, _with_role(_gated(new, around)))
+        labels[names.MANAGED_LABEL] = "true"
+        if not pod_view.has_finalizer(pod):
+            metadata["finalizers"] = [*sequence(pod, "metadata", "finalizers"), names.MANAGED_POD_FINALIZER]
+    annotations, own = annotations_of(pod), labels_of(pod)
+    key = annotations.get(names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION)
+    if around.switches.topology and key is not None and key in own:
+        labels[names.POD_GROUP_POD_INDEX_LABEL] = own[key]
+    new = {key: value for key, value in labels.items() if own.get(key) != value}
+    if new:
+        metadata["labels"] = new
+    if not annotations.get(names.ROLE_HASH_ANNOTATION):
+        metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: role_hash(mapping(pod, "spec"))}
+    return {**({"metadata": metadata} if metadata else {}), **_gated(pod, around)}
 
 
-def _gated(pod: JSON, around: Surroundings) -> JSON:
-    gates = [names.ADMISSION_GATE]
-    if around.switches.topology:
-        gates.append(names.TOPOLOGY_GATE)
-        key = annotations_of(pod).get(names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION)
-        if key is not None and key in labels_of(pod):
-            index = {names.POD_GROUP_POD_INDEX_LABEL: labels_of(pod)[key]}
-            pod = apply_merge_patch(pod, {"metadata": {"labels": index}})
+def _gated(pod: JSON, around: Surroundings) -> Patch:
     has = pod_view.gates_of(pod)
-    all_gates = [*objects(pod, "spec", "schedulingGates"), *({"name": gate} for gate in gates if gate not in has)]
-    return apply_merge_patch(pod, {"spec": {"schedulingGates": all_gates}})
-
-
-def _with_role(pod: JSON) -> JSON:
-    if annotations_of(pod).get(names.ROLE_HASH_ANNOTATION):
-        return pod
-    role = {names.ROLE_HASH_ANNOTATION: role_hash(mapping(pod, "spec"))}
-    return apply_merge_patch(pod, {"metadata": {"annotations": role}})
+    wanted = [names.ADMISSION_GATE, names.TOPOLOGY_GATE] if around.switches.topology else [names.ADMISSION_GATE]
+    missing = [{"name": gate} for gate in wanted if gate not in has]
+    return {"spec": {"schedulingGates": [*objects(pod, "spec", "schedulingGates"), *missing]}} if missing else {}
 
 
 def problems(new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
@@ -118,6 +112,8 @@ def _group_problems(pod: Mapping[str, Any], around: Surroundings) -> Iterator[Fi
 
 def topology_problems(pod: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:
     """Mistakes in the topology annotations of a pod; sizes are compared with the count where that is 1."""
+    if names.TOPOLOGY_ANNOTATIONS.isdisjoint(mapping(pod, "metadata", "annotations")):
+        return
     count = None if pod_view.group_name(pod, switches) else 1
     for problem in topology_request.problems(pod, pod, path="", count=count, switches=switches):
         yield FieldError(problem.path.removeprefix("."), problem.problem, problem.value)

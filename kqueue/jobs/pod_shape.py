@@ -147,7 +147,11 @@ def _struct(value: Mapping[str, Any], kind: _Type) -> dict[str, Any]:
         if part is None:
             continue
         if inner is not None:
-            part = [_struct(item, inner) for item in part] if isinstance(part, list) else _struct(part, inner)
+            part = (
+                [_struct(item, inner) for item in part if isinstance(item, Mapping)]
+                if isinstance(part, list)
+                else _struct(mapping(part), inner)
+            )
         elif isinstance(part, Mapping):
             part = _sorted(part)
         if name in kind.kept or part not in ("", 0, [], {}, None, False):

@@ -9,7 +9,18 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.jobs import rules
-from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.fields import (
+    JSON,
+    annotations_of,
+    condition_status,
+    int_of,
+    labels_of,
+    mapping,
+    objects,
+    sequence,
+    text,
+    whole,
+)
 from kqueue.jobs.pod_shape import role_hash
 from kqueue.jobs.switches import Switches
 
@@ -51,7 +62,7 @@ def is_managed(pod: Mapping[str, Any]) -> bool:
 
 def has_finalizer(pod: Mapping[str, Any]) -> bool:
     """Whether our finalizer holds it."""
-    return names.MANAGED_POD_FINALIZER in (mapping(pod, "metadata").get("finalizers") or ())
+    return names.MANAGED_POD_FINALIZER in sequence(pod, "metadata", "finalizers")
 
 
 def suspending_parent(pod: Mapping[str, Any]) -> str | None:

@@ -410,6 +410,25 @@ async def test_a_latecomer_that_lies_about_the_total_does_not_end_the_group(make
     assert world.names() == ["a", "b"]
 
 
+async def test_a_new_process_writes_nothing_where_nothing_has_changed(make: Callable[..., Pods]) -> None:
+    """A group that runs, seen for the first time."""
+    world = await started(make(*PAIR))
+    again = make()
+    again.client._objects = world.client._objects
+    assert await again.look(GROUP) == []
+
+
+async def test_pods_that_are_not_ours_any_more_are_not_held(make: Callable[..., Pods]) -> None:
+    """The namespace was left out since, or there is no queue: whoever is deleted or has ended goes."""
+    for change in ("namespace", "queue"):
+        world = make(grouped("a", queue=None if change == "queue" else "main"))
+        if change == "namespace":
+            world.managed.clear()
+        world.client.change(PODS, "team/a", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        await world.rest(GROUP)
+        assert world.names() == []
+
+
 async def test_pods_of_a_namespace_that_is_left_out_are_left_alone(make: Callable[..., Pods]) -> None:
     """Like pods of no queue, and those that only their parents' frameworks ask for."""
     world = make(*PAIR)

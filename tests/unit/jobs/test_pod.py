@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kqueue.jobs.kind import PodSetInfo, Refused, Surroundings
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod import PlainPod, let_go, start, stop_reason, termination_target, to_stop
+from kqueue.jobs.pod_view import managed_pod
 from kqueue.jobs.switches import Switches
 from tests.unit.jobs.builders import JSON, prefixed, pruned
 from tests.unit.jobs.pods import ADMISSION, FINALIZER, NODE_TOLERATIONS, TOPOLOGY, make_pod
@@ -319,3 +322,35 @@ def test_a_pod_is_ready_as_its_condition_says() -> None:
     assert [KIND.is_suspended(p) for p in (make_pod(), make_pod(gated=False), make_pod(gated=False, phase="Failed"))] == [
         True, False, True,
     ]  # fmt: skip
+
+
+# --- whatever is sent
+
+WORDS = st.sampled_from(
+    ["metadata", "spec", "status", "labels", "annotations", "containers", "resources", "requests", "affinity", "name",
+     "nodeAffinity", "podAffinity", "tolerations", "schedulingGates", "finalizers", "phase", "conditions", "initContainers",
+     "requiredDuringSchedulingIgnoredDuringExecution", "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/queue-name",
+     "kueue.x-k8s.io/pod-group-total-count", "deletionTimestamp", "creationTimestamp", "ports", "cpu"]
+)  # fmt: skip
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),
+    max_leaves=25,
+)
+NOT_QUITE_A_POD = st.fixed_dictionaries(
+    {"metadata": st.dictionaries(WORDS, ANYTHING, max_size=5), "spec": st.dictionaries(WORDS, ANYTHING, max_size=6)},
+    optional={"status": ANYTHING},
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(NOT_QUITE_A_POD, NOT_QUITE_A_POD, st.booleans())
+def test_no_shape_of_json_is_too_much(new: JSON, old: JSON, by_parent: bool) -> None:
+    """Webhooks answer, and the watch has a view, whatever somebody sends."""
+    if by_parent:
+        new = {**new, "metadata": {**new["metadata"], "annotations": prefixed(pod_suspending_parent="deployment")}}
+    KIND.defaults(new, Surroundings(manage_without_queue=True))
+    KIND.problems(new, old, PLAIN)
+    KIND.problems(new, None, PLAIN)
+    KIND.warnings(new, PLAIN)
+    assert managed_pod(new, Switches()).key

@@ -175,3 +175,24 @@ def test_a_declared_kind_has_entries_of_its_own() -> None:
     assert {"mjob.kb.io", "vjob.kb.io", "vjob-example-com.kb.io"} <= found.keys()
     handlers = routes((), Switches(), declared=[kind])
     assert {"/mutate-example-com-v1-job", "/validate-example-com-v1-job"} <= handlers.keys()
+
+
+def test_pods_that_get_their_queue_later_are_sent_by_their_label() -> None:
+    """Those of a StatefulSet carry `managed` from their template; strangers' pods are not shown to us."""
+    made = {name: hook["objectSelector"]["matchExpressions"] for name, hook in hooks("pod", without_queue=True).items()
+            if hook["rules"][0]["resources"] == ["pods"]}  # fmt: skip
+    managed = {"key": "kueue.x-k8s.io/managed"}
+    queue = {"key": QUEUE}
+    exists, absent = {"operator": "Exists"}, {"operator": "DoesNotExist"}
+
+    for letter in "mv":
+        assert made[f"{letter}pod.kb.io"] == [queue | exists]
+        assert made[f"{letter}pod-managed.kb.io"] == [managed | exists, queue | absent]
+        assert made[f"{letter}pod-unlabelled.kb.io"] == [queue | absent, managed | absent]
+
+
+@pytest.mark.parametrize("framework", ["deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"])
+def test_kinds_that_are_queued_through_their_pods_bring_the_pods(framework: str) -> None:
+    """Whether the file names them or not; once."""
+    for frameworks in ((framework,), (framework, "pod")):
+        assert "mpod.kb.io" in hooks(*frameworks)

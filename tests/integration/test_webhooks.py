@@ -241,3 +241,75 @@ async def authorities(cluster: Cluster) -> tuple[bytes, ...]:
     """What the API server is told to trust."""
     hook = (await cluster.get(MUTATING))["webhooks"][0]
     return split_authorities(base64.b64decode(hook["clientConfig"]["caBundle"]))
+
+
+async def test_replicas_share_a_secret_and_renew_what_is_in_it_together(
+    either_plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three at once, on one Secret: nobody fails, and all of them trust and tell what the Secret says."""
+    monkeypatch.setattr("kqueue.cli.admission.LOOK_SECONDS", 0.2)
+    hasty = Rhythm(valid=timedelta(seconds=30), renew_before=timedelta(seconds=28), pause=timedelta(seconds=1))
+    cluster = either_plane.cluster
+    own = await cluster.create_namespace("own")
+    path = f"/api/v1/namespaces/{own}/secrets/kueue-webhook-server-cert"
+    configuration = make_configuration(f"namespace: {own}\n")
+    place = Place(host="127.0.0.1", port=0)
+    async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
+        client = await stack.enter_async_context(await connect(either_plane.kubeconfig, None))
+        replicas = [
+            admission(client, configuration, place, clock=SystemClock(), on_review=lambda _: None, rhythm=hasty)
+            for _ in range(3)
+        ]
+        await asyncio.gather(*(stack.enter_async_context(replica) for replica in replicas))
+        served: set[str] = set()
+        while len(served) < 3:
+            data = (await cluster.get(path))["data"]
+            served.add(data["tls.crt"])
+            await asyncio.sleep(0.05)
+        told = set(await authorities(cluster))
+
+    current = split_authorities(base64.b64decode(data["ca.crt"]))[0]
+    assert current in told
+    assert len(told) >= 2
+
+
+async def test_the_authority_is_written_into_what_a_chart_applied_and_nothing_else_is(either_plane: Plane) -> None:
+    """With its own policies and its own order; an entry for somebody else stays without."""
+    cluster = either_plane.cluster
+    own = await cluster.create_namespace("own")
+    configuration = make_configuration(f"namespace: {own}\n")
+    rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"]}
+    service = {"name": "kueue-webhook-service", "namespace": own, "path": "/mutate-batch-v1-job"}
+
+    def entry(name: str, client: Object) -> Object:
+        selector = {"matchLabels": {"example.com/never": "sent"}}
+        common = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Ignore"}
+        return {"name": name, "clientConfig": client, "rules": [rule], "objectSelector": selector, **common}
+
+    chart = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": MUTATING.rpartition("/")[2], "labels": {"app.kubernetes.io/managed-by": "Helm"}},
+        "webhooks": [
+            entry("stranger.example.com", {"url": "https://127.0.0.1:1/"}),
+            entry("mjob.kb.io", {"service": service}),
+        ],
+    }
+    before = await cluster.request("POST", MUTATING.rpartition("/")[0], chart)
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(await connect(either_plane.kubeconfig, None))
+        await stack.enter_async_context(
+            admission(
+                client,
+                configuration,
+                Place(host="127.0.0.1", port=0),
+                clock=SystemClock(),
+                on_review=lambda _: None,
+            )
+        )
+        after = await cluster.get(MUTATING)
+
+    told = [hook["clientConfig"].pop("caBundle", "") for hook in after["webhooks"]]
+    assert told[0] == ""
+    assert len(split_authorities(base64.b64decode(told[1]))) == 1
+    assert after["webhooks"] == before["webhooks"]

@@ -14,9 +14,11 @@ import pytest
 
 from kqueue.clock import SystemClock
 from kqueue.errors import ConfigError
+from kqueue.jobs.switches import Switches
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from tests.unit.webhooks.test_review import review
 from webhooks.review import ALLOWED, Answer, Request
+from webhooks.routes import routes
 from webhooks.server import ReviewRecord, WebhookServer
 
 
@@ -148,3 +150,33 @@ async def test_stopping_twice_is_fine(served: Served) -> None:
 
     with pytest.raises(aiohttp.ClientConnectorError):
         await served.ask("/mutate-ok", review())
+
+
+def nested(depth: int, inside: str) -> bytes:
+    """A review whose object is so many lists or objects deep."""
+    opening, closing = ("[", "]") if inside == "lists" else ('{"a":', "}")
+    deep = f"{opening * depth}1{closing * depth}"
+    job = f'{{"kind":"Job","metadata":{{"name":"j","labels":{{"kueue.x-k8s.io/queue-name":"m"}}}},"spec":{deep}}}'
+    request = f'{{"uid":"u1","operation":"CREATE","object":{job}}}'
+    return f'{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{request}}}'.encode()
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5_000, 100_000])
+@pytest.mark.parametrize("inside", ["lists", "objects"])
+async def test_an_object_however_deep_gets_an_answer(tmp_path: Path, depth: int, inside: str) -> None:
+    """In words where it is refused, never as a bug; and the server goes on."""
+    write_bundle(make_bundle(["127.0.0.1"], now=SystemClock().now()), tmp_path)
+    certificates = CertificateFolder(tmp_path, clock=SystemClock())
+    server = WebhookServer(routes(["batch/job"], Switches()), ssl_context=certificates.context)
+    await server.start()
+    served = Served(server, [], ssl.create_default_context(cafile=str(tmp_path / "ca.crt")))
+    try:
+        for path in ("/mutate-batch-v1-job", "/validate-batch-v1-job"):
+            status, text = await served.ask(path, nested(depth, inside))
+            again, _ = await served.ask(path, nested(1, "objects"))
+
+            assert status in (200, 400)
+            assert "bug" not in text
+            assert again == 200
+    finally:
+        await server.stop()

@@ -337,9 +337,9 @@ class PodReconciler:
             await self._give_back(workload, pod)
         elif pod.gated:
             await self._start_or_follow(pod, workload)
-        elif not from_api.is_admitted(workload):
+        elif not from_api.is_admitted(workload):  # a status that somebody has spoilt is about to be put back
             now = await self._read(from_api.workload_key(workload))
-            if now is None or not from_api.is_admitted(now):
+            if now is None or not (from_api.is_admitted(now) or from_api.is_mangled(now)):
                 await self._stop(pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted")
 
     async def _start_or_follow(self, pod: ManagedPod, workload: wire.Workload) -> None:

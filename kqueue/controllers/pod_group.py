@@ -345,8 +345,8 @@ class PodGroupReconciler:
         if not loose:
             return False
         now = await self._read(from_api.workload_key(workload))
-        if now is not None and not admitted and from_api.is_admitted(now):
-            return True  # our watch is behind; it is about to bring us back
+        if now is not None and not admitted and (from_api.is_admitted(now) or from_api.is_mangled(now)):
+            return True  # our watch is behind, or a status that somebody has spoilt is about to be put back
         await self._stop(loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted")
         return True
 

@@ -132,6 +132,11 @@ class Pods(World):
         }
         self.client.change(WORKLOADS, f"team/{name}", {"status": status})
 
+    def refuse(self, name: str) -> None:
+        """As the scheduling loop does with one that does not fit."""
+        waits = condition("QuotaReserved", "False", reason="WaitingForQuota")
+        self.client.change(WORKLOADS, f"team/{name}", {"status": {"conditions": [waits]}})
+
     def evict(self, name: str, reason: str = "Preempted", message: str = "somebody needs it") -> None:
         """As the one who needs the room does."""
         conditions = [

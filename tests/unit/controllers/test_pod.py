@@ -151,10 +151,19 @@ async def test_a_deleted_workload_takes_its_pod_along(make: Callable[..., Pods])
 async def test_a_pod_that_somebody_let_out_is_stopped(make: Callable[..., Pods]) -> None:
     """Its Workload waits; asked anew, it is not admitted."""
     world = await queued(make())
+    world.refuse(name_of(world))
     world.client.change(PODS, KEY, {"spec": {"schedulingGates": None}})
     await world.rest(KEY)
     assert world.names() == []
     assert world.told("p")[-1] == "Stopped"
+
+
+async def test_a_pod_outlives_a_status_that_somebody_wipes(make: Callable[..., Pods]) -> None:
+    """It is about to be put back, and a pod that was deleted would not be."""
+    world = await started(make())
+    world.client.change(WORKLOADS, f"team/{name_of(world)}", {"status": None})
+    await world.rest(KEY)
+    assert "deletionTimestamp" not in world.pod("p")["metadata"]
 
 
 async def test_nobody_is_stopped_because_our_watch_is_behind(make: Callable[..., Pods]) -> None:

@@ -262,11 +262,20 @@ async def test_a_prebuilt_workload_without_pods_yet_keeps_its_finalizer(make: Ca
 async def test_a_member_that_somebody_let_out_is_stopped(make: Callable[..., Pods]) -> None:
     """Its gate was removed by hand while the group waits: it would run on quota of others."""
     world = await queued(make(*PAIR))
+    world.refuse("g")
     world.client.change(PODS, "team/a", {"spec": {"schedulingGates": None}})
     await world.look(GROUP)
     assert world.pod("a")["metadata"]["deletionTimestamp"]
     assert "Stopped" in world.told("a")
     assert world.gated("b")
+
+
+async def test_a_group_outlives_a_status_that_somebody_wipes(make: Callable[..., Pods]) -> None:
+    """It is about to be put back, and pods that were deleted would not be."""
+    world = await started(make(*PAIR))
+    world.client.change(WORKLOADS, GROUP, {"status": None})
+    await world.rest(GROUP)
+    assert not any("deletionTimestamp" in world.pod(name)["metadata"] for name in world.names())
 
 
 async def test_nobody_is_stopped_because_our_watch_is_behind(make: Callable[..., Pods]) -> None:

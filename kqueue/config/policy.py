@@ -59,6 +59,13 @@ _KINDS = {
     "sparkoperator.k8s.io/sparkapplication": "SparkApplication.v1beta2.sparkoperator.k8s.io",
 }
 
+_BY_KIND = {(kind.split(".", 2)[2], kind.split(".", 2)[0]): framework for framework, kind in _KINDS.items()}
+
+
+def framework_of(group: str, kind: str) -> str | None:
+    """The framework whose objects are of this kind, whatever the version; None when no framework's are."""
+    return _BY_KIND.get((group, kind))
+
 
 def _repeated(values: Iterable[str], path: str) -> list[FieldError]:
     return [FieldError(path, f"must not repeat {value}") for value, times in Counter(values).items() if times > 1]

@@ -15,6 +15,7 @@ from kqueue.controllers.job_workload import owner_keys
 from kqueue.controllers.pod import PodReconciler
 from kqueue.controllers.pod_group import PodGroupReconciler
 from kqueue.controllers.pod_writes import GROUP_INDEX, PREBUILT_INDEX, PodWrites
+from kqueue.controllers.switched_off import SwitchedOff
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
@@ -41,6 +42,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
     """The reconcilers of single pods and of groups, and the sweeper that finds whom neither will start."""
     watch = wiring.watches.managed_pods
     if watch is None:
+        _tell_of_former(wiring)
         return
     config, watches = wiring.config, wiring.watches
     writes = PodWrites(
@@ -109,6 +111,18 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
     )
     wiring.background.append(sweeper.run)
     _route(wiring, single, group)
+
+
+def _tell_of_former(wiring: Wiring) -> None:
+    """Pods that were queued themselves before, and that nobody looks after now."""
+    former = SwitchedOff(
+        wiring.client.list_page,
+        recorder=wiring.events,
+        clock=wiring.clock,
+        interval=10 * wiring.timings.leaked_gate_sweep,
+        report=wiring.metrics.leaked_gates,
+    )
+    wiring.background.append(former.run)
 
 
 def _route(wiring: Wiring, single: PodReconciler, group: PodGroupReconciler) -> None:

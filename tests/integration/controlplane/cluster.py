@@ -230,7 +230,8 @@ class Cluster:
         await self._erase(NODES)
         await self._erase(PRIORITY_CLASSES, keep=lambda obj: obj["metadata"]["name"].startswith("system-"))
         for namespace in self._namespaces:
-            await self.request("DELETE", f"{NAMESPACES}/{namespace}")
+            if await self.exists(f"{NAMESPACES}/{namespace}"):  # a test may have ended it
+                await self.request("DELETE", f"{NAMESPACES}/{namespace}")
         self._namespaces.clear()
 
     async def _our_collections(self) -> list[str]:

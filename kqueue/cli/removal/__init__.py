@@ -1,0 +1,1 @@
+"""What kqueue would leave behind in a cluster, and how it is released."""

@@ -1,0 +1,46 @@
+"""Whether a controller leads: then nothing is released, for it would gate and finalise again."""
+
+from __future__ import annotations
+
+from kqueue.clock import Clock
+from kqueue.errors import NotFoundError
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.resources import LEASES
+
+_LOOK_SECONDS = 1.0
+_LONGEST = 60.0
+"""A Lease that claims to be longer is watched no longer than this."""
+
+
+async def holder_in(client: Client, namespace: str, name: str, clock: Clock, *, duration: float = 15.0) -> str:
+    """Who holds the Lease; empty when nobody does.
+
+    Written times are not compared with ours, for clocks differ: somebody holds it who renews it while we look, which
+    is for as long as the Lease says (`duration` where it does not).
+
+    Raises:
+        ApiError: the Lease cannot be read.
+    """
+    first = await _record(client, namespace, name)
+    holder = str(first.get("holderIdentity") or "")
+    if not holder:
+        return ""
+    said = first.get("leaseDurationSeconds")
+    until = clock.monotonic() + min(float(said) if isinstance(said, int) else duration, _LONGEST)
+    while clock.monotonic() < until:
+        await clock.sleep(_LOOK_SECONDS)
+        now = await _record(client, namespace, name)
+        if not now.get("holderIdentity"):
+            return ""
+        if now != first:
+            return str(now["holderIdentity"])
+    return ""
+
+
+async def _record(client: Client, namespace: str, name: str) -> dict[str, object]:
+    try:
+        lease = await client.get_json(LEASES, name, namespace, lane=Lane.LEASE)
+    except NotFoundError:
+        return {}
+    return lease.get("spec") or {}

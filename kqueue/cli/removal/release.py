@@ -1,0 +1,111 @@
+"""Releases what would be left behind.  Every step may be repeated: killed half-way, it goes on where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from kqueue.controllers.leftovers import Left, Leftover, Seen, of_object, of_pod
+from kqueue.errors import ApiError, ConflictError, NotFoundError, UnauthorizedError, UnreachableError
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+
+AT_ONCE = 16
+"""Writes under way."""
+_ATTEMPTS = 5
+"""Tries per object, when others write to it meanwhile."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has been done."""
+
+    released: list[Leftover] = field(default_factory=list)
+    failed: list[tuple[Leftover, str]] = field(default_factory=list)
+    """What could not be released, and why."""
+
+
+async def release(
+    client: Client,
+    found: Iterable[Leftover],
+    *,
+    leave_gated: bool = False,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Outcome:
+    """Release what can be: webhook configurations first, then pods, then what pods were held by.
+
+    What one refuses stops nobody else.  `progress` is told how many of how many are done, after each.
+
+    Raises:
+        UnreachableError, UnauthorizedError: nothing more can be done; what was released stays released.
+    """
+    todo = [leftover for leftover in found if leftover.left.releasable]
+    outcome = Outcome()
+
+    async def work(queue: Iterator[Leftover]) -> None:
+        for leftover in queue:
+            try:
+                await _release(client, leftover, leave_gated=leave_gated)
+                outcome.released.append(leftover)
+            except (UnreachableError, UnauthorizedError):
+                raise
+            except ApiError as e:
+                outcome.failed.append((leftover, str(e)))
+            progress(len(outcome.released) + len(outcome.failed), len(todo))
+
+    for _kind, same in groupby(todo, key=lambda leftover: leftover.resource):  # one kind after the other
+        await _together(work, list(same))
+    return outcome
+
+
+async def _together(work: Callable[[Iterator[Leftover]], Coroutine[Any, Any, None]], batch: Sequence[Leftover]) -> None:
+    queue = iter(batch)
+    tasks = [asyncio.create_task(work(queue)) for _ in range(min(AT_ONCE, len(batch)))]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _release(client: Client, leftover: Leftover, *, leave_gated: bool) -> None:
+    """One object.  What is gone, or was released by somebody else meanwhile, is as it should be."""
+    now: Leftover | None = leftover
+    for attempt in range(_ATTEMPTS):
+        if now is None:
+            return
+        try:
+            await _write(client, now)
+        except NotFoundError:
+            return
+        except ConflictError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            now = await _again(client, leftover, leave_gated=leave_gated)
+        else:
+            return
+
+
+async def _write(client: Client, leftover: Leftover) -> None:
+    if leftover.left is Left.WEBHOOKS:
+        await client.delete(leftover.resource, leftover.name, uid=leftover.uid)
+        return
+    namespace = leftover.namespace or None
+    await client.patch(leftover.resource, leftover.name, leftover.patch(), namespace, lane=Lane.UNGATE)
+
+
+async def _again(client: Client, leftover: Leftover, *, leave_gated: bool) -> Leftover | None:
+    """What is left on the object now; None: nothing, or it is another object of that name."""
+    namespace = leftover.namespace or None
+    try:
+        seen = await client.get(leftover.resource, leftover.name, namespace, decode=Seen)
+    except NotFoundError:
+        return None
+    if seen.metadata.uid != leftover.uid:
+        return None
+    if leftover.left is Left.HELD_POD:
+        return of_pod(leftover.resource, seen, leave_gated=leave_gated)
+    return leftover if leftover.left is Left.WEBHOOKS else of_object(leftover.resource, seen)

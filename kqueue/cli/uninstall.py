@@ -1,0 +1,167 @@
+"""`kqueue uninstall`: what removing kqueue, or switching an integration off, would leave behind; and its release."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kqueue.cli.removal.release import Outcome
+    from kqueue.cli.removal.survey import Scope
+    from kqueue.config import Configuration
+    from kqueue.runtime.client import Client
+
+_LEFT = 1
+_EACH = 500
+"""Objects between two words about progress."""
+
+
+class Format(StrEnum):
+    """Formats of `-o`."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("uninstall")
+    def uninstall(
+        check: Annotated[bool, typer.Option("--check", help="List only; changes nothing.")] = False,
+        release: Annotated[
+            bool, typer.Option("--release", help="Release what is listed, and list what stays.")
+        ] = False,
+        namespace: Annotated[
+            str, typer.Option("--namespace", "-n", help="Only what is in this namespace; nothing cluster-wide.")
+        ] = "",
+        integration: Annotated[
+            list[str] | None,
+            typer.Option(help="Only what belongs to this framework, as in integrations.frameworks; may be repeated."),
+        ] = None,
+        leave_gated: Annotated[
+            bool, typer.Option("--leave-gated", help="Leave gates on pods, so that none of them starts.")
+        ] = False,
+        despite_leader: Annotated[
+            str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease still leads.")
+        ] = "",
+        config: Annotated[
+            Path | None, typer.Option(help="The controller's Configuration file: it says where the Lease is.")
+        ] = None,
+        kubeconfig: Annotated[
+            Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
+        ] = None,
+        context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+        output: Annotated[Format, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)] = (
+            Format.TEXT
+        ),
+    ) -> None:
+        """List, or release, what kqueue would leave behind: gated pods, finalizers, webhook configurations.
+
+        \b
+        To remove kqueue: stop its controllers and webhooks, kqueue uninstall --release, then delete its manifests.
+        To switch an integration off: take it out of the configuration, restart, and
+        kqueue uninstall --release --integration NAME.
+
+        \b
+        A pod whose gate is removed starts, uncounted by any queue; --leave-gated keeps it waiting.  Suspended jobs are
+        listed and never started.  It may be stopped at any time and run again.
+
+        Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
+        """
+        from kqueue.cli.removal.report import as_json, is_clean, lines
+        from kqueue.cli.removal.survey import Scope
+        from kqueue.config import load
+        from kqueue.config.policy import FRAMEWORKS
+        from kqueue.errors import ConfigError
+        from kqueue.runtime.loop import run
+
+        if check == release:
+            raise ConfigError("give --check to list, or --release to release")
+        for name in integration or ():
+            if name not in FRAMEWORKS:
+                raise ConfigError(f"--integration {name}: unknown; known are {', '.join(FRAMEWORKS)}")
+        scope = Scope(namespace=namespace, integrations=frozenset(integration or ()), leave_gated=leave_gated)
+        work = _Work(load(config), scope, release=release, despite=despite_leader)
+        run(work.run(kubeconfig, context))
+        if output is Format.JSON:
+            import json
+
+            print(json.dumps(as_json(work.found, work.outcome), indent=2))
+        else:
+            print("\n".join(lines(work.found, work.outcome)))
+        if not is_clean(work.found) or (work.outcome is not None and work.outcome.failed):
+            raise typer.Exit(_LEFT)
+
+
+class _Work:
+    """One call; `found` is what is left in the end, `outcome` what was released, None with --check."""
+
+    def __init__(self, configuration: Configuration, scope: Scope, *, release: bool, despite: str) -> None:
+        from kqueue.controllers.leftovers import Leftover
+
+        self._configuration, self._scope = configuration, scope
+        self._release, self._despite = release, despite
+        self.found: list[Leftover] = []
+        self.outcome: Outcome | None = None
+
+    async def run(self, kubeconfig: Path | None, context: str | None) -> None:
+        from kqueue.cli.removal.release import release
+        from kqueue.cli.removal.survey import survey
+        from kqueue.runtime.client import ClientSettings, connect
+
+        connection = self._configuration.client_connection
+        settings = ClientSettings(
+            per_second=float(connection.qps) if connection.qps > 0 else None, burst=connection.burst
+        )
+        async with await connect(kubeconfig, context, settings) as client:
+            if self._release:
+                await self._refuse_while_others_work(client)
+            self.found = await survey(client, self._scope)
+            if self._release:
+                leave = self._scope.leave_gated
+                self.outcome = await release(client, self.found, leave_gated=leave, progress=_told)
+                self.found = await survey(client, self._scope)
+
+    async def _refuse_while_others_work(self, client: Client) -> None:
+        """Whoever runs would gate and finalise again what is released here.
+
+        Raises:
+            ConfigError: an integration is still on, or a controller leads that was not named.
+        """
+        from kqueue.cli.removal.lease import holder_in
+        from kqueue.cli.removal.survey import still_registered
+        from kqueue.clock import SystemClock
+        from kqueue.errors import ConfigError
+
+        if self._scope.integrations:
+            active = await still_registered(client, self._scope.integrations)
+            if active:
+                raise ConfigError(
+                    f"webhooks of {', '.join(active)} are still registered: take it out of integrations.frameworks and "
+                    "restart kqueue, or release everything without --integration"
+                )
+            return
+        election = self._configuration.leader_election
+        print(f"looking whether somebody renews Lease {election.resource_name}", file=sys.stderr)
+        holder = await holder_in(
+            client,
+            election.resource_namespace,
+            election.resource_name,
+            SystemClock(),
+            duration=election.lease_duration.total_seconds(),
+        )
+        if holder and holder != self._despite:
+            raise ConfigError(
+                f"{holder} leads (Lease {election.resource_namespace}/{election.resource_name}) and would gate and "
+                f"finalise again: stop the controller first, or give --despite-leader {holder}"
+            )
+
+
+def _told(done: int, of: int) -> None:
+    if done % _EACH == 0 and of > _EACH:
+        print(f"{done} of {of} released", file=sys.stderr, flush=True)

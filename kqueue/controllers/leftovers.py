@@ -1,0 +1,222 @@
+"""What would be left behind when kqueue is removed, as values: judged from objects, without asking anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
+from kqueue.config.policy import framework_of
+from kqueue.runtime.resources import ResourceType
+
+GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
+"""Scheduling gates that nobody removes when kqueue is gone."""
+FINALIZERS = frozenset({names.MANAGED_POD_FINALIZER, names.RESOURCE_IN_USE_FINALIZER})
+"""Finalizers that nobody takes off when kqueue is gone."""
+_JOBSET = "jobset.x-k8s.io/jobset"
+_JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+_SUSPENDS: Mapping[str, str] = {"Job": "batch/job", "JobSet": _JOBSET}
+_OVER = ("Complete", "Completed", "Failed")
+
+
+class Left(StrEnum):
+    """In which way something is left behind.  The value is its name in JSON."""
+
+    WEBHOOKS = "webhooks"
+    """A webhook configuration of ours: once nobody answers, queued kinds cannot be created."""
+    OTHERS_WEBHOOKS = "othersWebhooks"
+    """One by our name that somebody else applied: theirs to remove."""
+    HELD_POD = "heldPod"
+    """A pod that a gate keeps from running, or a finalizer from going."""
+    FINALIZER = "finalizer"
+    """An object that cannot be deleted."""
+    GATED_TEMPLATE = "gatedTemplate"
+    """A started job whose pods are gated as they are made: those that it makes from now on will wait for ever."""
+    SUSPENDED = "suspended"
+    """A job that waits for kqueue to start it."""
+
+    @property
+    def releasable(self) -> bool:
+        """Whether `--release` does something about it."""
+        return self in (Left.WEBHOOKS, Left.HELD_POD, Left.FINALIZER)
+
+    @property
+    def counts(self) -> bool:
+        """Whether kqueue cannot be removed cleanly with it: a suspended job stands in nobody's way."""
+        return self is not Left.SUSPENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """One object that something is left on.  `keeps` are the lists without what is ours, by path of the list."""
+
+    left: Left
+    resource: ResourceType
+    namespace: str
+    """Empty for cluster-scoped kinds."""
+    name: str
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    ours: tuple[str, ...]
+    """Gates and finalizers, or what else is said about it."""
+    integration: str = ""
+    """The framework that it belongs to; empty: to none."""
+    finalizers: tuple[str, ...] | None = None
+    """What is to stay of the finalizers; None: all as it is."""
+    gates: tuple[str, ...] | None = None
+    """What is to stay of the scheduling gates; None: all as it is."""
+
+    def patch(self) -> dict[str, Any]:
+        """The merge patch that releases it, at the version and identity that it was read at."""
+        metadata: dict[str, Any] = {"uid": self.uid, "resourceVersion": self.version}
+        if self.finalizers is not None:
+            metadata["finalizers"] = list(self.finalizers)
+        spec = {} if self.gates is None else {"spec": {"schedulingGates": [{"name": gate} for gate in self.gates]}}
+        return {"metadata": metadata, **spec}
+
+
+class _Gate(Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class _PodSpec(Struct, frozen=True, kw_only=True):
+    scheduling_gates: tuple[_Gate, ...] = ()
+
+
+class _Template(Struct, frozen=True, kw_only=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _JobTemplate(Struct, frozen=True, kw_only=True):
+    spec: _JobSpec
+
+
+class _ReplicatedJob(Struct, frozen=True, kw_only=True):
+    template: _JobTemplate
+
+
+class _JobSpec(Struct, frozen=True, kw_only=True):
+    """What pods, Workloads, Jobs and JobSets say that matters here."""
+
+    suspend: bool = False
+    template: _Template = _Template()
+    replicated_jobs: tuple[_ReplicatedJob, ...] = ()
+    scheduling_gates: tuple[_Gate, ...] = ()
+    active: bool | None = None
+
+
+class _Status(Struct, frozen=True, kw_only=True):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """An object of any kind, as far as it is looked at here."""
+
+    metadata: ObjectMeta
+    spec: _JobSpec = _JobSpec()
+    status: _Status = _Status()
+
+
+def of_pod(resource: ResourceType, pod: Seen, *, leave_gated: bool = False) -> Leftover | None:
+    """A pod that is held; None for others.  `leave_gated`: gates are not looked at.
+
+    A gate matters only where the pod could yet run: not on one that has ended or is being deleted.
+    """
+    over = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
+    gates = () if over or leave_gated else tuple(gate.name for gate in pod.spec.scheduling_gates)
+    ours = tuple(gate for gate in gates if gate in GATES)
+    marks = tuple(f for f in pod.metadata.finalizers if f in FINALIZERS)
+    if not ours and not marks:
+        return None
+    return _leftover(
+        Left.HELD_POD,
+        resource,
+        pod,
+        ours=ours + marks,
+        integration=_framework_of_pod(pod),
+        finalizers=_without(pod.metadata.finalizers, FINALIZERS) if marks else None,
+        gates=_without(gates, GATES) if ours else None,
+    )
+
+
+def of_object(resource: ResourceType, obj: Seen) -> Leftover | None:
+    """An object with our finalizer; None for others."""
+    marks = tuple(f for f in obj.metadata.finalizers if f in FINALIZERS)
+    if not marks:
+        return None
+    owners = [owner for owner in obj.metadata.owner_references if owner.controller] or obj.metadata.owner_references
+    return _leftover(
+        Left.FINALIZER,
+        resource,
+        obj,
+        ours=marks,
+        integration=_framework_of(owners[0]) if owners else "",
+        finalizers=_without(obj.metadata.finalizers, FINALIZERS),
+    )
+
+
+def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> Leftover | None:
+    """A Job or JobSet that kqueue was to start, or whose pods kqueue was to release; None for others.
+
+    `waits_for_us`: an unfinished Workload that is active belongs to it.  One that names a queue waits as well.
+    """
+    if job.metadata.deletion_timestamp is not None or any(
+        c.status == "True" and c.type in _OVER for c in job.status.conditions
+    ):
+        return None
+    integration = _SUSPENDS.get(resource.kind, "")
+    if _JOBSET_LABEL in job.metadata.labels:
+        integration = _JOBSET
+    if job.spec.suspend:
+        waits = waits_for_us or names.QUEUE_NAME_LABEL in job.metadata.labels
+        said = ("spec.suspend",)
+        return _leftover(Left.SUSPENDED, resource, job, ours=said, integration=integration) if waits else None
+    templates = [job.spec.template, *(r.template.spec.template for r in job.spec.replicated_jobs)]
+    gates = {gate.name for template in templates for gate in template.spec.scheduling_gates} & GATES
+    if not gates:
+        return None
+    return _leftover(Left.GATED_TEMPLATE, resource, job, ours=tuple(sorted(gates)), integration=integration)
+
+
+def waiting_owners(workloads: Iterable[Seen]) -> set[str]:
+    """UIDs of the owners of Workloads that are active and have not finished."""
+    return {
+        owner.uid
+        for workload in workloads
+        if workload.spec.active is not False
+        and not any(c.type == names.CONDITION_FINISHED and c.status == "True" for c in workload.status.conditions)
+        for owner in workload.metadata.owner_references
+    }
+
+
+def _leftover(left: Left, resource: ResourceType, obj: Seen, **more: Any) -> Leftover:
+    meta = obj.metadata
+    return Leftover(
+        left=left, resource=resource, namespace=meta.namespace, name=meta.name, uid=meta.uid,
+        version=meta.resource_version, **more,
+    )  # fmt: skip
+
+
+def _without(names_: Iterable[str], ours: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name in names_ if name not in ours)
+
+
+def _framework_of_pod(pod: Seen) -> str:
+    owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+    if owner is None:
+        return "pod"
+    if owner.kind == "Job" and _JOBSET_LABEL in pod.metadata.labels:
+        return _JOBSET
+    return _framework_of(owner)
+
+
+def _framework_of(owner: OwnerReference) -> str:
+    group = owner.api_version.rpartition("/")[0]
+    if (group, owner.kind) == ("apps", "ReplicaSet"):
+        return "deployment"
+    return framework_of(group, owner.kind) or (f"{owner.kind}.{group}" if group else owner.kind)

@@ -1,0 +1,428 @@
+"""What is left behind when kqueue goes: told apart, and released whatever others do meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kqueue.cli.app import run
+from kqueue.cli.removal import release as releasing
+from kqueue.cli.removal.lease import holder_in
+from kqueue.cli.removal.release import release
+from kqueue.cli.removal.report import as_json, is_clean, lines
+from kqueue.cli.removal.survey import Scope, still_registered, survey
+from kqueue.clock import FakeClock
+from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_object, of_pod, waiting_owners
+from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
+from kqueue.errors import ForbiddenError, NotFoundError, UnreachableError
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+from kqueue.sandbox import Sandbox, SandboxOptions
+
+JSON = dict[str, Any]
+P = "kueue.x-k8s.io/"
+JOBS = ResourceType("batch", "v1", "jobs", "Job")
+JOBSETS = ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+MUTATING = ResourceType(
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
+)
+
+
+def seen(obj: JSON) -> Seen:
+    metadata = {"name": "x", "namespace": "ns", "uid": "1", "resourceVersion": "7", **obj.get("metadata", {})}
+    return msgspec.convert({**obj, "metadata": metadata}, Seen)
+
+
+def owned(kind: str, api_version: str) -> list[JSON]:
+    return [{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": True}]
+
+
+def pod(*gates: str, finalizers: tuple[str, ...] = (), phase: str = "Pending", **metadata: Any) -> JSON:
+    return {
+        "metadata": {"finalizers": list(finalizers), **metadata},
+        "spec": {"schedulingGates": [{"name": gate} for gate in gates]},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "gates", "finalizers", "integration"),
+    [
+        pytest.param(pod(f"{P}admission"), [], None, "pod", id="our admission gate is taken away"),
+        pytest.param(pod("a", f"{P}topology", "b"), ["a", "b"], None, "pod", id="gates of others stay in their order"),
+        pytest.param(pod(f"{P}elastic-job"), [], None, "pod", id="the gate of elastic jobs is ours"),
+        pytest.param(pod(finalizers=("x/y", f"{P}managed")), None, ["x/y"], "pod", id="finalizers of others stay"),
+        pytest.param(
+            pod(f"{P}admission", finalizers=(f"{P}managed",), ownerReferences=owned("StatefulSet", "apps/v1")),
+            [], [], "statefulset", id="both in one patch; a StatefulSet's pod is told from others",
+        ),
+        pytest.param(
+            pod(f"{P}topology", ownerReferences=owned("Job", "batch/v1")), [], None, "batch/job", id="a Job's pod"
+        ),
+        pytest.param(
+            pod(f"{P}topology", ownerReferences=owned("Job", "batch/v1"), labels={"jobset.sigs.k8s.io/jobset-name": "s"}),
+            [], None, "jobset.x-k8s.io/jobset", id="a pod of a JobSet's Job is the JobSet's",
+        ),
+        pytest.param(
+            pod(f"{P}admission", ownerReferences=owned("ReplicaSet", "apps/v1")), [], None, "deployment", id="Deployment"
+        ),
+        pytest.param(
+            pod(f"{P}topology", ownerReferences=owned("Train", "a.b/v1")), [], None, "Train.a.b", id="an unknown owner"
+        ),
+        pytest.param(
+            pod(f"{P}admission", finalizers=(f"{P}managed",), deletionTimestamp="2026-01-01T00:00:00Z"),
+            None, [], "pod", id="a gate on a pod that is going holds nobody",
+        ),
+    ],
+)  # fmt: skip
+def test_pods_are_released_of_what_is_ours(given: JSON, gates: Any, finalizers: Any, integration: str) -> None:
+    found = of_pod(PODS, seen(given))
+    assert found is not None
+
+    patch = found.patch()
+    assert patch["metadata"].pop("uid") == "1"
+    assert patch["metadata"].pop("resourceVersion") == "7"
+    assert patch["metadata"].get("finalizers") == finalizers
+    assert patch.get("spec") == (None if gates is None else {"schedulingGates": [{"name": g} for g in gates]})
+    assert (found.integration, found.left) == (integration, Left.HELD_POD)
+
+
+@pytest.mark.parametrize(
+    ("given", "leave_gated"),
+    [
+        pytest.param(pod("other/gate"), False, id="a stranger's gate"),
+        pytest.param(pod(finalizers=("x/y",)), False, id="a stranger's finalizer"),
+        pytest.param(pod(f"{P}admission", phase="Failed"), False, id="a gate on a pod that has ended"),
+        pytest.param(pod(f"{P}admission"), True, id="a gate that is to stay"),
+    ],
+)
+def test_other_pods_are_left_alone(given: JSON, leave_gated: bool) -> None:
+    assert of_pod(PODS, seen(given), leave_gated=leave_gated) is None
+
+
+def job(suspend: bool = False, gates: tuple[str, ...] = (), kind: str = "", over: str = "", **metadata: Any) -> JSON:
+    template = {"spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
+    spec = {"replicatedJobs": [{"template": {"spec": {"template": template}}}]} if kind else {"template": template}
+    conditions = [{"type": over, "status": "True"}] if over else []
+    return {"metadata": metadata, "spec": {**spec, "suspend": suspend}, "status": {"conditions": conditions}}
+
+
+QUEUED = {f"{P}queue-name": "main"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "given", "waits", "left"),
+    [
+        pytest.param(JOBS, job(suspend=True, labels=QUEUED), False, Left.SUSPENDED, id="suspended in a queue"),
+        pytest.param(JOBS, job(suspend=True), True, Left.SUSPENDED, id="suspended, with a Workload that waits"),
+        pytest.param(JOBS, job(suspend=True), False, None, id="suspended by its user"),
+        pytest.param(JOBS, job(labels=QUEUED), True, None, id="running without a gate"),
+        pytest.param(JOBS, job(gates=(f"{P}topology",)), False, Left.GATED_TEMPLATE, id="its pods are born gated"),
+        pytest.param(JOBSETS, job(gates=(f"{P}topology",), kind="s"), False, Left.GATED_TEMPLATE, id="so for JobSets"),
+        pytest.param(JOBS, job(gates=("a/b",)), False, None, id="a stranger's gate in the template"),
+        pytest.param(JOBS, job(gates=(f"{P}topology",), over="Complete"), False, None, id="a Job that is over"),
+        pytest.param(
+            JOBSETS, job(True, kind="s", over="Completed", labels=QUEUED), False, None, id="a JobSet that is over"
+        ),
+    ],
+)
+def test_jobs_are_told_and_never_started(resource: ResourceType, given: JSON, waits: bool, left: Left | None) -> None:
+    found = of_job(resource, seen(given), waits_for_us=waits)
+
+    assert (found.left if found else None) is left
+    assert found is None or not found.left.releasable
+
+
+def test_only_live_workloads_make_a_job_wait() -> None:
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j"}
+    given = [
+        {"metadata": {"ownerReferences": [{**reference, "uid": "waits"}]}},
+        {"metadata": {"ownerReferences": [{**reference, "uid": "off"}]}, "spec": {"active": False}},
+        {
+            "metadata": {"ownerReferences": [{**reference, "uid": "over"}]},
+            "status": {"conditions": [{"type": "Finished", "status": "True"}]},
+        },
+    ]
+    assert waiting_owners(map(seen, given)) == {"waits"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        pytest.param([], True, id="nothing"),
+        pytest.param([Left.SUSPENDED], True, id="suspended jobs stand in nobody's way"),
+        pytest.param([Left.GATED_TEMPLATE], False, id="jobs that make gated pods do"),
+        pytest.param([Left.OTHERS_WEBHOOKS], False, id="so do webhooks that others applied"),
+    ],
+)
+def test_what_counts_as_left(counts: list[Left], expected: bool) -> None:
+    found = [made(left) for left in counts]
+
+    assert is_clean(found) is expected
+    assert as_json(found, None)["clean"] is expected
+    assert lines(found, None)[-1].startswith("nothing" if expected else "something")
+
+
+def made(left: Left, number: int = 0) -> Leftover:
+    return Leftover(left=left, resource=PODS, namespace="ns", name=f"p{number}", uid="1", version="1", ours=("g",))
+
+
+def test_people_see_twenty_of_many() -> None:
+    shown = lines([made(Left.HELD_POD, number) for number in range(25)], None)
+
+    assert sum(line.startswith("  Pod ns/p") for line in shown) == 20
+    assert "  and 5 more; -o json names all" in shown
+
+
+# --- the lease
+
+
+class Leases:
+    """Answers with records one after the other; the last one for ever."""
+
+    def __init__(self, *records: JSON | None) -> None:
+        self._records = list(records)
+
+    async def get_json(self, *_: Any, **__: Any) -> JSON:
+        record = self._records.pop(0) if len(self._records) > 1 else self._records[0]
+        if record is None:
+            raise NotFoundError("none", status=404)
+        return {"spec": record}
+
+
+def held(renewed: str, by: str = "me", **more: Any) -> JSON:
+    return {"holderIdentity": by, "renewTime": renewed, "leaseDurationSeconds": 15, **more}
+
+
+@pytest.mark.parametrize(
+    ("records", "holder", "seconds"),
+    [
+        pytest.param([None], "", 0, id="no Lease"),
+        pytest.param([held("1", by="")], "", 0, id="given back"),
+        pytest.param([held("1"), held("2")], "me", 1, id="renewed while we look"),
+        pytest.param([held("1"), held("1"), held("9", by="you")], "you", 2, id="taken over while we look"),
+        pytest.param([held("1"), held("", by="")], "", 1, id="given back while we look"),
+        pytest.param([held("1")], "", 15, id="left by one who was killed, whatever clock it had"),
+        pytest.param([held("1", leaseDurationSeconds=10**9)], "", 60, id="a Lease that claims centuries"),
+    ],
+)
+async def test_somebody_leads_who_renews(records: list[JSON | None], holder: str, seconds: int) -> None:
+    clock = FakeClock()
+    began = clock.monotonic()
+    asking = asyncio.create_task(holder_in(Leases(*records), "ns", "l", clock))  # type: ignore[arg-type]
+    while not asking.done():
+        await clock.advance(1.0)
+
+    assert await asking == holder
+    assert seconds <= clock.monotonic() - began <= seconds + 1
+
+
+# --- on an API server
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    """An API server without anybody who works on what is in it."""
+    started = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    await started.start()
+    try:
+        yield started
+    finally:
+        await started.stop()
+
+
+@pytest.fixture
+async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
+    async with Client(sandbox.url) as connected:
+        yield connected
+
+
+def on_server(name: str, *, gate: str = f"{P}admission", **more: Any) -> JSON:
+    metadata = {"name": name, "namespace": "default", "finalizers": [f"{P}managed"], **more}
+    spec = {"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": gate}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "ClusterQueue",
+    "metadata": {"name": "team", "finalizers": [f"{P}resource-in-use"]},
+    "spec": {"namespaceSelector": {}},
+}
+
+
+def webhooks(name: str, label: bool, path: str = "/mutate--v1-pod") -> JSON:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/managed-by": "kqueue"} if label else {}},
+        "webhooks": [
+            {
+                "name": "mpod.kb.io",
+                "clientConfig": {"url": f"https://127.0.0.1:1{path}"},
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "rules": [{"apiGroups": ["x"], "apiVersions": ["v1"], "resources": ["y"], "operations": ["CREATE"]}],
+            }
+        ],
+    }
+
+
+async def test_all_is_released_but_what_belongs_to_others(client: Client) -> None:
+    """Webhooks first; a second call finds nothing more to do; what somebody else applied is told again."""
+    await client.create(MUTATING, webhooks("ours", True))
+    await client.create(MUTATING, webhooks("kueue-mutating-webhook-configuration", False))
+    await client.create(MUTATING, webhooks("stranger", False))
+    for number in range(40):
+        await client.create(PODS, on_server(f"p{number}"))
+    await client.create(CLUSTER_QUEUES, QUEUE)
+    found = await survey(client, Scope())
+    outcome = await release(client, found)
+    again = await survey(client, Scope())
+    pods = await client.list_json(PODS, "default")
+
+    assert {leftover.left for leftover in found[:2]} == {Left.WEBHOOKS, Left.OTHERS_WEBHOOKS}
+    assert outcome.released[0].resource.kind == "MutatingWebhookConfiguration"
+    assert (len(outcome.released), outcome.failed) == (42, [])
+    assert [(leftover.left, leftover.name) for leftover in again] == [
+        (Left.OTHERS_WEBHOOKS, "kueue-mutating-webhook-configuration")
+    ]
+    assert not any(p["metadata"].get("finalizers") or p["spec"].get("schedulingGates") for p in pods)
+    assert {w["metadata"]["name"] for w in await client.list_json(MUTATING)} == {
+        "kueue-mutating-webhook-configuration", "stranger",
+    }  # fmt: skip
+
+
+async def test_a_scope_is_kept_to(client: Client) -> None:
+    await client.create(MUTATING, webhooks("ours", True))
+    await client.create(PODS, on_server("plain"))
+    await client.create(PODS, on_server("web", ownerReferences=owned("ReplicaSet", "apps/v1")))
+    await client.create(CLUSTER_QUEUES, QUEUE)
+    here = await survey(client, Scope(namespace="default"))
+    elsewhere = await survey(client, Scope(namespace="kube-system"))
+    of_kind = await survey(client, Scope(integrations=frozenset({"deployment"})))
+    await release(client, await survey(client, Scope(leave_gated=True)), leave_gated=True)
+    still = await client.get_json(PODS, "plain", "default")
+
+    assert [leftover.name for leftover in here] == ["plain", "web"]
+    assert elsewhere == []
+    assert [leftover.name for leftover in of_kind] == ["web"]
+    assert still["spec"]["schedulingGates"] == [{"name": f"{P}admission"}]
+    assert not still["metadata"].get("finalizers")
+
+
+async def test_what_changes_meanwhile_is_read_again(client: Client) -> None:
+    """A label written between look and release is kept; what is gone or another of that name is left alone."""
+    for name in ("changed", "gone", "anew"):
+        await client.create(PODS, on_server(name))
+    found = await survey(client, Scope())
+    await client.patch(PODS, "changed", {"metadata": {"labels": {"a": "b"}}}, "default")
+    for name in ("gone", "anew"):
+        await client.patch(PODS, name, {"metadata": {"finalizers": []}}, "default")
+        await client.delete(PODS, name, "default", grace_seconds=0)
+    await client.create(PODS, on_server("anew"))
+    outcome = await release(client, found)
+    changed = await client.get_json(PODS, "changed", "default")
+
+    assert outcome.failed == []
+    assert changed["metadata"]["labels"] == {"a": "b"}
+    assert not changed["metadata"].get("finalizers")
+    assert [leftover.name for leftover in await survey(client, Scope())] == ["anew"]
+
+
+class Refusing:
+    """A server that refuses one object and, if told so, dies."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.patched: list[str] = []
+        self.busy = self.most = 0
+
+    async def patch(self, _resource: object, name: str, *_: Any, **__: Any) -> JSON:
+        self.busy += 1
+        self.most = max(self.most, self.busy)
+        await asyncio.sleep(0)
+        self.busy -= 1
+        if name == "p3":
+            raise self._error
+        self.patched.append(name)
+        return {}
+
+
+async def test_one_refusal_stops_nobody_else() -> None:
+    server = Refusing(ForbiddenError("no", status=403))
+    told: list[tuple[int, int]] = []
+    found = [made(Left.HELD_POD, number) for number in range(100)]
+    outcome = await release(server, found, progress=lambda done, of: told.append((done, of)))  # type: ignore[arg-type]
+
+    assert (len(outcome.released), len(server.patched)) == (99, 99)
+    assert [(leftover.name, why) for leftover, why in outcome.failed] == [("p3", "no")]
+    assert told[-1] == (100, 100)
+    assert server.most == releasing.AT_ONCE
+    assert as_json(found, outcome)["failed"][0]["error"] == "no"
+
+
+async def test_a_server_that_is_gone_ends_it() -> None:
+    with pytest.raises(UnreachableError):
+        await release(Refusing(UnreachableError("gone")), [made(Left.HELD_POD, n) for n in range(9)])  # type: ignore[arg-type]
+
+
+async def test_an_integration_that_is_still_on_is_seen(client: Client) -> None:
+    await client.create(MUTATING, webhooks("ours", True))
+
+    assert await still_registered(client, frozenset({"pod", "batch/job"})) == ["pod"]
+    assert await still_registered(client, frozenset({"deployment"})) == []
+
+
+def test_workloads_follow_their_owners() -> None:
+    given = {
+        "metadata": {"finalizers": [f"{P}resource-in-use"], "ownerReferences": owned("JobSet", "jobset.x-k8s.io/v1")}
+    }
+    found = of_object(WORKLOADS, seen(given))
+    nobody = of_object(WORKLOADS, seen({"metadata": {"finalizers": ["x/y"]}}))
+
+    assert found is not None
+    assert (found.integration, found.finalizers, nobody) == ("jobset.x-k8s.io/jobset", (), None)
+
+
+# --- the command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param([], "give --check to list, or --release to release", id="neither"),
+        pytest.param(["--check", "--release"], "give --check to list, or --release", id="both"),
+        pytest.param(["--check", "--integration", "pods"], "--integration pods: unknown", id="an unknown integration"),
+    ],
+)
+def test_a_wrong_call_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["uninstall", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+async def test_check_changes_nothing_and_says_so_by_its_code(
+    client: Client, sandbox: Sandbox, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    await client.create(PODS, on_server("one"))
+
+    async def called(*arguments: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(run, ["uninstall", *arguments, "--kubeconfig", str(tmp_path / "kubeconfig")])
+        return code, capsys.readouterr().out
+
+    first, second = [await called("--check", "-o", "json") for _ in range(2)]
+    released = await called("--release")
+    last = await called("--check")
+
+    assert first == second
+    assert (first[0], released[0], last[0]) == (1, 0, 0)
+    assert json.loads(first[1])["counts"]["heldPod"] == 1
+    assert released[1].splitlines() == ["released: 1", "", "nothing is left behind"]

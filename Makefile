@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= auto
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-deep check format crds controlplane bench
+.PHONY: help venv lock demo test test-fast test-deep check format crds integrations controlplane bench
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,9 @@ format: venv ## write what ruff would
 
 crds: venv ## config/crd/*.yaml from kqueue/api
 	@$(BIN)/python tools/crds.py
+
+integrations: venv ## the matrix of docs/integrations.md from the marks of the tests
+	@$(BIN)/python tools/integrations.py
 
 controlplane: venv ## build kube-apiserver, etcd, kwok and friends into the user's cache
 	@$(BIN)/python tools/controlplane.py

@@ -38,6 +38,8 @@ def configuration():
     )
 
 
+@pytest.mark.proves("Job", "queueing")
+@pytest.mark.proves("Job", "start with topology")
 async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(either_plane: Plane) -> None:
     """20 Jobs with required racks on 64 nodes run in one rack each; one of 9 pods waits and names the numbers."""
     plane = either_plane
@@ -58,6 +60,7 @@ async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why
     assert (await plane.cluster.get(f"{road.jobs}/too-large"))["spec"]["suspend"] is True
 
 
+@pytest.mark.proves("Job", "webhook defaults")
 async def test_the_webhook_suspends_what_asks_for_a_queue_and_nothing_else(either_plane: Plane) -> None:
     """With the webhooks in the same process a plain Job with a queue label is held, placed and run; a stranger's Job
     runs at once; a contradictory one is refused with the path of the mistake.
@@ -123,6 +126,7 @@ async def test_one_admission_costs_the_writes_it_needs_and_no_other(either_plane
     assert ready in (1, 2)  # the second one is PodsReady, when the Job's status was faster than our look
 
 
+@pytest.mark.proves("Job", "finished")
 async def test_a_finished_gang_makes_room_for_the_one_that_waits(either_plane: Plane) -> None:
     """A gang that does not fit beside another starts when that has finished."""
     plane = either_plane
@@ -138,6 +142,8 @@ async def test_a_finished_gang_makes_room_for_the_one_that_waits(either_plane: P
 
 
 @pytest.mark.parametrize("policy", ["HoldAndDrain"])
+@pytest.mark.proves("Job", "eviction and requeue")
+@pytest.mark.proves("Job", "stop and restore")
 async def test_a_drained_queue_stops_its_gangs_and_brings_them_back(either_plane: Plane, policy: str) -> None:
     """HoldAndDrain suspends the Job, restores its template and frees the quota; without it the Job starts again."""
     plane = either_plane

@@ -83,6 +83,7 @@ def hosts_by_rank(placed: Mapping[int, Object]) -> list[str]:
     return [placed[index]["spec"]["nodeName"] for index in sorted(placed)]
 
 
+@pytest.mark.proves("Job", "reclaimable pods")
 async def test_the_place_of_a_rank_that_has_finished_is_for_others_while_the_rest_runs(either_plane: Plane) -> None:
     """Two hosts are full with one gang; rank 0 ends, and another Job runs on its host beside rank 1.  A controller that
     is started afterwards knows that from the Workload.
@@ -201,6 +202,7 @@ async def test_a_queue_chooses_whether_its_gangs_get_the_fewest_racks(
         ),
     ],
 )
+@pytest.mark.proves("Job", "ranks")
 async def test_slices_are_whole_by_rank(either_plane: Plane, asked: dict[str, str], layers: dict[str, int]) -> None:
     """Racks have room for three pods: one stays free in each, because a slice is never cut, and ranks keep together."""
     road = await make_road(either_plane.cluster, shape=(2, 4, 3))
@@ -218,6 +220,8 @@ async def test_slices_are_whole_by_rank(either_plane: Plane, asked: dict[str, st
     assert REQUIRED not in asked or len(set(by_rank[BLOCK_LABEL])) == 1
 
 
+@pytest.mark.proves("Job", "ranks")
+@pytest.mark.proves("Job", "start with topology")
 async def test_completion_indexes_are_in_the_order_of_the_domains(either_plane: Plane) -> None:
     """Hosts with room for 1, 4, 2 and 4 pods: index 0 is on the first, 1 to 4 on the second, and so on."""
     road = await make_road(either_plane.cluster, shape=(1, 2, 2))

@@ -50,6 +50,7 @@ class Ender(Actor):
 
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 5, 6, 7, 8, 9))])
+@pytest.mark.proves("Job", "reclaimable pods")
 async def test_pods_that_end_one_by_one_give_back_what_nobody_needs(seed: int) -> None:
     """With preemption, failed nodes, kills and (but for every third) faults; each Job comes to its end all the same."""
     plan = draw(seed)

@@ -70,6 +70,7 @@ async def test_a_seed_is_a_world() -> None:
 
 
 @pytest.mark.parametrize("seed", [7, pytest.param(25, marks=SLOW)])
+@pytest.mark.proves("Job", "eviction and requeue")
 async def test_kills_and_faults_change_no_end(seed: int) -> None:
     """With kills and faults, with kills alone, and in peace: the same Jobs complete, fail, wait and are gone."""
     plan = draw(seed)
@@ -220,6 +221,7 @@ async def _drained(world: World) -> None:
         pytest.param(_drained, 20, id="a gang whose queue is drained and opened again", marks=SLOW),
     ],
 )
+@pytest.mark.proves("Job", "stop and restore")
 async def test_a_controller_killed_at_any_write_is_gone_on_from(
     act: Callable[[World], Awaitable[None]], writes: int, *, after: bool
 ) -> None:

@@ -145,6 +145,12 @@ RAYCLUSTER_GENERATION_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-generation"
 """On elastic Ray objects: generation that the Workload was made from."""
 RAYCLUSTER_PODSET_REPLICA_SIZES_ANNOTATION: Final = "kueue.x-k8s.io/raycluster-podset-replica-sizes"
 """On elastic Ray objects: replicas per worker group."""
+CONSUME_PROVISIONING_REQUEST_ANNOTATION: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""On pods: the ProvisioningRequest whose capacity they take."""
+PROVISIONING_CLASS_NAME_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+"""On pods: the class of that ProvisioningRequest."""
+CHECKED_POD_ANNOTATIONS: Final = (CONSUME_PROVISIONING_REQUEST_ANNOTATION, PROVISIONING_CLASS_NAME_ANNOTATION)
+"""What admission checks may put on pods that exist already."""
 PROVISIONING_REQUEST_ANNOTATION_PREFIX: Final = "provreq.kueue.x-k8s.io/"
 """On jobs and Workloads: the rest of the key is a ProvisioningRequest parameter."""
 

@@ -176,6 +176,15 @@ class WorkloadCounter:
             for _ in range(pods):
                 queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
 
+    def on_elastic_released(self, workload: wire.Workload, pods: int) -> None:
+        """The gate of elastic jobs was removed from pods of an admitted slice."""
+        admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
+        if admission is None or since is None:
+            return
+        queue = self._metrics.cluster_queue(admission.cluster_queue)
+        for _ in range(pods):
+            queue.gate_removed(gate=names.ELASTIC_JOB_GATE, is_group=False, since_admitted=since)
+
     def on_started(self, workload: wire.Workload, pods: int) -> None:
         """The admission gate of pods of an admitted Workload was removed."""
         admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)

@@ -35,6 +35,7 @@ _GATES = frozenset(
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
         "DisableWaitForPodsReady",
+        "ElasticJobsViaWorkloadSlices",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
         "FastQuotaReleaseInPodIntegration",

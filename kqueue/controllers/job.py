@@ -16,6 +16,7 @@ from cachetools import TTLCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, is_owner, owner_key, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.owners import Owners
@@ -48,6 +49,7 @@ class JobReconciler:
         kind: JobKind,
         jobs: Sequence[Store[JSON]],
         workload: JobWorkload,
+        slices: JobSlices,
         writes: JobWrites,
         steps: WorkloadSteps,
         owners: Owners,
@@ -67,6 +69,7 @@ class JobReconciler:
         self._clock, self._keep_deactivated = clock, keep_deactivated
         self.kind = kind
         self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, steps
+        self._slices = slices
         self._owners, self._manages, self._manages_all = owners, manages, manages_all
         self._switches, self._echo_timeout = switches, echo_timeout
         self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, clock.monotonic)
@@ -195,10 +198,16 @@ class JobReconciler:
         except InvalidObjectError as e:
             self._writes.event(job, reason="InvalidJob", message=str(e), warning=True)
             raise
-        workload = await self._workload.find(job, pod_sets)
+        if self._slices.concerns(job):
+            settled = await self._slices.settle(job, pod_sets)
+            if settled.acted:
+                return Result()
+            workload = settled.workload
+        else:
+            workload = await self._workload.find(job, pod_sets)
         if workload is None:
             return await self._without_workload(job, pod_sets)
-        if await self._workload.follow(job, pod_sets, workload):
+        if not self._slices.concerns(job) and await self._workload.follow(job, pod_sets, workload):
             return Result()
         await self._with_workload(job, pod_sets, workload)
         return await self._retain(job, workload)
@@ -208,7 +217,7 @@ class JobReconciler:
         if self.kind.finished(job) is not None:
             return Result()  # finished without us
         owned = self._workload.owned(job_key(job))
-        if owned and not prebuilt:
+        if owned and not prebuilt and not self._slices.concerns(job):
             return Result()  # an old Workload is on its way out: its end brings us back
         if self._workload.just_made(job):
             return Result(requeue_after=self._echo_timeout)
@@ -234,7 +243,9 @@ class JobReconciler:
         elif (end := self.kind.finished(job)) is not None:
             await self._finish(job, workload, success=end.success, message=end.message)
         elif await self._steps.report(
-            workload, reclaimable=self.kind.reclaimable(job), ready=self.kind.pods_ready(job)
+            workload,
+            reclaimable=self._slices.reclaimable(job, pod_sets, workload),
+            ready=self._slices.ready(job, pod_sets, workload),
         ):
             return
         elif from_api.condition_true(workload, names.CONDITION_EVICTED):
@@ -242,6 +253,8 @@ class JobReconciler:
         elif self.kind.is_suspended(job):
             await self._start_or_follow(job, pod_sets, workload)
         elif not from_api.is_admitted(workload):
+            if self._slices.goes_on(job, pod_sets, workload):
+                return
             await self._writes.stop(
                 job, infos_at_stop(as_json(workload)), "NotAdmitted", "the Workload is not admitted"
             )

@@ -74,8 +74,8 @@ class JobWorkload:
         on_created: Callable[[float], None] = lambda _seconds: None,
         echo_timeout: float = 60.0,
     ) -> None:
-        """`newest` has the newest Workload of a key that is known; `pods_left` says of a Workload's key whether pods of
-        it have not ended.  The rest is as in `JobReconciler`.
+        """`newest` has the newest Workload of a key that is known; `pods_left` says of what pods are found by
+        (`siblings_key`) whether any of them has not ended.  The rest is as in `JobReconciler`.
         """
         self._kind, self._workloads, self._newest = kind, workloads, newest
         self._steps, self._writes, self._pods_left = steps, writes, pods_left
@@ -109,7 +109,7 @@ class JobWorkload:
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
         """Whether pods of the job, or of one of its Workloads, may still hold resources; `job` None: it is gone."""
         return (job is not None and self._kind.active(job)) or any(
-            self._pods_left(from_api.workload_key(w)) for w in workloads
+            self._pods_left(from_api.siblings_key(w)) for w in workloads
         )
 
     def just_made(self, job: JSON) -> bool:
@@ -129,17 +129,17 @@ class JobWorkload:
         if prebuilt:
             return await self._prebuilt(job, pod_sets, owned, prebuilt)
         suspended = self._kind.is_suspended(job)
-        matching = [w for w in owned if self._matches(job, pod_sets, w, suspended=suspended)]
+        matching = [w for w in owned if self.matches(job, pod_sets, w, suspended=suspended)]
         if matching:
             await self.delete(job, [w for w in owned if w is not matching[0]])
             return matching[0]
         if owned:
-            await self._without_match(job, pod_sets, owned, suspended=suspended)
+            await self.replace_all(job, pod_sets, owned)
         return None
 
-    async def _without_match(
-        self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload], *, suspended: bool
-    ) -> None:
+    async def replace_all(self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload]) -> None:
+        """None of these describes the job: the first is rewritten where it holds no quota, else all of them go."""
+        suspended = self._kind.is_suspended(job)
         first, mine = owned[0], [w for w in owned if is_owner(job, w)]
         reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
         if suspended and not reserved and first in mine and first.metadata.deletion_timestamp is None:
@@ -174,14 +174,15 @@ class JobWorkload:
                 return None
         if _out_of_sync(workload):
             return None
-        if self._matches(job, pod_sets, workload, suspended=self._kind.is_suspended(job)):
+        if self.matches(job, pod_sets, workload, suspended=self._kind.is_suspended(job)):
             return workload
         message = f"Workload {key}, which was made beforehand, does not describe the job"
         await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, message)
         self._writes.event(job, reason=names.REASON_OUT_OF_SYNC, message=message, warning=True)
         return None
 
-    def _matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
+    def matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
+        """Whether a Workload says what the job says; one that is finished needs not."""
         said = as_json(workload)
         if not belongs(job, said):
             return False
@@ -202,8 +203,10 @@ class JobWorkload:
 
     # --- making ------------------------------------------------------------------------------------------------
 
-    async def make(self, job: JSON, pod_sets: Sequence[JSON]) -> None:
-        """Create the Workload of a suspended job that has none."""
+    async def make(
+        self, job: JSON, pod_sets: Sequence[JSON], *, change: Callable[[JSON], JSON] = lambda workload: workload
+    ) -> None:
+        """Create a Workload for the job: the text that it gets by itself, with a last `change`."""
         workload = workload_for(
             self._kind,
             job,
@@ -211,6 +214,7 @@ class JobWorkload:
             switches=self._switches,
             label_keys_to_copy=self._label_keys,
         )
+        workload = change(workload)
         if await self._is_gone(job):
             return
         self._created[job["metadata"]["uid"]] = None
@@ -253,7 +257,7 @@ class JobWorkload:
         """Give a pending Workload the job's new text; it keeps its name and its place in time."""
         spec = spec_for(self._kind, job, priority=self._priority(job, pod_sets), switches=self._switches)
         if await self._steps.rewrite(workload, spec):
-            self._updated(job, workload, "to what the job says now")
+            self.updated(job, workload, "to what the job says now")
 
     async def follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
         """Hand on what a matching Workload has to say anew: admission gates, and another priority class.
@@ -271,7 +275,7 @@ class JobWorkload:
         if not self._switches.admission_gated_by or wanted == workload.metadata.annotations.get(key, ""):
             return False
         await self._steps.amend(workload, {"metadata": {"annotations": {key: wanted or None}}})
-        self._updated(job, workload, f"to admission gates {wanted or 'none'}")
+        self.updated(job, workload, f"to admission gates {wanted or 'none'}")
         return True
 
     async def _follow_priority(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
@@ -287,10 +291,11 @@ class JobWorkload:
         await self._steps.amend(
             workload, {"spec": {"priorityClassRef": priority.reference, "priority": priority.value}}
         )
-        self._updated(job, workload, f"to priority {priority.value} of {priority.name or 'no class'}")
+        self.updated(job, workload, f"to priority {priority.value} of {priority.name or 'no class'}")
         return True
 
-    def _updated(self, job: JSON, workload: wire.Workload, how: str) -> None:
+    def updated(self, job: JSON, workload: wire.Workload, how: str) -> None:
+        """Tell of a change."""
         message = f"Updated Workload {from_api.workload_key(workload)} {how}"
         self._writes.event(job, reason="UpdatedWorkload", message=message)
 
@@ -311,6 +316,8 @@ def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
     said = {p.name: mapping(msgspec.to_builtins(p.template)) for p in workload.spec.pod_sets}
     for pod_set in pod_sets:
         now, before = mapping(pod_set, "template"), said.get(text(pod_set, "name"), {})
+        if _was_sliced(now, before, workload):
+            return True
         written = annotations_of(now).get(names.WORKLOAD_ANNOTATION)
         if written is not None:
             if written == workload.metadata.name and names.WORKLOAD_ANNOTATION not in annotations_of(before):
@@ -318,6 +325,13 @@ def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
         elif _podset_label(now) and not _podset_label(before):  # without topology there is only this
             return True
     return False
+
+
+def _was_sliced(now: Mapping[str, Any], before: Mapping[str, Any], workload: wire.Workload) -> bool:
+    """An elastic job keeps the name of the slice with which it was started; what all of them share tells it."""
+    key = names.WORKLOAD_SLICE_NAME_ANNOTATION
+    shared = workload.metadata.annotations.get(key)
+    return shared is not None and annotations_of(now).get(key) == shared and key not in annotations_of(before)
 
 
 def _podset_label(template: Mapping[str, Any]) -> bool:

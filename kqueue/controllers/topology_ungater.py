@@ -13,6 +13,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -57,6 +58,25 @@ def gang_of(view: PodView) -> list[str]:
     return [view.gang.siblings] if view.gang is not None else []
 
 
+class Releasable(Protocol):
+    """A pod that a gate may hold."""
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+        ...
+
+    @property
+    def gated(self) -> bool:
+        """Whether the gate still holds it."""
+        ...
+
+    @property
+    def resource_version(self) -> str:
+        """Its version."""
+        ...
+
+
 @dataclass(slots=True)
 class _Awaited:
     """A release whose event is to come.  `version`: it may have failed, so that any other version is news enough."""
@@ -64,7 +84,7 @@ class _Awaited:
     deadline: float
     version: str | None = None
 
-    def seen_in(self, pod: GangPod) -> bool:
+    def seen_in(self, pod: Releasable) -> bool:
         return not pod.gated or (self.version is not None and pod.resource_version != self.version)
 
 
@@ -85,7 +105,7 @@ class Expectations:
         if awaited is not None:
             awaited.version = version
 
-    def observe(self, gang: str, pod: GangPod) -> None:
+    def observe(self, gang: str, pod: Releasable) -> None:
         """An event of the pod; it counts if it can be the release."""
         awaited = self._open.get(gang, {}).get(pod.uid)
         if awaited is not None and awaited.seen_in(pod):

@@ -18,7 +18,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
-from kqueue.jobs import syntax
+from kqueue.jobs import slices, syntax
 from kqueue.jobs.infos import flavors_of, infos_at_start
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import Switches
@@ -132,6 +132,35 @@ class WorkloadSteps:
             if from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED):
                 return None  # reserved since: what was decided on must not change under it
             return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
+
+        return await self._change(workload, change)
+
+    async def read(self, workload: wire.Workload) -> JSON | None:
+        """The whole of it, as the server has it now; None when it is gone.  The watch keeps less."""
+        meta = workload.metadata
+        try:
+            now = await self._client.get_json(WORKLOADS, meta.name, meta.namespace)
+        except NotFoundError:
+            return None
+        return now if now["metadata"]["uid"] == meta.uid else None
+
+    async def resize(self, workload: wire.Workload, counts: slices.Counts) -> bool:
+        """Write other pod counts; all else stays, quota and admission, too.  True when written.
+
+        Nothing is written where that would be more than what is reserved: the Workload has changed meanwhile.
+        """
+        now = await self.read(workload)
+        if now is None:
+            return False
+        held = dict(slices.counts_of(now["spec"]["podSets"]))
+        more = any(count > held.get(name, 0) for name, count in counts)
+        version = now["metadata"].get("generation")
+
+        def change(w: wire.Workload) -> JSON | None:
+            reserved = from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED)
+            if w.metadata.generation != version or (more and reserved):
+                return None
+            return {"spec": {"podSets": slices.with_counts(now["spec"]["podSets"], counts)}}
 
         return await self._change(workload, change)
 

@@ -83,7 +83,7 @@ def _info(
         count=whole(pod_set, "count") if count is None else count,
         labels=_labels(workload, name, switches),
         annotations=_annotations(workload, pod_set, assignment, switches),
-        scheduling_gates=(names.TOPOLOGY_GATE,) if _placed(assignment) else (),
+        scheduling_gates=_gates(workload, assignment, switches),
     )
     for addition in _additions(workload, name, assignment, flavors):
         together = merged_infos(info, addition)
@@ -114,6 +114,15 @@ def _additions(
                     node_selector=strings(update, "nodeSelector"),
                     tolerations=tuple(objects(update, "tolerations")),
                 )
+
+
+def _gates(workload: JSON, assignment: Mapping[str, Any], switches: Switches) -> tuple[str, ...]:
+    """What holds the pods at first.  The webhook gates elastic jobs, too; but one that came before it must not grow."""
+    elastic = switches.elastic_jobs and annotations_of(workload).get(names.ELASTIC_JOB_ANNOTATION) == "true"
+    return (
+        *((names.TOPOLOGY_GATE,) if _placed(assignment) else ()),
+        *((names.ELASTIC_JOB_GATE,) if elastic else ()),
+    )
 
 
 def _placed(assignment: Mapping[str, Any]) -> bool:

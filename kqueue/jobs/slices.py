@@ -15,6 +15,9 @@ from typing import Any
 from kqueue.api import names
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, objects, text, whole
 
+FRAMEWORKS = frozenset({"batch/job"})
+"""Kinds whose jobs may be elastic."""
+
 Counts = tuple[tuple[str, int], ...]
 """Pods per pod set, in the order of the pod sets."""
 
@@ -58,11 +61,6 @@ class Slice:
     def is_leaving(self) -> bool:
         """Its pods are to end, or have."""
         return self.evicted or self.deleting
-
-    @property
-    def age(self) -> tuple[str, str]:
-        """Sorts the oldest first."""
-        return self.created, self.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +117,8 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
         wanted: the job's pod sets.
         slices: all Workloads that the job controls.
         standing: per pod set, pods of the job that may take room: released, and not ended.
-
-    Ties: slices of one second go by their UID.
     """
-    alive = sorted((s for s in slices if not s.finished), key=lambda s: s.age)
+    alive = [s for s in in_order(slices) if not s.finished]
     if not alive:
         return Plan(step=Step.CREATE)
     over = _taken_over(alive)
@@ -142,10 +138,27 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
     return Plan(step=step, runs=runs.key, wants=wants.key, ends=ends)
 
 
+def in_order(slices: Sequence[Slice]) -> list[Slice]:
+    """The oldest first.  Of those of one second a replacement is the younger one; then their UIDs decide."""
+    replaces = {s.key: s.replaces for s in slices}
+
+    def depth(key: str) -> int:
+        seen: set[str] = set()
+        while key in replaces and key not in seen:
+            seen.add(key)
+            key = replaces[key]
+        return len(seen)
+
+    return sorted(slices, key=lambda s: (s.created, depth(s.key), s.uid))
+
+
 def _taken_over(alive: Sequence[Slice]) -> set[str]:
-    """Slices whose replacement has its quota: all their pods count for that one, whatever becomes of it."""
-    ages = {s.key: s.age for s in alive}
-    return {s.replaces for s in alive if s.reserved and s.replaces in ages and ages[s.replaces] < s.age}
+    """Slices whose replacement has its quota: all their pods count for that one, whatever becomes of it.
+
+    `alive` is in order: who names a younger one, by hand, replaces nothing.
+    """
+    place = {s.key: i for i, s in enumerate(alive)}
+    return {s.replaces for i, s in enumerate(alive) if s.reserved and place.get(s.replaces, i) < i}
 
 
 def _running(left: Sequence[Slice]) -> Slice:

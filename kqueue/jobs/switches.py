@@ -11,7 +11,7 @@ from types import MappingProxyType
 class Switches:
     """The feature gates that this room and the webhooks know, as read once at start.
 
-    Each field names its gate; the defaults are those of the compatible version, except for what is not built yet.
+    Each field names its gate; the defaults are those of the compatible version.
     """
 
     topology: bool = True
@@ -26,7 +26,7 @@ class Switches:
     """PartialAdmission: `minCount` is kept."""
     reclaimable_pods: bool = True
     """ReclaimablePods: pods that have ended for good give their quota back before the whole job has ended."""
-    elastic_jobs: bool = False
+    elastic_jobs: bool = True
     """ElasticJobsViaWorkloadSlices: the elastic-job annotation has a meaning."""
     admission_gated_by: bool = True
     """AdmissionGatedBy: the annotation holds a workload back."""
@@ -58,6 +58,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "slice_size": "TASValidateWorkloadSliceSize",
         "partial_admission": "PartialAdmission",
         "reclaimable_pods": "ReclaimablePods",
+        "elastic_jobs": "ElasticJobsViaWorkloadSlices",
         "admission_gated_by": "AdmissionGatedBy",
         "priority_boost": "PriorityBoost",
         "identifier_annotations": "WorkloadIdentifierAnnotations",
@@ -70,7 +71,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "concurrent_admission": "ConcurrentAdmission",
     }
 )
-"""Switch to feature gate.  Elastic jobs are missing until they are built."""
+"""Switch to feature gate."""
 
 
 def switches_from(enabled: Callable[[str], bool]) -> Switches:

@@ -138,15 +138,44 @@ class GangPod:
         return f"{self.key.partition('/')[0]}/{self.slice_name}" if self.slice_name else self.workload
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticPod:
+    """A pod of an elastic job that has not ended: what its ungater needs of it.
+
+    `annotations` are those that admission checks may set; `gates` all its scheduling gates by name, in order.
+    """
+
+    key: str
+    uid: str
+    resource_version: str
+    siblings: str
+    """namespace/name by which all pods of its job are found; see `siblings_key`."""
+    pod_set: str
+    gates: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    annotations: Mapping[str, str]
+    deleting: bool
+    controller: tuple[str, str] | None = None
+    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+
+    @property
+    def gated(self) -> bool:
+        """Whether the gate of elastic jobs still holds it."""
+        return names.ELASTIC_JOB_GATE in self.gates
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What is kept of any pod: its key, at most one of the two, and whose quota it still needs."""
+    """What is kept of any pod: its key, at most one of the first two, and whose quota it still needs."""
 
     key: str
     foreign: PodFacts | None = None
     gang: GangPod | None = None
     workload: str = ""
-    """namespace/name of the Workload that was started with it; empty: it has ended, or is not ours."""
+    """namespace/name of the Workload that was started with it, or that all slices of its job share; see `siblings_key`.
+    Empty: it has ended, or is not ours.
+    """
+    elastic: ElasticPod | None = None
 
 
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
@@ -169,17 +198,43 @@ def pod_view(pod: wire_core.Pod) -> PodView:
             names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
         )
         return PodView(
-            key, gang=_gang_pod(pod, owner, terminal=terminal) if owner else None, workload=_holds(pod, terminal)
+            key,
+            gang=_gang_pod(pod, owner, terminal=terminal) if owner else None,
+            workload=_holds(pod, terminal),
+            elastic=_elastic_pod(pod, terminal),
         )
     if not pod.spec.node_name or terminal:
-        return PodView(key, workload=_holds(pod, terminal))
+        return PodView(key, workload=_holds(pod, terminal), elastic=_elastic_pod(pod, terminal))
     facts = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec))
-    return PodView(key, foreign=facts, workload=_holds(pod, terminal))
+    return PodView(key, foreign=facts, workload=_holds(pod, terminal), elastic=_elastic_pod(pod, terminal))
 
 
 def _holds(pod: wire_core.Pod, terminal: bool) -> str:
-    started_by = pod.metadata.annotations.get(names.WORKLOAD_ANNOTATION, "")
+    annotations = pod.metadata.annotations
+    started_by = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.WORKLOAD_ANNOTATION)
     return sys.intern(f"{pod.metadata.namespace}/{started_by}") if started_by and not terminal else ""
+
+
+def _elastic_pod(pod: wire_core.Pod, terminal: bool) -> ElasticPod | None:
+    """Pods with the name of a slice, or with the gate and the name of a Workload."""
+    meta, gates = pod.metadata, tuple(gate.name for gate in pod.spec.scheduling_gates)
+    if names.WORKLOAD_SLICE_NAME_ANNOTATION not in meta.annotations and names.ELASTIC_JOB_GATE not in gates:
+        return None
+    siblings = _holds(pod, terminal)
+    if not siblings:
+        return None
+    return ElasticPod(
+        key=f"{meta.namespace}/{meta.name}",
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        siblings=siblings,
+        pod_set=sys.intern(meta.labels.get(names.PODSET_LABEL) or names.DEFAULT_PODSET),
+        gates=gates,
+        node_selector=dict(pod.spec.node_selector),
+        annotations={key: meta.annotations[key] for key in names.CHECKED_POD_ANNOTATIONS if key in meta.annotations},
+        deleting=meta.deletion_timestamp is not None,
+        controller=controller_of(meta),
+    )
 
 
 def _requests_of(spec: wire_core.PodSpec) -> tuple[tuple[str, int], ...]:

@@ -7,10 +7,13 @@ from typing import Any
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.wiring.elastic import make_elastic_ungater
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.cli.wiring.watches import BATCH_JOB
+from kqueue.controllers.elastic_ungater import ElasticUngater
 from kqueue.controllers.job import JobReconciler
+from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, owner_keys
 from kqueue.controllers.job_writes import JobWrites
 from kqueue.controllers.owners import Owners
@@ -59,11 +62,14 @@ def make_jobs(wiring: Wiring, kinds: Sequence[JobKind], steps: WorkloadSteps) ->
         clock=wiring.clock,
     )
     watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
+    elastic = make_elastic_ungater(wiring)
     for kind in kinds:
-        _make_job_kind(wiring, kind, steps, owners)
+        _make_job_kind(wiring, kind, steps, owners, elastic)
 
 
-def _make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: Owners) -> None:
+def _make_job_kind(
+    wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: Owners, elastic: ElasticUngater
+) -> None:
     watches = wiring.watches
     seen = [watches.jobs[kind.framework]]
     if kind.framework == BATCH_JOB:
@@ -93,6 +99,14 @@ def _make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: 
         kind=kind,
         jobs=[watch.store for watch in seen],
         workload=workload,
+        slices=JobSlices(
+            kind=kind,
+            workload=workload,
+            steps=steps,
+            writes=writes,
+            standing=elastic.standing,
+            switches=wiring.switches,
+        ),
         writes=writes,
         steps=steps,
         owners=owners,
@@ -107,10 +121,12 @@ def _make_job_kind(wiring: Wiring, kind: JobKind, steps: WorkloadSteps, owners: 
     for watch in seen:
         watch.store.add_index(_CHILD_OF, _controller_uid)
         watch.store.add_index(_PREBUILT, lambda job: _prebuilt_keys(job, wiring.switches))
-    _subscribe(wiring, kind, [watch.store for watch in seen], jobs)
+    _subscribe(wiring, kind, [watch.store for watch in seen], jobs, elastic)
 
 
-def _subscribe(wiring: Wiring, kind: JobKind, stores: Sequence[Store[JSON]], jobs: Controller) -> None:
+def _subscribe(
+    wiring: Wiring, kind: JobKind, stores: Sequence[Store[JSON]], jobs: Controller, elastic: ElasticUngater
+) -> None:
     """Which events bring a job to its reconciler: its own, and those of all that its next step hangs on."""
     watches = wiring.watches
 
@@ -139,13 +155,17 @@ def _subscribe(wiring: Wiring, kind: JobKind, stores: Sequence[Store[JSON]], job
                     jobs.enqueue(key)
 
     def on_pod(old: PodView | None, new: PodView | None) -> None:
-        """The last pod of a Workload is gone: now its quota may go."""
+        """The last pod of a Workload is gone: now its quota may go.  Of an elastic job each counts."""
         held = old.workload if old is not None else ""
         if not held or (new is not None and new.workload == held):
             return
-        workload = watches.workloads.store.get(held)
-        if workload is not None and not watches.pods.store.keys_by_index(_PODS_LEFT, held):
-            owners_of(workload)
+        if old is not None and old.elastic is not None:
+            for workload in elastic.slices(held):
+                owners_of(workload)
+            return
+        only = watches.workloads.store.get(held)
+        if only is not None and not watches.pods.store.keys_by_index(_PODS_LEFT, held):
+            owners_of(only)
 
     def on_class(_old: object, _new: object) -> None:
         for store in stores:

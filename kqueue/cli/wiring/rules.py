@@ -40,7 +40,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         retry_max=timings.cycle_retry_max,
         yield_after=timings.cycle_yield_after,
         details_told_after=timings.details_told_after,
-        elastic=config.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
+        elastic=config.enabled("ElasticJobsViaWorkloadSlices"),
         fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
         skips_pod_owned=config.enabled("SkipReassignmentForPodOwnedWorkloads"),
         fair=None if fair is None else tuple(Strategy(name) for name in fair.preemption_strategies),

@@ -11,6 +11,7 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.job import JobReconciler
+from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, owner_keys
 from kqueue.controllers.job_writes import JobWrites
 from kqueue.controllers.owners import Owners
@@ -77,6 +78,16 @@ class Jobs(World):
             echo_timeout=echo,
             **more,
         )
+        self.standing: dict[str, int] = {}
+        """Released pods of an elastic job, by pod set."""
+        self.slices = JobSlices(
+            kind=kind,
+            workload=self.workload_of,
+            steps=self.steps,
+            writes=self.writes,
+            standing=lambda _siblings: self.standing,
+            switches=switches,
+        )
         owners = Owners(
             client=self.client,
             known=owner_kinds(["batch/job", "jobset.x-k8s.io/jobset"]),
@@ -88,6 +99,7 @@ class Jobs(World):
             kind=kind,
             jobs=[self.jobs],
             workload=self.workload_of,
+            slices=self.slices,
             writes=self.writes,
             steps=self.steps,
             owners=owners,

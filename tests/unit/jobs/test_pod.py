@@ -127,7 +127,7 @@ def grouped(**annotations: str) -> JSON:
         (make_pod(annotations=prefixed(prebuilt_workload_name="h")), []),
         (make_pod(role="Bad_Role"), ["role-hash"]),
         (make_pod(queue="No Queue"), ["queue-name"]),
-        (make_pod(annotations=prefixed(elastic_job="true")), []),
+        (make_pod(annotations=prefixed(elastic_job="true")), ["elastic-job"]),
         (make_pod(annotations=prefixed(podset_required_topology="a", podset_preferred_topology="b")), ["metadata.annotations"]),
         (make_pod(annotations=prefixed(podset_slice_required_topology="a", podset_slice_size="2")), ["podset-slice-size"]),
     ],

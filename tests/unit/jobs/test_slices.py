@@ -82,6 +82,18 @@ NEXT = some("b", 5, replaces="a")
             id="S-oldest-first-by-time",
         ),
         pytest.param(
+            [some("z", reserved=True), some("b", 5, replaces="z", reserved=True)],
+            5,
+            ("Keep", "b", "b", {"z": REPLACED}),
+            id="S-same-second-a-replacement-is-younger",
+        ),
+        pytest.param(
+            [some("z"), some("b", 5, replaces="z")],
+            5,
+            ("Keep", "b", "b", {"z": REPLACED}),
+            id="S-same-second-a-pending-replacement-too",
+        ),
+        pytest.param(
             [some("b", 5), some("a", 3)], 5, ("Keep", "b", "b", {"a": OUT_OF_SYNC}), id="S-same-second-by-uid"
         ),
         pytest.param(

@@ -12,7 +12,6 @@ from webhooks import workloads
 
 Object = dict[str, Any]
 ON = Switches()
-ELASTIC = Switches(elastic_jobs=True)
 ELASTIC_ANNOTATION = {"kueue.x-k8s.io/elastic-job": "true"}
 
 
@@ -235,8 +234,8 @@ def test_an_elastic_workload_has_no_minimum() -> None:
     """Its size follows the job."""
     obj = workload(pod_set(minCount=1), annotations=ELASTIC_ANNOTATION)
 
-    assert paths(obj, switches=ELASTIC) == ["spec.podSets[0].minCount"]
-    assert paths(obj) == []
+    assert paths(obj) == ["spec.podSets[0].minCount"]
+    assert paths(obj, switches=Switches(elastic_jobs=False)) == []
 
 
 def test_minimums_are_dropped_while_partial_admission_is_off() -> None:
@@ -261,7 +260,7 @@ GATED = "metadata.annotations[kueue.x-k8s.io/admission-gated-by]"
     ("old", "new", "expected"),
     [
         pytest.param(workload(), workload(pod_set(count=5), pod_set("b")), [], id="pending-pod-sets-change-freely"),
-        pytest.param(reserved(), reserved(pod_set(count=1)), ["spec.podSets[0].count"], id="fewer-pods"),
+        pytest.param(reserved(), reserved(pod_set(count=1)), [], id="fewer-pods"),
         pytest.param(reserved(), reserved(pod_set(count=3)), ["spec.podSets[0].count"], id="more-pods"),
         pytest.param(reserved(), reserved(pod_set(requests={"cpu": 2})), ["spec.podSets[0]"], id="other-requests"),
         pytest.param(reserved(), reserved(pod_set(requests={"cpu": "1000m"})), [], id="the-same-requests-otherwise"),
@@ -355,8 +354,10 @@ def test_elastic_workloads_may_shrink() -> None:
     fewer = reserved(pod_set(count=1), reclaimablePods=[]) | {"metadata": old["metadata"]}
     more = reserved(pod_set(count=3), reclaimablePods=[{"name": "main", "count": 1}]) | {"metadata": old["metadata"]}
 
-    assert paths(fewer, old, ELASTIC) == []
-    assert paths(more, old, ELASTIC) == ["spec.podSets[0].count"]
+    off = Switches(elastic_jobs=False)
+    assert paths(fewer, old) == []
+    assert set(paths(fewer, old, off)) == {"spec.podSets[0].count", "status.reclaimablePods"}
+    assert paths(more, old) == ["spec.podSets[0].count"]
 
 
 def test_placement_is_fixed_while_topology_is_off() -> None:

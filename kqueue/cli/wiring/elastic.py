@@ -1,0 +1,41 @@
+"""The part `jobs`, elastic ones: who releases their pods."""
+
+from __future__ import annotations
+
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.wiring.shared import Wiring
+from kqueue.controllers.elastic_ungater import ElasticUngater
+from kqueue.state import from_api
+from kqueue.state.from_api import PodView
+
+_FIRST_PODS = 0.05
+"""Seconds in which pods of one job gather."""
+
+
+def make_elastic_ungater(wiring: Wiring) -> ElasticUngater:
+    """It runs whatever the feature gate says: what was gated before the gate was switched off has to be released."""
+    watches = wiring.watches
+    ungater = ElasticUngater(
+        client=wiring.client,
+        workloads=watches.workloads.store,
+        newest=wiring.workload_writer.newest,
+        pods=watches.pods.store,
+        clock=wiring.clock,
+        expectation_timeout=wiring.timings.expectation_timeout,
+        on_released=wiring.counter.on_elastic_released,
+    )
+    wiring.on_lead.append(ungater.begin)
+    controller = wiring.controller("elastic_ungater", ungater.reconcile, workers=8)
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        siblings = ungater.observe_pod(old, new)
+        if siblings is not None:
+            controller.enqueue(siblings, after=_FIRST_PODS)
+
+    def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
+        if new is not None and ungater.is_elastic(new):
+            controller.enqueue(from_api.siblings_key(new))
+
+    watches.pods.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)
+    return ungater

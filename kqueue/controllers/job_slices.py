@@ -1,0 +1,223 @@
+"""The Workloads of an elastic job: one while it keeps its size, a second one while it waits for more.
+
+Pods beyond what was admitted are held by a gate of their own, so the job itself is neither stopped nor changed when it
+grows or shrinks.  What to do comes from `kqueue.jobs.slices`; here it is done, one write at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.job_workload import JobWorkload, is_owner, was_started
+from kqueue.controllers.job_writes import JobWrites, job_key
+from kqueue.controllers.workload_steps import WorkloadSteps, as_json
+from kqueue.errors import NotFoundError
+from kqueue.jobs import rules, slices
+from kqueue.jobs.fields import annotations_of, mapping, objects, text
+from kqueue.jobs.kind import JobKind
+from kqueue.jobs.slices import Plan, Step
+from kqueue.jobs.switches import Switches
+from kqueue.state import from_api
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of the slices of a job."""
+
+    workload: wire.Workload | None = None
+    """By which one it runs, or waits; None: there is none."""
+    acted: bool = False
+    """Something was written, or is waited for: its event brings the job back."""
+
+
+_ACTED = Settled(acted=True)
+
+
+class JobSlices:
+    """For jobs of one kind."""
+
+    def __init__(
+        self,
+        *,
+        kind: JobKind,
+        workload: JobWorkload,
+        steps: WorkloadSteps,
+        writes: JobWrites,
+        standing: Callable[[str], Mapping[str, int]],
+        switches: Switches,
+    ) -> None:
+        """`standing` says of what a job's pods are found by (`siblings_key`) how many of them, by pod set, are released
+        and have not ended.
+        """
+        self._kind, self._workload, self._steps, self._writes = kind, workload, steps, writes
+        self._standing, self._switches = standing, switches
+
+    def concerns(self, job: JSON) -> bool:
+        """Whether a job has slices: it is elastic, and nobody has made its Workload beforehand.
+
+        One that runs without the gate was started when this was switched off: it does not grow while it runs.
+        """
+        if self._kind.framework not in slices.FRAMEWORKS or not rules.is_elastic(job, self._switches):
+            return False
+        if rules.prebuilt_name(job, self._switches):
+            return False
+        return self._kind.is_suspended(job) or not self._kind.suspend(job) or self._is_gated(job)
+
+    def _is_gated(self, job: JSON) -> bool:
+        held = [objects(p, "template", "spec", "schedulingGates") for p in self._kind.pod_sets(job, self._switches)]
+        return all(any(gate.get("name") == names.ELASTIC_JOB_GATE for gate in gates) for gates in held)
+
+    def goes_on(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        """Whether it may run although its Workload is not admitted: what is not admitted of it is held by the gate.
+
+        One that was un-suspended by hand may not: nobody would ever release its pods.
+        """
+        if not self.concerns(job) or not was_started(pod_sets, workload):
+            return False
+        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        return reserved or not any(self._standing(from_api.siblings_key(workload)).values())
+
+    # --- what the job tells of its pods -----------------------------------------------------------------------
+
+    def reclaimable(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> Mapping[str, int]:
+        """Pods of this Workload that will not run again: those that are gated for want of quota are no part of it."""
+        found = self._kind.reclaimable(job)
+        if not found or not self.concerns(job):
+            return found
+        beyond = self._beyond(pod_sets, workload)
+        return {name: count - beyond.get(name, 0) for name, count in found.items() if count > beyond.get(name, 0)}
+
+    def ready(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool | None:
+        """Whether all pods are ready; None while the job wants more than this Workload has, and cannot say of which."""
+        if self.concerns(job) and self._beyond(pod_sets, workload):
+            return None
+        return self._kind.pods_ready(job)
+
+    def _beyond(self, pod_sets: Sequence[JSON], workload: wire.Workload) -> Mapping[str, int]:
+        held = {p.name: p.count for p in workload.spec.pod_sets}
+        return {name: more for name, count in slices.counts_of(pod_sets) if (more := count - held.get(name, 0)) > 0}
+
+    # --- one step ---------------------------------------------------------------------------------------------
+
+    async def settle(self, job: JSON, pod_sets: Sequence[JSON]) -> Settled:
+        """Take the next step for the job's Workloads."""
+        owned = self._workload.owned(job_key(job))
+        mine = {from_api.workload_key(w): w for w in owned if is_owner(job, w)}
+        if await self._clear_away(job, [w for w in owned if not is_owner(job, w)], mine.values()):
+            return _ACTED
+        plan = slices.plan(
+            slices.counts_of(pod_sets),
+            [slices.slice_of(as_json(w)) for w in mine.values()],
+            standing=self._stand(mine.values()),
+        )
+        if plan.runs is None or plan.wants is None:
+            return Settled(_last_word([*mine.values()]))
+        if plan.ends:
+            await self._finish(plan, mine)
+            return _ACTED
+        runs, wants = mine[plan.runs], mine[plan.wants]
+        if self._kind.finished(job) is not None:
+            return Settled(runs)
+        if self._is_another(job, pod_sets, runs, wants, plan.step):
+            await self._workload.replace_all(job, pod_sets, [runs, *([wants] if wants is not runs else [])])
+            return _ACTED
+        return await self._follow(job, pod_sets, plan, runs=runs, wants=wants)
+
+    def _stand(self, workloads: Iterable[wire.Workload]) -> Mapping[str, int]:
+        found = Counter[str]()
+        alive = (w for w in workloads if not from_api.condition_true(w, names.CONDITION_FINISHED))
+        for siblings in {from_api.siblings_key(w) for w in alive}:
+            found.update(self._standing(siblings))
+        return found
+
+    async def _clear_away(self, job: JSON, strangers: Sequence[wire.Workload], mine: Iterable[wire.Workload]) -> bool:
+        """Let go of what is over, and delete what an older job of that name has left; True when that was there."""
+        for workload in mine:
+            if from_api.condition_true(workload, names.CONDITION_FINISHED):
+                await self._steps.release(workload)
+        if strangers and not self._workload.busy(None, strangers):
+            await self._workload.delete(job, strangers)
+        return bool(strangers)
+
+    async def _finish(self, plan: Plan, mine: Mapping[str, wire.Workload]) -> None:
+        for key, reason in plan.ends.items():
+            by = plan.wants if reason == names.REASON_WORKLOAD_SLICE_REPLACED else None
+            message = f"Replaced by {by}" if by else f"The job goes on with {plan.runs}"
+            await self._steps.finish(mine[key], reason, message)
+
+    def _is_another(
+        self, job: JSON, pod_sets: Sequence[JSON], runs: wire.Workload, wants: wire.Workload, step: Step
+    ) -> bool:
+        """Whether the job has become one that these Workloads do not describe.
+
+        Templates of a job that runs cannot change; of one that waits they may: then something else was admitted.
+        """
+        if step is Step.RESTART:
+            return True
+        if not self._kind.is_suspended(job) or was_started(pod_sets, runs):
+            return False
+        reserved = from_api.condition_true(runs, names.CONDITION_QUOTA_RESERVED)
+        if reserved and from_api.condition_true(runs, names.CONDITION_EVICTED):
+            return False
+        return not all(self._says_the_same(job, pod_sets, w) for w in {id(w): w for w in (runs, wants)}.values())
+
+    def _says_the_same(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+        """Whether it describes the job, but for counts."""
+        theirs = slices.counts_of(objects(as_json(workload), "spec", "podSets"))
+        return self._workload.matches(job, slices.with_counts(pod_sets, theirs), workload, suspended=True)
+
+    async def _follow(
+        self, job: JSON, pod_sets: Sequence[JSON], plan: Plan, *, runs: wire.Workload, wants: wire.Workload
+    ) -> Settled:
+        """Bring the counts to what the job says, and hand on priority and gates."""
+        if plan.step is Step.RESIZE and await self._steps.resize(wants, slices.counts_of(pod_sets)):
+            self._workload.updated(job, wants, "to the job's pods")
+            return _ACTED
+        if plan.step is Step.GROW:
+            if not self._workload.just_made(job):
+                await self._grow(job, pod_sets, wants)
+            return Settled(runs, acted=False)
+        for workload in {id(w): w for w in (wants, runs)}.values():
+            if await self._workload.follow(job, pod_sets, workload):
+                return _ACTED
+        return Settled(runs)
+
+    async def _grow(self, job: JSON, pod_sets: Sequence[JSON], older: wire.Workload) -> None:
+        """A Workload that is to replace `older`; it describes the pods as that one does, not as they were started."""
+        now = await self._steps.read(older)
+        if now is None:
+            raise NotFoundError(f"Workload {from_api.workload_key(older)} is gone, it cannot be replaced")
+
+        def change(new: JSON) -> JSON:
+            annotations = {
+                **annotations_of(new),
+                names.WORKLOAD_SLICE_NAME_ANNOTATION: slices.origin_of(now),
+                names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: from_api.workload_key(older),
+            }
+            same = slices.with_counts(objects(now, "spec", "podSets"), slices.counts_of(pod_sets))
+            queue = {"queueName": text(now, "spec", "queueName")}
+            return {
+                **new,
+                "metadata": {**mapping(new, "metadata"), "annotations": annotations},
+                "spec": {**mapping(new, "spec"), **queue, "podSets": same},
+            }
+
+        await self._workload.make(job, pod_sets, change=change)
+
+
+def _last_word(finished: Sequence[wire.Workload]) -> wire.Workload | None:
+    """Where all have ended: the newest, unless it ended only because others were to go on."""
+    if not finished:
+        return None
+    by_key = {from_api.workload_key(w): w for w in finished}
+    last = by_key[slices.in_order([slices.slice_of(as_json(w)) for w in finished])[-1].key]
+    why = from_api.condition(last.status.conditions, names.CONDITION_FINISHED)
+    over = why is not None and why.reason not in (names.REASON_WORKLOAD_SLICE_REPLACED, names.REASON_OUT_OF_SYNC)
+    return last if over else None

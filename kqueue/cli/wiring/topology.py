@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.wiring.shared import Wiring
-from kqueue.controllers.gate_sweeper import GateSweeper
+from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX, GateSweeper
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.core.topology import NodeFacts
@@ -48,8 +48,19 @@ def make_ungater(wiring: Wiring) -> TopologyUngater:
 
     def on_pod(old: PodView | None, new: PodView | None) -> None:
         key = ungater.observe_pod(old, new)
-        if key is None or key not in watches.workloads.store:
-            return  # a Workload that comes later brings itself
+        for workload in workloads_of(old, new) if key is not None else ():
+            look_at(workload)
+
+    def workloads_of(old: PodView | None, new: PodView | None) -> list[str]:
+        """Whose pod it is; of an elastic job all slices, because a pod is never told of the newest."""
+        seen = (new.gang if new is not None else None) or (old.gang if old is not None else None)
+        if seen is None:
+            return []
+        if seen.slice_name:
+            return list(watches.workloads.store.keys_by_index(SIBLINGS_INDEX, seen.siblings))
+        return [seen.workload] if seen.workload in watches.workloads.store else []  # a later one brings itself
+
+    def look_at(key: str) -> None:
         now = wiring.clock.monotonic()
         window = wiring.timings.ungater_window
         quiet = now - quiet_since.get(key, float("-inf")) > window

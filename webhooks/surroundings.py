@@ -6,7 +6,7 @@ An object that names its queue and has no controller above it costs no look-up. 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -91,6 +91,8 @@ class Observer:
         self.policy = policy
         self._lookups = lookups or NoLookups()
         self._plain = Surroundings(switches=policy.switches)
+        self._managed: dict[str, bool] = {}
+        """What a selector says that looks at nothing but names."""
         self._by_name = all(r.key == names.NAMESPACE_NAME_LABEL for r in policy.namespaces.match_expressions) and all(
             key == names.NAMESPACE_NAME_LABEL for key in policy.namespaces.match_labels
         )
@@ -108,9 +110,10 @@ class Observer:
         ancestor = _is_owned(request.obj) and await self._lookups.managed_ancestor(request.obj, request.namespace)
         if not ours:
             return Surroundings(switches=self.policy.switches, managed_namespace=False, managed_ancestor=ancestor)
-        queue = not ancestor and not rules.queue_name(request.obj) and await self._default_queue(request)
+        named = bool(rules.queue_name(request.obj))
+        queue = not ancestor and not named and await self._default_queue(request)
         without = self.policy.manage_without_queue
-        queued = not ancestor and (queue or without or bool(rules.queue_name(request.obj)))
+        queued = not ancestor and (queue or without or named)
         classed = queued and await self._default_class(request.obj)
         if not (ancestor or queue or classed or without):
             return self._plain
@@ -148,10 +151,13 @@ class Observer:
         )
 
     async def _managed_namespace(self, namespace: str) -> bool:
-        selector, own = self.policy.namespaces, {names.NAMESPACE_NAME_LABEL: namespace}
-        if self._by_name:
-            return selector.matches(own)
-        return selector.matches({**await self._lookups.namespace_labels(namespace), **own})
+        if self._by_name and namespace in self._managed:
+            return self._managed[namespace]
+        labels = {} if self._by_name else await self._lookups.namespace_labels(namespace)
+        ours = self.policy.namespaces.matches({**labels, names.NAMESPACE_NAME_LABEL: namespace})
+        if self._by_name and len(self._managed) < _REMEMBERED:
+            self._managed[namespace] = ours
+        return ours
 
     async def _default_queue(self, request: Request) -> bool:
         """Whether the object is to get the queue named `default`; only the kind of its controller counts."""
@@ -174,7 +180,7 @@ class Observer:
             return False
 
 
-Surround = Callable[[Request], Awaitable[Surroundings]]
+_REMEMBERED = 10_000
 _DEFAULT = names.DEFAULT_LOCAL_QUEUE
 
 

@@ -29,8 +29,8 @@ waits each time, is still answered in the ten seconds that the API server gives 
 REMEMBERED = 20_000
 """Answers that are kept at most; one that was dropped costs a request."""
 
-Key = tuple[ResourceType, str, str]
-"""Resource, namespace (empty for cluster-wide ones), name."""
+Key = tuple[str, str, str, str]
+"""Group, plural, namespace (empty for cluster-wide ones), name: texts know their hash, dataclasses work it out anew."""
 
 
 class ApiLookups:
@@ -94,7 +94,7 @@ class ApiLookups:
         Raises:
             LookupFailedError: the API server did not answer in time, or not as it should.
         """
-        key = (resource, namespace, name)
+        key = (resource.group, resource.plural, namespace, name)
         known = self._found.get(key)
         if known is not None and (not uid or known["metadata"].get("uid") == uid):
             return known
@@ -102,7 +102,7 @@ class ApiLookups:
             return None
         asked = self._asked.get(key)
         if asked is None:
-            asked = self._asked[key] = asyncio.create_task(self._ask(key), name=f"look up {name}")
+            asked = self._asked[key] = asyncio.create_task(self._ask(resource, key), name=f"look up {name}")
             asked.add_done_callback(lambda done: self._answered(key, done))
         # Shielded: whoever gives up leaves the question to the others.
         return await asyncio.shield(asked)
@@ -112,8 +112,8 @@ class ApiLookups:
         if not asked.cancelled():
             asked.exception()  # looked at, in case nobody waits any more
 
-    async def _ask(self, key: Key) -> JSON | None:
-        resource, namespace, name = key
+    async def _ask(self, resource: ResourceType, key: Key) -> JSON | None:
+        *_, namespace, name = key
         what = f"{resource.kind} {namespace + '/' if namespace else ''}{name}"
         try:
             async with asyncio.timeout(self._seconds):

@@ -23,6 +23,7 @@ _SHORT = 32
 """Characters of a quantity that is remembered: longer ones are nobody's habit."""
 _EXACT = Fraction(1, 10**9)
 """The finest amount that Kubernetes keeps; what is finer is rounded up."""
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -212,7 +213,7 @@ def _with_binary_suffix(amount: int) -> str:
 
 def _written(value: object) -> str:
     """JSON as the compatible system's language writes it: five characters more are escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = _ENCODER.encode(value)
     for character, escaped in _ESCAPED.items():
         text = text.replace(character, escaped)
     return text

@@ -21,6 +21,7 @@ from kqueue.api import names
 from kqueue.core.topology.assignment import decode
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object
+from kqueue.sandbox.selectors import parse_labels
 from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
 from kqueue.state.cache import Cache, Told
 from tests.sim import preemption_invariants, queue_invariants
@@ -358,13 +359,13 @@ def watches_are_true(world: World) -> Breaches:
     assert world.controller is not None
     for watch in world.controller.operator.watches.all():
         plural, group = watch.resource.plural, watch.resource.group
-        label = watch._selection.label_selector
+        selector = parse_labels(watch._selection.label_selector)
         there = {
             (f"{o['metadata']['namespace']}/" if o["metadata"].get("namespace") else "") + o["metadata"]["name"]: int(
                 o["metadata"]["resourceVersion"]
             )
             for o in world.every(group, watch.resource.version, plural)
-            if not label or label in (o["metadata"].get("labels") or {})
+            if selector.selects(o["metadata"].get("labels"))
         }
         if there != watch._versions or set(there) != set(watch.store):
             yield f"the watch of {plural} holds {watch._versions}, the API server {there}"

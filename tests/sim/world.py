@@ -71,11 +71,13 @@ def _ca() -> bytes:
 
 
 @functools.cache
-def configuration() -> Configuration:
-    """Kueue's defaults, without leader election."""
+def configuration(*, job_sets: bool = False) -> Configuration:
+    """Kueue's defaults, without leader election; with `job_sets` these are managed, too."""
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
-    return found.model_copy(update={"leader_election": election})
+    frameworks = ("batch/job", "jobset.x-k8s.io/jobset") if job_sets else found.integrations.frameworks
+    integrations = found.integrations.model_copy(update={"frameworks": frameworks})
+    return found.model_copy(update={"leader_election": election, "integrations": integrations})
 
 
 TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0, audit_interval=30.0)
@@ -98,14 +100,18 @@ class World:
     Everything that is drawn comes from `seed`: the same seed, the same world.
     """
 
-    def __init__(self, seed: int | str, *, tenancy: Tenancy = PEACEFUL, faults: Faults = NONE) -> None:
+    def __init__(
+        self, seed: int | str, *, tenancy: Tenancy = PEACEFUL, faults: Faults = NONE, job_sets: bool = False
+    ) -> None:
+        """`job_sets`: the cluster has JobSets, and a controller that runs them."""
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
+        self.configured = configuration(job_sets=job_sets)
         self.clock = FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(
             SandboxOptions(
                 topology=self.topology,
-                parts=PARTS - {"server", "jobsets"},
+                parts=PARTS - {"server"} - (frozenset() if job_sets else {"jobsets"}),
                 kubelet=KubeletOptions(start_seconds=tenancy.start_seconds, stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
             ),
@@ -146,9 +152,9 @@ class World:
     async def start(self) -> None:
         """The cluster with its webhooks and queues; no controller yet."""
         await self.sandbox.start()
-        self.api.admission = InProcessAdmission(self.sandbox, configuration())
+        self.api.admission = InProcessAdmission(self.sandbox, self.configured)
         target = Target(ca_bundle=_ca(), url=_URL)
-        scope = Scope(frameworks=configuration().integrations.frameworks, own_namespace="kueue-system")
+        scope = Scope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
         for obj in webhook_configurations(target, scope):
             await self.api.create(MUTATING if obj["kind"].startswith("Mutating") else VALIDATING, obj)
         for resource, obj in self.tenancy.objects:
@@ -195,7 +201,7 @@ class World:
 
     def _configuration(self) -> Configuration:
         update = {"fair_sharing": self.tenancy.fair_sharing, "wait_for_pods_ready": self.tenancy.pods_ready}
-        return configuration().model_copy(update=update)
+        return self.configured.model_copy(update=update)
 
     def kill_controller(self) -> None:
         """SIGKILL.  What it had sent is done; nothing else is."""
@@ -356,6 +362,6 @@ def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typ
 def _seed_chances(operator: Operator, seed: str) -> None:
     """Jitter of watches and retries from the seed."""
     for watch in operator.watches.all():
-        watch._chance = watch._backoff._chance = random.Random(f"{seed}/{watch.resource}")
+        watch._chance = watch._backoff._chance = watch._absence._chance = random.Random(f"{seed}/{watch.resource}")
     for controller in operator.wiring.controllers:
         controller.queue._chance = random.Random(f"{seed}/{controller.name}")

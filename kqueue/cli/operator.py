@@ -20,6 +20,7 @@ from kqueue.cli.wiring.jobs import make_jobs, make_steps
 from kqueue.cli.wiring.pods import make_pods, pods_as
 from kqueue.cli.wiring.priorities import make_priorities
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
+from kqueue.cli.wiring.stateful_sets import make_stateful_sets
 from kqueue.cli.wiring.topology import make_node_health, make_second_pass, make_ungater
 from kqueue.cli.wiring.watches import make_watches
 from kqueue.clock import Clock
@@ -27,6 +28,7 @@ from kqueue.config import Configuration, Timings
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.jobs.registry import kinds_for
+from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
 from kqueue.observe import Checks, LoopProbe, Metrics
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Result
@@ -75,6 +77,7 @@ class Operator:
             timings=timings,
             manages_all=config.manage_jobs_without_queue_name,
             pods_as=pods_as(config) if "jobs" in self.parts else None,
+            stateful_sets="jobs" in self.parts and STATEFUL_SET in config.integrations.frameworks,
         )
         self.wiring = wiring = Wiring(
             client=client,
@@ -195,7 +198,7 @@ class Operator:
         if "jobs" in self.parts:
             steps = make_steps(wiring, ungater)
             make_jobs(wiring, self._kinds, steps)
-            make_pods(wiring, steps)
+            make_stateful_sets(wiring, steps, make_pods(wiring, steps))
         if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
             make_node_health(wiring)
         if "scheduler" in self.parts:

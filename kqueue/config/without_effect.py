@@ -26,7 +26,7 @@ _PATHS = (
 )
 """Sections and fields, in Python's names."""
 
-_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment"})
+_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"})
 """Frameworks that are managed."""
 
 _GATES = frozenset(

@@ -168,9 +168,11 @@ def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: Switches) -> 
         more = difference(pod, pods[0].spec, of=f"pod {pods[0].name} of the same role {role}")
         if more:
             return Trouble(more, pod)
-        if switches.topology and _topology(pod) != _topology(pods[0]):
+    held = [pod for pod in pods if pod.gated]  # what is started was given a marker of ours
+    for pod in held[1:]:
+        if switches.topology and _topology(pod) != _topology(held[0]):
             return Trouble(
-                f"its topology annotations differ from those of pod {pods[0].name} of the same role {role}; all pods "
+                f"its topology annotations differ from those of pod {held[0].name} of the same role {role}; all pods "
                 "of a role need the same",
                 pod,
             )

@@ -38,12 +38,15 @@ def pods_as(config: Configuration) -> Callable[[dict[str, Any]], ManagedPod] | N
     return lambda pod: managed_pod(pod, switches)
 
 
-def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
-    """The reconcilers of single pods and of groups, and the sweeper that finds whom neither will start."""
+def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
+    """The reconcilers of single pods and of groups, and the sweeper that finds whom neither will start.
+
+    Returns what writes pods, for those whose pods they are; None where no pods are queued.
+    """
     watch = wiring.watches.managed_pods
     if watch is None:
         _tell_of_former(wiring)
-        return
+        return None
     config, watches = wiring.config, wiring.watches
     writes = PodWrites(
         client=wiring.client,
@@ -111,6 +114,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> None:
     )
     wiring.background.append(sweeper.run)
     _route(wiring, single, group)
+    return writes
 
 
 def _tell_of_former(wiring: Wiring) -> None:

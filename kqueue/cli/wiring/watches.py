@@ -14,9 +14,10 @@ from kqueue.config import Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.core.topology import NodeFacts
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import JobKind, ReviewedKind
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.registry import BY_FRAMEWORK, CHILD_LABELS
+from kqueue.jobs.registry import BY_FRAMEWORK, CHILD_LABELS, REVIEWED
+from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import ResourceType
@@ -52,6 +53,8 @@ class Watches:
     """By the framework of their parents: Jobs that name no queue themselves."""
     managed_pods: Reflector[RawObject, ManagedPod] | None = None
     """Pods that are queued themselves, as a whole; None where no kind is on that is queued through pods."""
+    stateful_sets: Reflector[RawObject, dict[str, Any]] | None = None
+    """Those that name a queue, or all; None where they are off."""
 
     def all(self) -> list[Reflector[Any, Any]]:
         """In the order in which they are started."""
@@ -72,7 +75,7 @@ class Watches:
             self.workloads,
             *self.jobs.values(),
             *self.child_jobs.values(),
-            *((self.managed_pods,) if self.managed_pods is not None else ()),
+            *(watch for watch in (self.managed_pods, self.stateful_sets) if watch is not None),
         ]
 
     def named(self) -> dict[str, Reflector[Any, Any]]:
@@ -90,11 +93,12 @@ def make_watches(
     timings: Timings,
     manages_all: bool = False,
     pods_as: Callable[[dict[str, Any]], ManagedPod] | None = None,
+    stateful_sets: bool = False,
 ) -> Watches:
     """Reflectors of everything that the parts read; those of jobs for the kinds that are on.
 
     `manages_all`: jobs are managed even if they name no queue.  `pods_as` views a pod that is queued itself; None:
-    pods are not.
+    pods are not.  `stateful_sets`: whether these are on.
     """
     frameworks = {kind.framework for kind in kinds_on}
     parents = () if manages_all or BATCH_JOB not in frameworks else [f for f in CHILD_LABELS if f in frameworks]
@@ -154,6 +158,9 @@ def make_watches(
         else reflector(
             kinds.PODS, RawObject, lambda pod: pods_as(as_json(pod)), selector=f"{names.MANAGED_LABEL}=true"
         ),
+        stateful_sets=reflector(resource_of(REVIEWED[STATEFUL_SET]), RawObject, as_json, selector=queued)
+        if stateful_sets
+        else None,
     )
 
 
@@ -165,6 +172,6 @@ def _same(value: Any) -> Any:
     return value
 
 
-def resource_of(kind: JobKind) -> ResourceType:
+def resource_of(kind: ReviewedKind) -> ResourceType:
     """Where objects of the kind are found."""
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)

@@ -1,0 +1,262 @@
+"""Keeps a StatefulSet's Workload and pods in step with it: made beforehand, joined by the pods, on hold at 0 replicas.
+
+Starting and stopping the pods is left to the reconciler of pod groups: to it they are a group with a Workload of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+import structlog
+from cachetools import TTLCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.jobs import pod_group_state, rules
+from kqueue.jobs import stateful_set_plan as plan
+from kqueue.jobs.fields import labels_of, mapping, objects, text
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.stateful_set import GVK, is_ours, replicas
+from kqueue.jobs.stateful_set_plan import Next
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.workload import Priority
+from kqueue.runtime.controller import Result
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api, status
+
+_log = structlog.get_logger(__name__)
+
+OWNER_UID_INDEX = "stateful set"
+EVENT_REPLICAS_DIFFER = "ReplicasDiffer"
+EVENT_WORKLOAD_OVER = "WorkloadOver"
+_LOOK_AGAIN = 5.0
+"""Seconds: a pod whose node is gone ceases to count without an event."""
+_QUIET = 600.0
+
+
+def owner_uids(pod: ManagedPod) -> list[str]:
+    """Index of pods by the StatefulSet that controls them."""
+    return [text(owner, "uid") for owner in _stateful_sets(pod.obj) if owner.get("controller") is True]
+
+
+def owner_names(pod: ManagedPod) -> list[str]:
+    """Names of the StatefulSet that controls a pod: one, or none."""
+    return [text(owner, "name") for owner in _stateful_sets(pod.obj) if owner.get("controller") is True]
+
+
+def _stateful_sets(obj: JSON) -> list[JSON]:
+    owners = objects(obj, "metadata", "ownerReferences")
+    return [dict(o) for o in owners if o.get("kind") == GVK.kind and text(o, "apiVersion").startswith(f"{GVK.group}/")]
+
+
+def _is_open(workload: wire.Workload) -> bool:
+    """Neither at its end nor on its way out."""
+    return workload.metadata.deletion_timestamp is None and not from_api.condition_true(
+        workload, names.CONDITION_FINISHED
+    )
+
+
+class StatefulSetReconciler:
+    """All StatefulSets that are queued."""
+
+    def __init__(
+        self,
+        *,
+        stateful_sets: Store[JSON],
+        pods: Store[ManagedPod],
+        pod_writes: PodWrites,
+        writer: StatusWriter[wire.Workload],
+        steps: WorkloadSteps,
+        manages: Callable[[str], bool],
+        recorder: Recorder,
+        switches: Switches,
+        clock: Clock,
+        label_keys_to_copy: Sequence[str] = (),
+        without_queue: bool = False,
+        fast_release: bool = False,
+        on_created: Callable[[float], None] = lambda _seconds: None,
+    ) -> None:
+        """`manages` says whether a namespace is managed; `without_queue`: those that name no queue are ours, too.
+
+        `fast_release`: pods that are being deleted hold no quota.
+        """
+        self._stateful_sets, self._pods, self._pod_writes = stateful_sets, pods, pod_writes
+        self._writer, self._steps, self._manages, self._recorder = writer, steps, manages, recorder
+        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._without_queue, self._fast_release, self._on_created = without_queue, fast_release, on_created
+        self._told: TTLCache[tuple[str, str], str] = TTLCache(10_000, _QUIET, clock.monotonic)
+        pods.add_index(OWNER_UID_INDEX, owner_uids)
+
+    async def reconcile(self, key: str) -> Result:
+        """Take the next step for one StatefulSet."""
+        found = self._stateful_sets.get(key)
+        if found is None or mapping(found, "metadata").get("deletionTimestamp") or not self._is_ours(key, found):
+            return Result()  # the garbage collector takes pods and Workload along
+        if not plan.is_marked(found):
+            return Result()  # an owner above is queued, or no webhook has seen it: no pod of it is held by us
+        pods = self._members(found)
+        workload = self._workload(key, found)
+        await self._pod_writes.each(plan.outdated(found, pods), self._pod_writes.delete)
+        if workload is not None and _is_open(workload) and replicas(found) > 0:
+            told = as_json(workload)
+
+            async def stamp(pod: ManagedPod) -> None:
+                await self._pod_writes.patch(pod, plan.stamp(pod, found, told, self._switches))
+
+            await self._pod_writes.each(pods, stamp)
+        return await self._step(found, workload, runs=self._runs(pods))
+
+    def _is_ours(self, key: str, found: JSON) -> bool:
+        named = bool(rules.queue_name(found)) or self._without_queue
+        return named and is_ours(found) and self._manages(split_key(key)[0])
+
+    def _members(self, found: JSON) -> list[ManagedPod]:
+        keys = self._pods.keys_by_index(OWNER_UID_INDEX, text(found, "metadata", "uid"))
+        newest = [self._pod_writes.newest(key) for key in sorted(keys)]
+        return [pod for pod in newest if pod is not None]
+
+    def _runs(self, pods: Sequence[ManagedPod]) -> bool:
+        now = self._clock.now()
+        return bool(pod_group_state.at_large(pods)) or pod_group_state.is_active(pods, now, fast=self._fast_release)
+
+    def _workload(self, key: str, found: JSON) -> wire.Workload | None:
+        """The Workload of its name; else one that somebody made for it before it had a UID."""
+        namespace = split_key(key)[0]
+        for name in plan.names_of(found, self._switches):
+            workload = self._writer.newest(f"{namespace}/{name}")
+            if workload is not None:
+                return workload
+        return None
+
+    async def _step(self, found: JSON, workload: wire.Workload | None, *, runs: bool) -> Result:
+        step = plan.next_step(found, as_json(workload) if workload is not None else None, self._switches, runs=runs)
+        if step is Next.CREATE:
+            await self._create(found)
+        if workload is None:
+            return Result()
+        wanted = replicas(found)
+        match step:
+            case Next.ADOPT:
+                await self._adopt(found, workload)
+            case Next.HOLD:
+                await self._hold(workload)
+            case Next.GIVE_BACK:
+                await self._steps.unreserve(workload, f"The StatefulSet is to have {wanted} pods now")
+            case Next.REWRITE:
+                if await self._steps.rewrite(workload, plan.spec_of(found, self._priority(found), self._switches)):
+                    what = f"Updated Workload {from_api.workload_key(workload)} to {wanted} pods"
+                    self._tell(found, names.EVENT_UPDATED_WORKLOAD, what)
+            case Next.RESUME:
+                await self._resume(workload, wanted)
+            case Next.MISFIT:
+                self._tell_misfit(found, workload, wanted)
+            case Next.OVER:
+                self._tell_over(found, workload)
+            case Next.NOTHING:
+                await self._follow_queue(found, workload, runs=runs)
+        return Result(requeue_after=_LOOK_AGAIN) if step is Next.WAIT else Result()
+
+    # --- one step each
+
+    async def _create(self, found: JSON) -> None:
+        workload = plan.workload_of(found, self._priority(found), self._switches, self._label_keys)
+        if not await self._steps.create(workload):
+            return  # the watch is about to bring it
+        created = datetime.fromisoformat(text(found, "metadata", "creationTimestamp"))
+        self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
+        name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        message = f"Created Workload {name} for {replicas(found)} pods; it waits for admission"
+        self._tell(found, names.EVENT_CREATED_WORKLOAD, message)
+
+    def _priority(self, found: JSON) -> Priority:
+        try:
+            return self._steps.priority_of(found, plan.pod_sets(found, self._switches))
+        except MissingPriorityClassError as e:
+            self._tell(found, e.reason, str(e), warning=True)
+            raise
+
+    async def _adopt(self, found: JSON, workload: wire.Workload) -> None:
+        told, owner = as_json(workload), plan.owner_reference(found)
+        others = [o for o in objects(told, "metadata", "ownerReferences") if o.get("uid") != owner["uid"]]
+        gates = names.ADMISSION_GATED_BY_ANNOTATION
+        marks = {gates: None, **plan.marks_of(found, self._switches)}
+        labels = labels_of(told) | {names.JOB_UID_LABEL: owner["uid"]}
+        metadata = {"ownerReferences": [*others, owner], "annotations": marks, "labels": labels}
+        if await self._steps.amend(workload, {"metadata": metadata}):
+            self._tell(found, names.EVENT_UPDATED_WORKLOAD, f"Updated Workload {from_api.workload_key(workload)}")
+
+    async def _hold(self, workload: wire.Workload) -> None:
+        stamp, message = status.Stamp(self._clock.now()), "The StatefulSet is scaled to 0 and has no pods"
+
+        def change(now: wire.Workload) -> status.Patch | None:
+            if from_api.condition_true(now, names.CONDITION_FINISHED):
+                return None
+            if from_api.condition_true(now, names.CONDITION_QUOTA_RESERVED) or now.status.admission is not None:
+                return status.unreserve(now, reason=names.REASON_ON_HOLD, message=message, stamp=stamp, requeued=None)
+            return status.wait(now, reason=names.REASON_ON_HOLD, message=message, stamp=stamp)
+
+        if await self._writer.write(from_api.workload_key(workload), change) is not None:
+            _log.info("workload on hold", workload=from_api.workload_key(workload))
+
+    async def _resume(self, workload: wire.Workload, wanted: int) -> None:
+        stamp, message = status.Stamp(self._clock.now()), f"The StatefulSet is scaled to {wanted}"
+        reason = names.REASON_PENDING_EVALUATION
+        await self._writer.write(
+            from_api.workload_key(workload), lambda now: status.wait(now, reason=reason, message=message, stamp=stamp)
+        )
+
+    async def _follow_queue(self, found: JSON, workload: wire.Workload, *, runs: bool) -> None:
+        """Another queue, while no pod has begun: what the old one gave goes back first."""
+        wanted = rules.queue_name(found)
+        if not wanted or wanted == (workload.spec.queue_name or "") or runs or replicas(found) == 0:
+            return
+        if not _is_open(workload):
+            return
+        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            await self._steps.unreserve(workload, f"The StatefulSet has moved to LocalQueue {wanted}")
+        else:
+            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+
+    # --- telling
+
+    def _tell_misfit(self, found: JSON, workload: wire.Workload, wanted: int) -> None:
+        has = sum(pod_set.count for pod_set in workload.spec.pod_sets)
+        self._tell(
+            found,
+            EVENT_REPLICAS_DIFFER,
+            f"spec.replicas is {wanted}, and quota was given for {has}: a StatefulSet is admitted as a whole, so no "
+            f"more than {has} pods are started, and no quota is given back; scale to 0, then, when all pods are gone, "
+            f"to {wanted}",
+            warning=True,
+        )
+
+    def _tell_over(self, found: JSON, workload: wire.Workload) -> None:
+        end = from_api.condition(workload.status.conditions, names.CONDITION_FINISHED)
+        why = f"{end.reason}: {end.message}" if end is not None else ""
+        key = from_api.workload_key(workload)
+        self._tell(
+            found, EVENT_WORKLOAD_OVER, f"Workload {key} has finished ({why}); delete it to try again", warning=True
+        )
+
+    def _tell(self, found: JSON, reason: str, message: str, *, warning: bool = False) -> None:
+        """An event on the StatefulSet; the same is not told twice within some minutes."""
+        metadata = mapping(found, "metadata")
+        uid = text(metadata, "uid")
+        if self._told.get((uid, reason)) == message:
+            return
+        self._told[uid, reason] = message
+        reference = ObjectReference(
+            api_version=GVK.api_version,
+            kind=GVK.kind,
+            namespace=text(metadata, "namespace"),
+            name=text(metadata, "name"),
+            uid=uid,
+        )
+        self._recorder.record(reference, reason=reason, message=message, warning=warning)

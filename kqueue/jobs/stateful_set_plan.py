@@ -1,0 +1,242 @@
+"""What a StatefulSet's Workload and pods are to say, and what is done about it next: values, no writes.
+
+The Workload is made before the pods, for as many as the StatefulSet is to have.  The pods join it as they appear; what
+they say of the group's size never exceeds the Workload, so that the group always matches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from kqueue.api import names
+from kqueue.jobs import pod_view, rules, syntax, topology_request
+from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.pod_group import counts_of
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.stateful_set import FRAMEWORK, GVK, replicas
+from kqueue.jobs.switches import Switches
+from kqueue.jobs.template import without_duplicate_environment
+from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, Priority, equivalent, workload_name
+
+_INDEX = topology_request.IndexLabels(pod=names.STATEFUL_SET_POD_INDEX_LABEL)
+_REVISION = "controller-revision-hash"
+_OWNER_GVK = f"{GVK.api_version}, Kind={GVK.kind}"
+
+
+class Next(Enum):
+    """What is to be done with the Workload."""
+
+    NOTHING = auto()
+    CREATE = auto()
+    ADOPT = auto()
+    """It was made by somebody else for this StatefulSet: say whose it is."""
+    HOLD = auto()
+    """No pods are wanted and none is left: it is taken out of the queues, and its quota is free."""
+    WAIT = auto()
+    """As HOLD, once the pods are gone."""
+    GIVE_BACK = auto()
+    """It holds quota for another number of pods, of which none has begun: it is decided on anew."""
+    REWRITE = auto()
+    """It holds no quota and says something else than the StatefulSet."""
+    RESUME = auto()
+    """Pods are wanted again: back into the queue."""
+    MISFIT = auto()
+    """Pods run, and the Workload is for another number of them; nothing but scaling to 0 settles it."""
+    OVER = auto()
+    """It has come to its end, and the StatefulSet has not."""
+
+
+def is_marked(stateful_set: JSON) -> bool:
+    """Whether the webhook has seen it, so that its pods are gated."""
+    marks = annotations_of(mapping(stateful_set, "spec", "template"))
+    return marks.get(names.POD_SUSPENDING_PARENT_ANNOTATION) == FRAMEWORK
+
+
+def names_of(stateful_set: JSON, switches: Switches) -> tuple[str, str]:
+    """Name of its Workload, and of one that was made before the StatefulSet had a UID."""
+    metadata = mapping(stateful_set, "metadata")
+    limit = SHORT_NAME if switches.short_names else LONG_NAME
+    name, uid = text(metadata, "name"), text(metadata, "uid")
+    return workload_name(GVK, name, uid, limit=limit), workload_name(GVK, name, "", limit=limit)
+
+
+# --- the Workload
+
+
+def pod_sets(stateful_set: JSON, switches: Switches) -> list[JSON]:
+    """One pod set, `main`, of all replicas."""
+    template = mapping(stateful_set, "spec", "template")
+    metadata = {"labels": labels_of(template), "annotations": annotations_of(template)}
+    found: JSON = {
+        "name": names.DEFAULT_PODSET,
+        "count": replicas(stateful_set),
+        "template": without_duplicate_environment({"metadata": metadata, "spec": dict(mapping(template, "spec"))}),
+    }
+    request = topology_request.topology_request(template, {}, index=_INDEX, switches=switches)
+    return [found if request is None else {**found, "topologyRequest": request}]
+
+
+def workload_of(stateful_set: JSON, priority: Priority, switches: Switches, label_keys: Iterable[str] = ()) -> JSON:
+    """The Workload to create, complete."""
+    own, uid = labels_of(stateful_set), text(stateful_set, "metadata", "uid")
+    labels = {key: own[key] for key in label_keys if key in own}
+    if uid and syntax.label_value(uid) is None:
+        labels[names.JOB_UID_LABEL] = uid
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.WORKLOAD_KIND,
+        "metadata": {
+            "name": names_of(stateful_set, switches)[0],
+            "namespace": text(stateful_set, "metadata", "namespace"),
+            "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
+            "ownerReferences": [owner_reference(stateful_set)],
+            "labels": labels,
+            "annotations": {**_copied(stateful_set), **marks_of(stateful_set, switches)},
+        },
+        "spec": spec_of(stateful_set, priority, switches),
+    }
+
+
+def spec_of(stateful_set: JSON, priority: Priority, switches: Switches) -> JSON:
+    """The `spec` alone, for rewriting a Workload that is not reserved."""
+    spec: JSON = {"podSets": pod_sets(stateful_set, switches), "priority": priority.value, "active": True}
+    if rules.queue_name(stateful_set):
+        spec["queueName"] = rules.queue_name(stateful_set)
+    if priority.reference is not None:
+        spec["priorityClassRef"] = priority.reference
+    return spec
+
+
+def owner_reference(stateful_set: JSON) -> JSON:
+    """A plain reference: the Workload goes with the StatefulSet and the last of its pods."""
+    metadata = mapping(stateful_set, "metadata")
+    return {
+        "apiVersion": GVK.api_version,
+        "kind": GVK.kind,
+        "name": text(metadata, "name"),
+        "uid": text(metadata, "uid"),
+    }
+
+
+def marks_of(stateful_set: JSON, switches: Switches) -> dict[str, str]:
+    """Annotations that the Workload has to have, gates included."""
+    gates = annotations_of(stateful_set).get(names.ADMISSION_GATED_BY_ANNOTATION, "")
+    return {
+        names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+        names.JOB_OWNER_GVK_ANNOTATION: _OWNER_GVK,
+        names.JOB_OWNER_NAME_ANNOTATION: text(stateful_set, "metadata", "name"),
+        **({names.ADMISSION_GATED_BY_ANNOTATION: gates} if gates and switches.admission_gated_by else {}),
+    }
+
+
+def _copied(stateful_set: JSON) -> dict[str, str]:
+    own = annotations_of(stateful_set)
+    found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    if rules.placement_profile(stateful_set):
+        found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(stateful_set)
+    return found
+
+
+def next_step(stateful_set: JSON, workload: JSON | None, switches: Switches, *, runs: bool) -> Next:
+    """What is to be done with the Workload now; `runs`: some pod may hold resources."""
+    wanted = replicas(stateful_set)
+    if workload is None:
+        return Next.CREATE if wanted else Next.NOTHING
+    if mapping(workload, "metadata").get("deletionTimestamp"):
+        return Next.NOTHING
+    if condition_status(workload, names.CONDITION_FINISHED) == "True":
+        return Next.OVER if wanted else Next.NOTHING
+    if not _is_known(stateful_set, workload, switches):
+        return Next.ADOPT
+    if wanted == 0:
+        if on_hold(workload):
+            return Next.NOTHING
+        return Next.WAIT if runs else Next.HOLD
+    if condition_status(workload, names.CONDITION_QUOTA_RESERVED) == "True":
+        if sum(counts_of(workload).values()) == wanted:
+            return Next.NOTHING
+        return Next.MISFIT if runs else Next.GIVE_BACK
+    if not equivalent(pod_sets(stateful_set, switches), workload, slim=True):
+        return Next.MISFIT if runs else Next.REWRITE
+    return Next.RESUME if on_hold(workload) else Next.NOTHING
+
+
+def on_hold(workload: Mapping[str, Any]) -> bool:
+    """Whether it was taken out of the queues because no pods are wanted."""
+    return any(
+        c.get("type") == names.CONDITION_QUOTA_RESERVED
+        and c.get("status") == "False"
+        and c.get("reason") == names.REASON_ON_HOLD
+        for c in objects(workload, "status", "conditions")
+    )
+
+
+def _is_known(stateful_set: JSON, workload: JSON, switches: Switches) -> bool:
+    uid = text(stateful_set, "metadata", "uid")
+    owned = any(text(owner, "uid") == uid for owner in objects(workload, "metadata", "ownerReferences"))
+    has = annotations_of(workload)
+    wanted = marks_of(stateful_set, switches)
+    gates = names.ADMISSION_GATED_BY_ANNOTATION
+    return owned and all(has.get(key, "") == wanted.get(key, "") for key in {*wanted, gates})
+
+
+# --- its pods
+
+
+def stamp(pod: ManagedPod, stateful_set: JSON, workload: JSON, switches: Switches) -> Patch:
+    """What a live pod of it has to say to be of its group; empty where it says so, or is on its way out.
+
+    Afterwards only another queue, and another number of pods, are handed on.
+    """
+    if pod.deleting or pod.terminated or pod_view.suspending_parent(pod.obj) != FRAMEWORK:
+        return {}
+    total = min(replicas(stateful_set), sum(counts_of(workload).values()))
+    queue, name = rules.queue_name(stateful_set), text(workload, "metadata", "name")
+    labels: dict[str, str] = {names.QUEUE_NAME_LABEL: queue} if queue else {}
+    annotations: dict[str, str] = {names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(total)} if total else {}
+    if pod.group != f"{text(stateful_set, 'metadata', 'namespace')}/{name}":
+        labels[names.MANAGED_LABEL] = "true"
+        if rules.priority_class(stateful_set):
+            labels[names.PRIORITY_CLASS_LABEL] = rules.priority_class(stateful_set)
+        annotations |= {
+            names.POD_GROUP_FAST_ADMISSION_ANNOTATION: "true",
+            names.POD_GROUP_SERVING_ANNOTATION: "true",
+            names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION: names.STATEFUL_SET_POD_INDEX_LABEL,
+            names.ROLE_HASH_ANNOTATION: names.DEFAULT_PODSET,
+        }
+        identifiers = {names.POD_GROUP_NAME_ANNOTATION: name, names.PREBUILT_WORKLOAD_NAME_ANNOTATION: name}
+        (annotations if switches.identifier_annotations else labels).update(identifiers)
+    changes = {
+        "labels": _others(labels, labels_of(pod.obj)),
+        "annotations": _others(annotations, annotations_of(pod.obj)),
+    }
+    metadata = {part: change for part, change in changes.items() if change}
+    return {"metadata": metadata} if metadata else {}
+
+
+def _others(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in wanted.items() if present.get(key) != value}
+
+
+def outdated(stateful_set: JSON, pods: Sequence[ManagedPod]) -> tuple[ManagedPod, ...]:
+    """Gated pods of a revision that is being replaced: the StatefulSet controller waits for them to get ready, in
+    vain where the update is what would let them start.
+    """
+    spec, now = mapping(stateful_set, "spec"), mapping(stateful_set, "status")
+    current, update = text(now, "currentRevision"), text(now, "updateRevision")
+    if not update or current == update or text(spec, "updateStrategy", "type") not in ("", "RollingUpdate"):
+        return ()
+    first = whole(spec, "updateStrategy", "rollingUpdate", "partition") or 0
+    return tuple(
+        pod
+        for pod in pods
+        if pod.gated and not pod.deleting and labels_of(pod.obj).get(_REVISION) == current and _ordinal(pod) >= first
+    )
+
+
+def _ordinal(pod: ManagedPod) -> int:
+    number = int_of(labels_of(pod.obj).get(names.STATEFUL_SET_POD_INDEX_LABEL, ""))
+    return -1 if number is None else number

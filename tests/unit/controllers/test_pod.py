@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.workload_steps import MissingPriorityClassError
 from kqueue.errors import InvalidObjectError
-from tests.unit.controllers.builders import condition, status_of
+from tests.unit.controllers.builders import condition, read, status_of
 from tests.unit.controllers.pod_world import GROUP, Pods, grouped
 from tests.unit.jobs.builders import JSON, prefixed
 from tests.unit.jobs.pods import make_pod
@@ -269,6 +271,57 @@ async def test_what_the_pod_says_anew_is_handed_on(make: Callable[..., Pods]) ->
     await world.rest(KEY)
     assert world.workload_named(name)["spec"]["queueName"] == "other"
     assert world.workload_named(name)["metadata"]["annotations"] == marks
+
+
+@pytest.mark.proves("Pod", "priority class")
+@pytest.mark.proves("Pod group", "priority class")
+@pytest.mark.parametrize("key", [KEY, GROUP])
+async def test_the_class_on_the_label_is_the_workloads_priority(make: Callable[..., Pods], key: str) -> None:
+    """A missing class is told, and makes no Workload; another class counts while the pods run, too."""
+    named = prefixed(priority_class="high")
+    pods = [make_pod(labels=named)] if key == KEY else [grouped("a", labels=named), grouped("b", labels=named)]
+    first = "p" if key == KEY else "a"
+    world = make(*pods)
+    with pytest.raises(MissingPriorityClassError):
+        await world.look(key)
+    assert world.told(first) == ["WorkloadPriorityClassNotFound"]
+    for name, value in (("high", 10), ("higher", 20)):
+        found = read(wire.WorkloadPriorityClass, {"metadata": {"name": name}, "value": value})
+        world.workload_priorities.put(name, found)
+    await world.rest(key)
+    name = name_of(world)
+    assert world.workload_named(name)["spec"]["priority"] == 10
+    world.admit(name)
+    await world.rest(key)
+    for pod in world.names():
+        world.client.change(PODS, f"team/{pod}", {"metadata": {"labels": prefixed(priority_class="higher")}})
+    await world.rest(key)
+    spec = world.workload_named(name)["spec"]
+    assert (spec["priority"], spec["priorityClassRef"]["name"]) == (20, "higher")
+
+
+@pytest.mark.proves("Pod", "maximum execution time")
+@pytest.mark.proves("Pod group", "maximum execution time")
+@pytest.mark.parametrize("key", [KEY, GROUP])
+async def test_the_time_that_pods_may_run_stands_in_their_workload(make: Callable[..., Pods], key: str) -> None:
+    """The label is read as for Jobs."""
+    timed = prefixed(max_exec_time_seconds="60")
+    world = make(*([make_pod(labels=timed)] if key == KEY else [grouped("a", total=1, labels=timed)]))
+    await world.rest(key)
+    assert world.workload_named(name_of(world))["spec"]["maximumExecutionTimeSeconds"] == 60
+
+
+async def test_pods_hear_what_checks_have_to_say(make: Callable[..., Pods]) -> None:
+    """Each pod that waits for them, once for each message."""
+    world = make(grouped("a"), grouped("b"))
+    await world.rest(GROUP)
+    checks = [{"name": "c", "state": "Pending", "message": "in 5 min", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    status = {"conditions": [condition("QuotaReserved")], "admissionChecks": checks}
+    world.client.change(WORKLOADS, GROUP, {"status": status})
+    await world.rest(GROUP)
+    await world.rest(GROUP)
+    assert [world.told(name).count("UpdatedAdmissionCheck") for name in "ab"] == [1, 1]
+    assert world.recorder.messages[-1] == "c: in 5 min"
 
 
 async def test_other_requests_rewrite_a_workload_that_waits(make: Callable[..., Pods]) -> None:

@@ -42,3 +42,33 @@ async def test_a_replacement_never_preempts(make: Callable[..., Scheduled], fail
     world.add(waits)
     await world.cycle()
     assert status_of(world.workload("lesser"), "Evicted") == ("True", "Preempted")
+
+
+@pytest.mark.parametrize(
+    ("owners", "group", "settings", "kept"),
+    [
+        (1, False, LoopSettings(), True),
+        (1, False, LoopSettings(skips_pod_owned=False), False),
+        (1, True, LoopSettings(), False),
+        (2, False, LoopSettings(), False),
+    ],
+    ids=["one pod", "one pod, switched off", "a group of one", "two owners"],
+)
+async def test_the_workload_of_one_pod_keeps_its_place(
+    make: Callable[..., Scheduled], owners: int, group: bool, settings: LoopSettings, kept: bool
+) -> None:
+    """It ends with that pod, so nothing could use another place; it is not evicted for it either."""
+    alone = placed(h1=1)
+    references = [{"apiVersion": "v1", "kind": "Pod", "name": f"p{i}", "uid": f"u{i}"} for i in range(owners)]
+    alone["metadata"]["ownerReferences"] = references
+    if group:
+        alone["metadata"]["annotations"] = {"kueue.x-k8s.io/is-group-workload": "true"}
+    world = hospital(make, alone, settings=settings, h1=1, h2=1)
+
+    await world.cycle()
+
+    found = world.workload()
+    assert found is not None
+    assert "unhealthyNodes" not in found["status"]
+    assert hosts_of(world) == ({"h1": 1} if kept else {"h2": 1})
+    assert status_of(found, "Evicted") == ("", "")

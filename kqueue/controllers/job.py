@@ -346,6 +346,9 @@ class JobReconciler:
     # --- the end -----------------------------------------------------------------------------------------------
 
     async def _finish(self, job: JSON, workload: wire.Workload, *, success: bool, message: str) -> None:
+        """The job has ended; a kind may say so while pods of it still do."""
+        if self._workload.busy(None, [workload]):
+            return
         reason = names.REASON_SUCCEEDED if success else names.REASON_FAILED
         if await self._steps.finish(workload, reason, message):
             told = f"Workload {from_api.workload_key(workload)} is finished: {message or reason}"

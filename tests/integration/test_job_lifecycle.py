@@ -339,3 +339,26 @@ async def test_a_child_runs_only_while_its_parent_is_admitted(either_plane: Plan
 
     assert held["spec"]["suspend"] is True
     assert [w["metadata"]["ownerReferences"][0]["name"] for w in workloads] == ["parent"]
+
+
+@pytest.mark.proves("Job", "queueing")
+async def test_a_job_without_a_queue_waits_for_one_where_all_are_managed(either_plane: Plane) -> None:
+    """In namespaces that are selected; elsewhere it runs as if kqueue were not there."""
+    road = await make_road(either_plane.cluster)
+    other = Road(road.cluster, await road.cluster.create_namespace("other"))
+    selector = f"{{matchLabels: {{kubernetes.io/metadata.name: {road.namespace}}}}}"
+    config = configuration(f"manageJobsWithoutQueueName: true\nmanagedJobsNamespaceSelector: {selector}\n")
+    async with running(config, flags(either_plane)) as process:
+        await process.operator.ready.wait()
+        for place in (road, other):
+            obj = job("gang", place.namespace, pods=2, required=None)
+            obj["metadata"].pop("labels")
+            obj["spec"]["suspend"] = False
+            await road.cluster.request("POST", place.jobs, obj)
+        await other.until_complete("gang")
+        await road.cluster.until(f"{road.jobs}/gang", lambda j: j["spec"]["suspend"], what="a Job that is stopped")
+        waiting = await road.until_workload("gang", "QuotaReserved", status="False")
+        await _patch(road, f"{road.jobs}/gang", {"metadata": {"labels": {LABEL: "main"}}})
+        await road.until_complete("gang")
+
+    assert waiting["reason"] == "Misconfigured"

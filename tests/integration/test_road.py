@@ -40,6 +40,7 @@ def configuration():
 
 @pytest.mark.proves("Job", "queueing")
 @pytest.mark.proves("Job", "start with topology")
+@pytest.mark.proves("Job", "finished")
 async def test_twenty_gangs_run_inside_single_racks_and_a_too_large_one_says_why(either_plane: Plane) -> None:
     """20 Jobs with required racks on 64 nodes run in one rack each; one of 9 pods waits and names the numbers."""
     plane = either_plane

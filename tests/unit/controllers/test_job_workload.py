@@ -311,6 +311,26 @@ async def test_a_job_that_is_gone_holds_its_quota_while_a_pod_is_there(make: Cal
     assert world.found["metadata"].get("finalizers") is None
 
 
+@pytest.mark.parametrize("labelled", [True, False], ids=["queued", "not queued any more"])
+async def test_a_job_that_says_that_it_has_ended_holds_its_quota_while_a_pod_is_there(
+    make: Callable[..., Jobs], labelled: bool
+) -> None:
+    """Some kinds fail first and end their pods then."""
+    world = make()
+    await world.running()
+    if not labelled:
+        world.client.change(JOBS, KEY, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}})
+    world.pods[f"team/{NAME}"] = 1
+    world.client.change(JOBS, KEY, {"status": {"active": 0, "conditions": [condition("Failed")]}})
+    await world.rest()
+    assert status_of(world.found, "Finished") == ("", "")
+
+    world.pods.clear()
+    await world.rest()
+
+    assert status_of(world.found, "Finished") == ("True", "Failed")
+
+
 # --- a template that was not restored ---------------------------------------------------------------------------------
 
 

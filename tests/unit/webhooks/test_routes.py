@@ -145,7 +145,52 @@ def test_a_switch_asks_for_old_mistakes_to_block() -> None:
 
 
 JUNK: list[Any] = [None, True, 7, -1, 0.5, "", "a b", [], {}, [{}], {"a": {}}, [None], {"a": [1]}]
+POD_SPEC = {
+    "containers": [
+        {"name": "c", "ports": [{"containerPort": 1}], "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
+    ],
+    "initContainers": [{"name": "i", "restartPolicy": "Always"}],
+    "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}],
+    "tolerations": [{"key": "a"}],
+    "nodeSelector": {"a": "b"},
+    "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "a"}]}},
+    "topologySpreadConstraints": [{"maxSkew": 1}],
+    "overhead": {"cpu": "1"},
+}
+QUEUED = {
+    "name": "a",
+    "labels": {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true"},
+    "annotations": {
+        "kueue.x-k8s.io/pod-group-name": "g",
+        "kueue.x-k8s.io/pod-group-total-count": "2",
+        "kueue.x-k8s.io/admission-gated-by": "example.com/a",
+    },
+    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}],
+    "finalizers": ["kueue.x-k8s.io/managed"],
+}
+RACK = {"metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}}, "spec": POD_SPEC}
+SERVING = {"metadata": QUEUED, "spec": {"replicas": 2, "template": RACK}, "status": {"readyReplicas": 1}}
 FULL: dict[str, Object] = {
+    "-v1-pod": {
+        "metadata": QUEUED,
+        "spec": POD_SPEC,
+        "status": {"phase": "Running", "conditions": [{"type": "Ready"}]},
+    },
+    "apps-v1-deployment": SERVING,
+    "apps-v1-statefulset": SERVING,
+    "jobset-x-k8s-io-v1alpha2-jobset": {
+        "metadata": QUEUED,
+        "spec": {
+            "replicatedJobs": [
+                {
+                    "name": "a",
+                    "replicas": 2,
+                    "template": {"spec": {"parallelism": 2, "completions": 2, "template": RACK}},
+                }
+            ]
+        },
+        "status": {"replicatedJobsStatus": [{"name": "a", "ready": 1}]},
+    },
     "batch-v1-job": job(
         annotations={"kueue.x-k8s.io/podset-slice-required-topology-constraints": '[{"topology": "a", "size": 2}]'}
     ),
@@ -183,7 +228,7 @@ def replaced(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
     return copy
 
 
-ALL_ON = routes(["batch/job"], Switches(elastic_jobs=True, concurrent_admission=True, priority_boost=True))
+ALL_ON = routes(REVIEWED, Switches(elastic_jobs=True, concurrent_admission=True, priority_boost=True))
 
 
 @pytest.mark.parametrize("kind", FULL)

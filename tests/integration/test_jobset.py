@@ -504,3 +504,19 @@ async def test_a_jobset_for_another_cluster_is_left_to_it(either_plane: Plane) -
 
     assert [w["metadata"]["ownerReferences"][0]["name"] for w in workloads] == ["own"]
     assert far["spec"]["suspend"] is True
+
+
+async def test_exclusive_placement_does_not_start_where_kqueue_chooses_the_hosts(either_plane: Plane) -> None:
+    """Its quota goes back at once, and the Workload and an event on the JobSet say why."""
+    road = await make_set_road(either_plane, (1, 1, 2))
+    alone = jobset("alone", road.road.namespace, replicated("workers", run_seconds=LONG))
+    alone["metadata"]["annotations"] = {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK_LABEL}
+    async with running(configuration(), flags(either_plane)), jobsets_run(either_plane):
+        await road.cluster.request("POST", road.jobsets, alone)
+        finished = await road.road.until_workload("alone", "Finished")
+        await road.until_unused()
+        stopped, pods = await road.get("alone"), await road.pods_of("alone")
+
+    assert finished["reason"] == "FailedToStart"
+    assert "places pods on its own" in finished["message"]
+    assert (stopped["spec"]["suspend"], pods) == (True, [])

@@ -16,11 +16,14 @@ KIND = "Deployment"
 @pytest.mark.proves("Deployment", "queueing")
 @pytest.mark.proves("Deployment", "webhook defaults")
 @pytest.mark.proves("Deployment", "start with topology")
+@pytest.mark.proves("Deployment", "pods ready")
 async def test_a_deployment_is_admitted_replica_by_replica(either_plane: Plane) -> None:
     """Each pod has a Workload of its own that names the queue; all run in the rack that each asked for."""
     async with world(either_plane, KIND) as team:
         await team.create("web", replicas=3, template={f"{PREFIX}podset-required-topology": RACK_LABEL})
         pods = await team.until_pods("web", running=3)
+        for workload in await team.until_workloads(3):
+            await team.until_workload_is(workload["metadata"]["name"], "PodsReady")
         workloads = await team.until_workloads(3)
         await team.until_reserved(24)
         await team.cluster.until(
@@ -59,6 +62,7 @@ async def test_a_deployment_grows_as_far_as_quota_goes_and_gives_back_what_it_sh
 
 
 @pytest.mark.proves("Deployment", "eviction and requeue")
+@pytest.mark.proves("Deployment", "priority class")
 async def test_an_evicted_replica_is_made_anew_and_waits(either_plane: Plane) -> None:
     """One of higher priority takes its place; the ReplicaSet makes another pod, which is queued until there is room."""
     async with world(either_plane, KIND, gpus=16) as team:

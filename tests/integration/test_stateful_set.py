@@ -31,6 +31,7 @@ async def workload_of(team: Serving, name: str) -> Object:
 @pytest.mark.proves("StatefulSet", "webhook defaults")
 @pytest.mark.proves("StatefulSet", "start with topology")
 @pytest.mark.proves("StatefulSet", "ranks")
+@pytest.mark.proves("StatefulSet", "pods ready")
 async def test_a_stateful_set_runs_as_one_gang_in_the_order_of_its_indexes(either_plane: Plane) -> None:
     """One Workload for all replicas, one rack, hosts by pod index."""
     async with world(either_plane, KIND) as team:
@@ -125,6 +126,7 @@ async def test_replicas_beyond_what_was_admitted_wait_and_are_told_of(either_pla
 
 
 @pytest.mark.proves("StatefulSet", "eviction and requeue")
+@pytest.mark.proves("StatefulSet", "priority class")
 async def test_an_evicted_stateful_set_makes_its_pods_anew_and_waits(either_plane: Plane) -> None:
     """All its pods go for one of higher priority; new ones are held by the same Workload and start when there is room."""
     async with world(either_plane, KIND, gpus=16) as team:

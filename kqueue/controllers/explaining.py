@@ -14,8 +14,6 @@ from kqueue.state import from_api, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
 
-_BLOCKED = (names.REASON_MISCONFIGURED, names.REASON_SUSPENDED, names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED)
-"""Reasons that this reconciler writes, and takes back when the cause is gone."""
 _TRIED = (
     names.REASON_NO_MATCHING_FLAVOR,
     names.REASON_EXCEEDS_MAX_QUOTA,
@@ -25,6 +23,8 @@ _TRIED = (
     names.REASON_WAITING_FOR_PODS_READY,
 )
 """What tries say of those that go on waiting in line."""
+_QUEUED = (*_TRIED, names.REASON_PENDING_EVALUATION, names.REASON_PENDING, names.REASON_WAITING)
+"""Reasons of those that nothing blocks; any other is taken back when nothing does, whoever wrote it."""
 _TOLD_AGAIN = 300.0
 """Seconds until where it stands is written again; the next pause is twice as long, and so on."""
 
@@ -173,7 +173,7 @@ class Explainer:
 
 def _is_blockers_word(written: Condition) -> bool:
     """Whether this was written of what blocks a workload, and not by a try."""
-    return written.reason in _BLOCKED or written.message.startswith(REFUSED)
+    return written.reason not in _QUEUED or written.message.startswith(REFUSED)
 
 
 def _was_tried(reason: str) -> bool:

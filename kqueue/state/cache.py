@@ -232,8 +232,8 @@ class Cache:
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
-        self._written: dict[str, int] = {}
-        """Of what is assumed and not being written any more: the version of the object in which it stands."""
+        self._written: dict[str, wire.Workload] = {}
+        """Of what is assumed and not being written any more: the object in which it stands."""
         self._kept: dict[str, wire.WorkloadStatus] = {}
         """Of those that hold what their status has lost by somebody's hand: the status as it was."""
         self._by_queue = HoldingsByQueue[Holding]()
@@ -367,12 +367,16 @@ class Cache:
         return False
 
     def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
-        if held.assumed or not held.admitted or held.uid != obj.metadata.uid or not from_api.is_mangled(obj):
+        if held.uid != obj.metadata.uid or not from_api.is_mangled(obj):
             return False
-        if held.key not in self._kept:
-            if before is None or before.metadata.uid != held.uid or from_api.admission(before) is None:
-                return False
-            self._kept[held.key] = before.status
+        if held.key in self._kept:
+            return True
+        sound = before
+        if held.assumed:  # nobody has seen yet what was written
+            sound = self._written.get(held.key) if self._written_before(held.key, obj) else None
+        if sound is None or sound.metadata.uid != held.uid or not from_api.is_admitted(sound):
+            return False
+        self._kept[held.key] = sound.status
         return True
 
     def lost_status(self, key: str) -> wire.WorkloadStatus | None:
@@ -383,12 +387,12 @@ class Cache:
         """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
         held = self._holdings.get(key)
         if held is not None and held.assumed and held.uid == obj.metadata.uid:
-            self._written[key] = _version(obj)
+            self._written[key] = obj
 
     def _written_before(self, key: str, obj: wire.Workload) -> bool:
         """Whether what is assumed was written in an earlier version than that of the object."""
-        version = self._written.get(key)
-        return version is not None and version < _version(obj)
+        written = self._written.get(key)
+        return written is not None and _version(written) < _version(obj)
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
         """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.

@@ -651,7 +651,7 @@ def is_queueable(obj: wire.Workload) -> bool:
     no admission check refuses it or is to be asked again.
     """
     metadata = obj.metadata
-    if not obj.spec.active or metadata.deletion_timestamp is not None:
+    if not obj.spec.active or metadata.deletion_timestamp is not None or obj.status.admission is not None:
         return False
     if metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION):
         return False

@@ -301,6 +301,15 @@ async def test_a_workload_that_is_gone_is_nobodys(make_world: Callable[..., Work
     assert await world.step() == 0
 
 
+async def test_a_reason_that_nobody_gives_is_taken_back(make_world: Callable[..., Workloads]) -> None:
+    """Whoever wrote it: the workload waits for its try, and says so."""
+    theirs = condition("QuotaReserved", "False", "ByHand")
+    world = make_world(make_workload(status={"conditions": [theirs]}))
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
+
+
 async def test_a_missing_namespace_is_said(make_world: Callable[..., Workloads]) -> None:
     """It may be deleted while its objects are still there."""
     world = make_world()

@@ -346,7 +346,7 @@ def test_what_was_written_and_taken_back_unseen_holds_nothing(audited: bool) -> 
     cache.on_written("ns/a", version(admitted, 7))
     assert not cache.on_workload("ns/a", version(make_workload("a"), 6))
     assert free(cache) == (6000, 4000)
-    later = version(make_workload("a"), 8)
+    later = version(given_back("a"), 8)
     if audited:
         told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": later})
         assert [drift.cause for drifts in cache.audit_steps(told) for drift in drifts] == ["workload"]
@@ -363,8 +363,20 @@ def test_what_was_written_says_nothing_of_what_is_assumed_later() -> None:
             pass
         assert not cache.on_workload("ns/a", version(make_workload("a"), number - 1))
         cache.on_written("ns/a", version(admitted, number))
-        assert cache.on_workload("ns/a", version(make_workload("a"), number + 1))
+        assert cache.on_workload("ns/a", version(given_back("a"), number + 1))
     assert free(cache) == (10000, 8000)
+
+
+def test_what_was_written_and_wiped_unseen_is_held_still() -> None:
+    """Its job may run already: nobody gives a reservation back like that."""
+    cache, admitted = make_cache(), make_workload("a", host="h1")
+    with cache.assumed(holding(admitted)):
+        pass
+    cache.on_written("ns/a", version(admitted, 7))
+
+    assert not cache.on_workload("ns/a", version(make_workload("a"), 8))
+    assert free(cache) == (6000, 4000)
+    assert cache.lost_status("ns/a") == admitted.status
 
 
 def test_what_was_written_is_not_taken_back() -> None:
@@ -391,6 +403,15 @@ def test_who_is_told_to_leave_is_told_once() -> None:
     cache.on_workload("ns/a", make_workload("a", host="h1", minute=5))
     assert cache.mark_evicted("ns/a", "a")
     assert not cache.mark_evicted("ns/a", "b")
+
+
+def given_back(name: str) -> wire.Workload:
+    """One that had a reservation, and has none any more."""
+    conditions = [
+        {"type": kind, "status": "False", "reason": "Because", "message": ""} for kind in ("QuotaReserved", "Admitted")
+    ]
+    status = msgspec.convert({"conditions": conditions}, wire.WorkloadStatus)
+    return msgspec.structs.replace(make_workload(name), status=status)
 
 
 def version(workload: wire.Workload, number: int) -> wire.Workload:

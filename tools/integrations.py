@@ -29,7 +29,7 @@ FEATURES = (
 
 WITHOUT: Mapping[str, tuple[str, ...]] = {
     "partial admission": ("Pod", "Pod group", "Deployment", "StatefulSet", "JobSet", "declared kind"),
-    "replacement pods": ("Pod", "Deployment", "StatefulSet", "Job", "declared kind"),
+    "replacement pods": ("Pod", "Deployment", "StatefulSet", "declared kind"),
     "fast admission": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind"),
     "excess pods": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind"),
     "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind"),

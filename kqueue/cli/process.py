@@ -114,7 +114,9 @@ async def _frame(
     options = configuration.metrics
     metrics = Metrics(
         clock=clock,
-        local_queues=options.local_queue_metrics.enable,
+        local_queues=options.local_queue_metrics.enable and configuration.enabled("LocalQueueMetrics"),
+        cohorts=configuration.enabled("MetricsForCohorts"),
+        creation_latency=configuration.enabled("MetricForWorkloadCreationLatency"),
         cluster_queue_resources=options.enable_cluster_queue_resources,
         cache_seconds=timings.metrics_cache,
     )

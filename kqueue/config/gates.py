@@ -128,13 +128,14 @@ GATES: Mapping[str, Gate] = {
     "RecomputeAssignmentUponPreemptionTargetsOverlap": _beta(),
 }
 
-_GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+"""Names that set all gates of a stage."""
 
 
 def resolve_gates(wanted: Mapping[str, bool]) -> dict[str, bool]:
     """Every gate's value: the default, then AllAlpha and AllBeta, then what is named outright."""
     values = {name: gate.on for name, gate in GATES.items()}
-    for group, stage in _GROUPS.items():
+    for group, stage in GROUPS.items():
         if group in wanted:
             values |= {name: wanted[group] for name, gate in GATES.items() if gate.stage is stage}
     return values | {name: on for name, on in wanted.items() if name in GATES}
@@ -145,7 +146,7 @@ def gate_problems(wanted: Mapping[str, bool]) -> list[tuple[str, str]]:
     problems: list[tuple[str, str]] = []
     for name, on in wanted.items():
         gate = GATES.get(name)
-        if gate is None and name not in _GROUPS:
+        if gate is None and name not in GROUPS:
             problems.append((name, f"unknown feature gate{nearest(name, GATES)}"))
         elif gate is not None and gate.locked and on != gate.on:
             problems.append((name, f"is locked to {str(gate.on).lower()}; remove it"))

@@ -168,10 +168,48 @@ def _prepare(data: dict[str, Any], feature_gates: str) -> tuple[list[str], list[
         if data.get("featureGates"):
             problems.append(FieldError("featureGates", "must be left out of the file when --feature-gates is given"))
         data["featureGates"] = given
-    gates = data.get("featureGates")
-    if isinstance(gates, dict) and resolve_gates(gates)["DisableWaitForPodsReady"] is True:
-        data["waitForPodsReady"] = None
+    _drop_empty_texts(data)
+    _drop_what_gates_switch_off(data)
     return notes, problems
+
+
+def _drop_what_gates_switch_off(data: dict[str, Any]) -> None:
+    """Sections and fields of a feature that is off are neither checked nor used."""
+    gates = data.get("featureGates")
+    values = resolve_gates(gates) if isinstance(gates, dict) else {}
+    if values.get("DisableWaitForPodsReady") is True:
+        data["waitForPodsReady"] = None
+    resources = data.get("resources")
+    if values.get("QuotaCheckStrategy") is False and isinstance(resources, dict):
+        resources.pop("quotaCheckStrategy", None)
+
+
+_EMPTY_IS_MISSING = (
+    ("namespace",),
+    ("health", "healthProbeBindAddress"),
+    ("health", "readinessEndpointName"),
+    ("health", "livenessEndpointName"),
+    ("metrics", "bindAddress"),
+    ("webhook", "certDir"),
+    ("leaderElection", "resourceLock"),
+    ("leaderElection", "resourceName"),
+    ("internalCertManagement", "webhookServiceName"),
+    ("internalCertManagement", "webhookSecretName"),
+    ("tls", "minVersion"),
+    ("waitForPodsReady", "requeuingStrategy", "timestamp"),
+    ("multiKueue", "dispatcherName"),
+    ("resources", "quotaCheckStrategy"),
+)
+"""Fields whose empty text is the default, as in the compatible file: charts write them out with nothing inside."""
+
+
+def _drop_empty_texts(data: dict[str, Any]) -> None:
+    for path in _EMPTY_IS_MISSING:
+        section: Any = data
+        for step in path[:-1]:
+            section = section.get(step) if isinstance(section, dict) else None
+        if isinstance(section, dict) and section.get(path[-1]) == "":
+            del section[path[-1]]
 
 
 def _drop_nulls(value: object) -> None:

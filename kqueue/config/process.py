@@ -153,22 +153,12 @@ class LeaderElection(Section):
         return self
 
 
-_SHIPPED_WORKERS = {
-    "Job.batch": 5,
-    "Pod": 5,
-    "Workload.kueue.x-k8s.io": 10,
-    "LocalQueue.kueue.x-k8s.io": 5,
-    "Cohort.kueue.x-k8s.io": 1,
-    "ClusterQueue.kueue.x-k8s.io": 5,
-    "ResourceFlavor.kueue.x-k8s.io": 1,
-}
-
-
 class Controller(Section):
     """How many keys of a kind are reconciled at a time."""
 
     group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """`Kind.group` (the core group: `Kind`) to workers.  Kinds left out keep their default: see `workers`."""
+    """`Kind.group` (the core group: `Kind`) to workers.  Kinds left out keep ours, which differ from Kueue's: a worker
+    here costs no thread."""
     cache_sync_timeout: Annotated[int, Field(ge=0)] = 120_000_000_000
     """Nanoseconds, as in the compatible file."""
 
@@ -179,10 +169,6 @@ class Controller(Section):
             if not re.fullmatch(r"[A-Z][A-Za-z0-9]*(\.[a-z0-9.-]+)?", key):
                 refuse(FieldError(key, "must have the form Kind.group, as in Workload.kueue.x-k8s.io"))
         return value
-
-    def workers(self, group_kind: str) -> int:
-        """Workers for `Kind.group`: the file's number, else the shipped default, else 1."""
-        return self.group_kind_concurrency.get(group_kind, _SHIPPED_WORKERS.get(group_kind, 1))
 
 
 class ClientConnection(Section):

@@ -5,9 +5,10 @@ Whoever builds a feature takes its line out of here in the same commit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kqueue.config.gates import GATES
+from kqueue.config.gates import GATES, GROUPS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -43,6 +44,8 @@ _GATES = frozenset(
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
         "LocalQueueMetrics",
+        "MetricForWorkloadCreationLatency",
+        "MetricsForCohorts",
         "PartialAdmission",
         "PodIntegrationValidateGroupOwner",
         "PriorityBoost",
@@ -100,7 +103,18 @@ def warnings(configuration: Configuration) -> list[str]:
             found.append(f"featureGates.{name}: accepted; {_PARTLY[name]}")
         elif name not in _GATES and name in GATES and on != GATES[name].on:
             found.append(f"featureGates.{name}: accepted, but has no effect yet")
+        elif name in GROUPS and (idle := _idle_in(name, on, configuration.feature_gates)):
+            found.append(f"featureGates.{name}: has no effect yet on {', '.join(idle)}")
     return found
+
+
+def _idle_in(group: str, on: bool, given: Mapping[str, bool]) -> list[str]:
+    """Gates that a group switches, and that nothing asks about."""
+    return [
+        name
+        for name, gate in GATES.items()
+        if gate.stage is GROUPS[group] and gate.on != on and name not in given and name not in _GATES | set(_PARTLY)
+    ]
 
 
 def _given(section: BaseModel, path: str) -> bool:

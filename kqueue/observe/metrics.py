@@ -44,9 +44,11 @@ class Metrics:
         role: Role = "standalone",
         local_queues: bool = True,
         cluster_queue_resources: bool = False,
+        cohorts: bool = True,
+        creation_latency: bool = True,
         cache_seconds: float = 5.0,
     ) -> None:
-        """`local_queues` and `cluster_queue_resources` switch whole groups; `cache_seconds` is a page's life."""
+        """`cache_seconds` is a page's life; the other switches are for whole groups, or for the latency of creation."""
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
         self._registry = _Registry()
@@ -56,7 +58,8 @@ class Metrics:
         self._queue_families = ClusterQueueFamilies(self._registry)
         self._preemptor_families = PreemptorFamilies(self._registry)
         self._resource_families = ClusterQueueResourceFamilies(self._registry if cluster_queue_resources else None)
-        self._cohort_families = CohortFamilies(self._registry)
+        self._cohort_families = CohortFamilies(self._registry if cohorts else None)
+        self._creation_latency = creation_latency
         self._local_families = LocalQueueFamilies(self._registry if local_queues else None)
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
@@ -127,6 +130,8 @@ class Metrics:
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """A Workload was created, `seconds` after its job."""
+        if not self._creation_latency:
+            return
         self._cycle.creation_latency.labels(job_kind).observe(max(0.0, seconds))
 
     def drift(self, cause: str, entries: int = 1) -> None:

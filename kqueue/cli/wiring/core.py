@@ -35,7 +35,7 @@ def make_core(wiring: Wiring) -> None:
         tell_after=wiring.timings.untried_told_after,
         at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
     )
-    workloads = wiring.controller("workload", workload.reconcile, workers=8)
+    workloads = wiring.controller("workload", workload.reconcile, workers=8, group_kind="Workload.kueue.x-k8s.io")
 
     def on_parked(keys: Collection[str]) -> None:
         for key in workload.explainer.owed.among(keys):
@@ -54,14 +54,16 @@ def make_core(wiring: Wiring) -> None:
         clock=wiring.clock,
         fair_sharing=wiring.config.fair_sharing is not None,
     )
-    cluster_queues = wiring.controller("cluster_queue", cluster_queue.reconcile)
+    cluster_queues = wiring.controller(
+        "cluster_queue", cluster_queue.reconcile, group_kind="ClusterQueue.kueue.x-k8s.io"
+    )
     cohort = CohortReconciler(
         cohorts=watches.cohorts.store,
         writer=wiring.writer(kinds.COHORTS, watches.cohorts, wire.Cohort),
         cache=wiring.cache,
         fair_sharing=wiring.config.fair_sharing is not None,
     )
-    cohorts = wiring.controller("cohort", cohort.reconcile)
+    cohorts = wiring.controller("cohort", cohort.reconcile, group_kind="Cohort.kueue.x-k8s.io")
     local_queue = LocalQueueReconciler(
         local_queues=watches.local_queues.store,
         writer=wiring.writer(kinds.LOCAL_QUEUES, watches.local_queues, wire.LocalQueue),
@@ -71,13 +73,13 @@ def make_core(wiring: Wiring) -> None:
         fair_usage=wiring.fair_usage,
     )
     wiring.on_lead.append(lambda: _remember_usage(wiring))
-    local_queues = wiring.controller("local_queue", local_queue.reconcile)
+    local_queues = wiring.controller("local_queue", local_queue.reconcile, group_kind="LocalQueue.kueue.x-k8s.io")
     flavor_writer = wiring.writer(kinds.RESOURCE_FLAVORS, watches.flavors, wire.ResourceFlavor)
     flavor = FinalizerReconciler(flavor_writer, wiring.cache.is_flavor_used)
-    flavors = wiring.controller("resource_flavor", flavor.reconcile)
+    flavors = wiring.controller("resource_flavor", flavor.reconcile, group_kind="ResourceFlavor.kueue.x-k8s.io")
     topology_writer = wiring.writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
     topology = FinalizerReconciler(topology_writer, lambda name: bool(wiring.cache.flavors_of_topology(name)))
-    topologies = wiring.controller("topology", topology.reconcile)
+    topologies = wiring.controller("topology", topology.reconcile, group_kind="Topology.kueue.x-k8s.io")
     _route(wiring, workloads, cluster_queues, cohorts, local_queues, flavors, topologies)
 
 

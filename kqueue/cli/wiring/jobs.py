@@ -117,7 +117,12 @@ def _make_job_kind(
         echo_timeout=wiring.timings.expectation_timeout,
         keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
     )
-    jobs = wiring.controller(kind.framework.replace("/", "_"), reconciler.reconcile, workers=16)
+    jobs = wiring.controller(
+        kind.framework.replace("/", "_"),
+        reconciler.reconcile,
+        workers=16,
+        group_kind=f"{kind.gvk.kind}.{kind.gvk.group}",
+    )
     for watch in seen:
         watch.store.add_index(_CHILD_OF, _controller_uid)
         watch.store.add_index(_PREBUILT, lambda job: _prebuilt_keys(job, wiring.switches))

@@ -133,8 +133,8 @@ def _route(wiring: Wiring, single: PodReconciler, group: PodGroupReconciler) -> 
     """Which events bring which pods and groups.  Those of a group are gathered: it is looked at as a whole."""
     watches, watch = wiring.watches, wiring.watches.managed_pods
     assert watch is not None
-    pods = wiring.controller("pod", single.reconcile, workers=16)
-    groups = wiring.controller("pod_group", group.reconcile, workers=8)
+    pods = wiring.controller("pod", single.reconcile, workers=16, group_kind="Pod")
+    groups = wiring.controller("pod_group", group.reconcile, workers=8, group_kind="Pod")
     stirred: dict[str, float] = {}
 
     def stir(key: str) -> None:

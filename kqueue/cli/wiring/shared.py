@@ -76,8 +76,12 @@ class Wiring:
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What runs beside the controllers while this process leads."""
 
-    def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1) -> Controller:
-        """A work queue whose keys `reconcile` works off while this process leads."""
+    def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1, group_kind: str = "") -> Controller:
+        """A work queue whose keys `reconcile` works off while this process leads.
+
+        `workers` at a time, unless the file says another number for `group_kind` (`Kind.group`, or `Kind`).
+        """
+        workers = self.config.controller.group_kind_concurrency.get(group_kind, workers)
         controller = Controller(
             name,
             reconcile,

@@ -765,3 +765,16 @@ async def test_the_configuration_says_what_nodes_of_one_host_name_are(
 
     assert capacity is not None
     assert {path[-1]: capacity.free(leaf)["cpu"] for leaf, path in enumerate(capacity.tree.paths)} == places
+
+
+async def test_the_file_says_how_many_of_a_kind_are_looked_at_at_a_time(make: Make) -> None:
+    """Kinds that it leaves out keep our numbers; pods and their groups are one kind."""
+    text = "integrations: {frameworks: [batch/job, pod]}\ncontroller: {groupKindConcurrency: "
+    plain = make(config=make_configuration(text=text + "{}}"))
+    told = make(config=make_configuration(text=text + "{Job.batch: 3, Pod: 2, ClusterQueue.kueue.x-k8s.io: 4}}"))
+
+    def workers(operator: Operator) -> dict[str, int]:
+        return {c.name: c._settings.workers for c in operator.wiring.controllers}
+
+    changed = {name: number for name, number in workers(told).items() if number != workers(plain)[name]}
+    assert changed == {"batch_job": 3, "pod": 2, "pod_group": 2, "cluster_queue": 4}

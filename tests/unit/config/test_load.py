@@ -67,9 +67,7 @@ def test_values_are_read() -> None:
     assert configuration.tas.merge_duplicate_hostnames
     assert configuration.leader_election.lease_duration == timedelta(minutes=1)
     assert configuration.leader_election.resource_namespace == "leases"
-    assert configuration.controller.workers("Job.batch") == 9
-    assert configuration.controller.workers("Workload.kueue.x-k8s.io") == 10
-    assert configuration.controller.workers("Topology.kueue.x-k8s.io") == 1
+    assert configuration.controller.group_kind_concurrency == {"Job.batch": 9}
     assert configuration.warnings == ()
 
 

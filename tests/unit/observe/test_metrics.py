@@ -387,3 +387,16 @@ async def test_a_held_loop_is_measured() -> None:
     task.cancel()
     assert probe.worst == pytest.approx(2.5)
     assert value(metrics, "kqueue_loop_lag_seconds_count") == 2
+
+
+def test_groups_that_gates_switch_off_are_not_shown() -> None:
+    """Shares of cohorts, and the time from a job to its Workload: counted by nobody, and no error."""
+    shown, hidden = Metrics(), Metrics(cohorts=False, creation_latency=False)
+    for metrics in (shown, hidden):
+        metrics.cohort_share("all", 0.5)
+        metrics.workload_created(job_kind="Job", seconds=1.0)
+        metrics.forget_cohort("other")
+
+    pages = [metrics.render_now().decode() for metrics in (shown, hidden)]
+    assert ['kueue_cohort_weighted_share{cohort="all"' in page for page in pages] == [True, False]
+    assert ['job_kind="Job"' in page for page in pages] == [True, False]

@@ -1,0 +1,110 @@
+"""Nothing in a configuration file is silently without effect: the code asks about it, or a warning says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from kqueue.config import parse, without_effect
+from kqueue.config.gates import GATES
+from kqueue.config.load import _section_in
+from kqueue.config.model import Configuration
+from kqueue.jobs.switches import GATES as SWITCHES
+
+ROOT = Path(__file__).resolve().parents[3]
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+def sources(leave_out: str) -> str:
+    """All product code but that of one folder or file."""
+    files = [path for room in ("kqueue", "webhooks") for path in (ROOT / room).rglob("*.py")]
+    return "\n".join(path.read_text() for path in files if leave_out not in path.as_posix())
+
+
+def test_every_gate_is_asked_about_or_warned_of() -> None:
+    """By `enabled("...")`, or as a switch of the jobs; what is only checked in the file is no effect."""
+    code = sources("kqueue/config/without_effect.py")
+    asked = {gate for gate in GATES if re.search(rf'(enabled|get)\(\s*"{gate}"\s*\)', code)} | set(SWITCHES.values())
+    only_checked = {"SparkApplicationIntegration"}
+
+    assert asked - set(without_effect._PARTLY) - only_checked == without_effect._GATES
+
+
+def leaves(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
+    """(path, name) of every field that holds no further section."""
+    for name, field in section.model_fields.items():
+        below = _section_in(field.annotation)
+        here = f"{path}.{name}".lstrip(".")
+        if below is None:
+            yield here, name
+        else:
+            yield from leaves(below, here)
+
+
+def test_every_field_is_read_or_warned_of() -> None:
+    """`resourceLock` has one value that is allowed, and declared kinds are read where they are declared."""
+    code = sources("kqueue/config/")
+    exceptions = ("leader_election.resource_lock", "integrations.declared_kinds.")
+    unread = [
+        path
+        for path, name in leaves(Configuration)
+        if not re.search(rf"\.{name}\b", code)
+        and not any(path == without or path.startswith(f"{without}.") for without in without_effect._PATHS)
+        and not path.startswith(exceptions)
+    ]
+
+    assert set(unread) == {"feature_gates", "tls.min_version", "tls.cipher_suites"}, "read by methods of their sections"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        pytest.param("namespace: ''", "c.namespace == 'ours'", id="the own namespace"),
+        pytest.param("health: {healthProbeBindAddress: ''}", "c.health.health_probe_bind_address == ':8081'", id="probes"),
+        pytest.param("health: {readinessEndpointName: ''}", "c.health.readiness_endpoint_name == '/readyz'", id="a path"),
+        pytest.param("metrics: {bindAddress: ''}", "c.metrics.bind_address == ':8443'", id="metrics"),
+        pytest.param("leaderElection: {resourceName: ''}", "'c1f6bfd2' in c.leader_election.resource_name", id="Lease"),
+        pytest.param("tls: {minVersion: ''}", "c.tls.min_version == 'VersionTLS12'", id="the oldest TLS"),
+        pytest.param("resources: {quotaCheckStrategy: ''}", "c.resources.quota_check_strategy[0] == 'B'", id="strategy"),
+        pytest.param("multiKueue: {origin: ''}", "c.multi_kueue.origin == 'multikueue'", id="origin"),
+        pytest.param("webhook: {host: ''}", "c.webhook.host == ''", id="an empty host means all"),
+        pytest.param("pprofBindAddress: ''", "c.pprof_bind_address == ''", id="no profiling"),
+    ],
+)
+def test_empty_text_is_the_default_where_the_compatible_file_says_so(text: str, read: str) -> None:
+    c = parse(HEAD + text, source="f", own_namespace="ours")
+
+    assert eval(read, {"c": c})
+
+
+@pytest.mark.parametrize(
+    ("text", "fine"),
+    [
+        pytest.param("featureGates: {QuotaCheckStrategy: false}\nresources: {quotaCheckStrategy: Odd}", True, id="off"),
+        pytest.param("resources: {quotaCheckStrategy: Odd}", False, id="on"),
+        pytest.param("featureGates: {DisableWaitForPodsReady: true}\nwaitForPodsReady: {timeout: -5m}", True, id="ready off"),
+        pytest.param("waitForPodsReady: {timeout: -5m}", False, id="ready on"),
+    ],
+)  # fmt: skip
+def test_what_a_gate_switches_off_is_not_checked(text: str, fine: bool) -> None:
+    try:
+        parse(HEAD + text, source="f")
+    except Exception as e:
+        assert not fine, e
+    else:
+        assert fine
+
+
+def test_a_group_of_gates_names_those_without_effect() -> None:
+    """Gates that are named beside the group are told by themselves."""
+    warnings = parse(HEAD + "featureGates: {AllAlpha: true, FailureRecoveryPolicy: false}", source="f").warnings
+
+    assert len(warnings) == 1
+    assert warnings[0].startswith("featureGates.AllAlpha: has no effect yet on ")
+    assert "CustomMetricLabels" in warnings[0]
+    assert "FailureRecoveryPolicy" not in warnings[0]
+    assert "TASBalancedPlacement" not in warnings[0]

@@ -15,11 +15,11 @@ import aiohttp
 import pytest
 from cryptography import x509
 
-from kqueue.cli.admission import Place, admission
-from kqueue.clock import SystemClock
+from kqueue.cli.admission import Place, _tend, admission
+from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import Configuration, parse
 from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES
-from kqueue.errors import ConfigError
+from kqueue.errors import ConfigError, UnreachableError
 from kqueue.runtime.certificate_secret import SECRETS
 from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.runtime.client import Client
@@ -241,3 +241,30 @@ async def test_a_job_without_a_queue_gets_the_default_one(client: Client) -> Non
 
     labels = [each["value"] for each in json.loads(base64.b64decode(answer["patch"])) if "labels" in each["path"]]
     assert labels == [{"kueue.x-k8s.io/queue-name": "default"}]
+
+
+class Looks:
+    """A caretaker's looks: when each was, and which of them fail."""
+
+    def __init__(self, clock: FakeClock, *, failing: int) -> None:
+        self._clock, self._failing = clock, failing
+        self.at: list[float] = []
+
+    async def look(self) -> None:
+        self.at.append(self._clock.monotonic())
+        if len(self.at) <= self._failing:
+            raise UnreachableError("no API server")
+
+
+async def test_a_failed_look_is_repeated_soon_and_then_less_and_less_often() -> None:
+    """Until one succeeds; a change is followed at once."""
+    clock, wake = FakeClock(), asyncio.Event()
+    looks = Looks(clock, failing=4)
+    start = clock.monotonic()
+    tending = asyncio.create_task(_tend(looks.look, wake, clock))
+    await clock.advance(100)
+    wake.set()
+    await clock.advance(1)
+    tending.cancel()
+
+    assert [round(at - start) for at in looks.at] == [15, 17, 21, 29, 44, 59, 74, 89, 100]

@@ -143,3 +143,16 @@ async def test_an_owner_that_is_missing_is_asked_for_until_it_is_there() -> None
     await desk.clock.advance(MISSING_SECONDS + 0.1)
 
     assert await desk.lookups.managed_ancestor(pod, "ns")
+
+
+async def test_a_child_of_a_namesake_is_not_judged_by_the_one_that_is_gone() -> None:
+    """A queued Deployment was deleted and made anew without a queue, or the other way round."""
+    desk = Desk(owners=owner_kinds({"deployment"}))
+    desk.server.objects["web"] = owned("web", "web", queue="main")
+    old, new = (owned("p", "", ("apps/v1", "Deployment", "web")) for _ in range(2))
+    new["metadata"]["ownerReferences"][0]["uid"] = "newer"
+    before = await desk.lookups.managed_ancestor(old, "ns")
+    desk.server.objects["web"] = owned("web", "newer", queue="other")
+    after = await desk.lookups.managed_ancestor(new, "ns")
+
+    assert (before, after) == (True, True)

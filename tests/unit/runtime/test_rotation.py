@@ -216,6 +216,27 @@ async def test_two_replicas_that_begin_at_once_share_one_certificate() -> None:
     assert (cluster.conflicts, first.served) == (1, second.served)
 
 
+async def test_of_two_replicas_that_renew_at_once_one_wins() -> None:
+    """The slower one's certificate is never stored, and it goes on with the other's."""
+    cluster, clock = Cluster(), FakeClock(NOW)
+    first, second = Replica(cluster, clock), Replica(cluster, clock)
+    await first.keeper.load()
+    await second.keeper.load()
+    await clock.advance(timedelta(days=8).total_seconds())
+    read, stale = cluster.get_json, [await cluster.get_json(None, "", "")]
+    await first.look()
+    begun = dict(cluster.secret or {})
+
+    async def outdated(*args: str) -> dict[str, object]:
+        return stale.pop() if stale else await read(*args)
+
+    cluster.get_json = outdated  # type: ignore[method-assign]
+    await second.look()
+
+    assert (cluster.conflicts, stale) == (1, [])
+    assert cluster.secret == begun
+
+
 async def test_a_secret_that_a_chart_made_empty_is_filled() -> None:
     """And one whose contents nobody can use is replaced, key by key."""
     for data in ({}, {"tls.crt": "", "tls.key": ""}, {"tls.crt": "cnViYmlzaA==", "other": "a2VwdA=="}):

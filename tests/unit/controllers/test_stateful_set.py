@@ -1,0 +1,300 @@
+"""A StatefulSet's Workload through its life, told to its events, and by a controller that is killed at any write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.stateful_set import StatefulSetReconciler
+from kqueue.errors import ConflictError
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.controller import Result
+from kqueue.runtime.store import Store
+from tests.unit.controllers.builders import status_of
+from tests.unit.controllers.fakes import Call
+from tests.unit.controllers.pod_world import Pods
+from tests.unit.jobs.builders import JSON, prefixed
+from tests.unit.jobs.pods import make_pod
+from tests.unit.jobs.test_stateful_set_plan import INDEX, made
+
+KEY = "team/db"
+MOST = 80
+
+
+class KilledError(BaseException):
+    """The process that wanted to write does not exist any more."""
+
+
+class Sets(Pods):
+    """One StatefulSet, and the reconcilers of it and of its group."""
+
+    def __init__(self, replicas: int = 2) -> None:
+        super().__init__()
+        self.sets: Store[JSON] = Store("stateful sets")
+        self.reconciler = StatefulSetReconciler(
+            stateful_sets=self.sets,
+            pods=self.pods,
+            pod_writes=self.writes,
+            writer=self.writer,
+            steps=self.steps,
+            manages=self.managed.__contains__,
+            recorder=self.recorder,
+            switches=Switches(),
+            clock=self.clock,
+        )
+        self.scale(replicas)
+
+    def scale(self, replicas: int, **changes: Any) -> None:
+        """As its user does."""
+        found = made(replicas, **changes)
+        found["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        self.sets.put(KEY, found)
+
+    def appear(self, *numbers: int, **settings: Any) -> None:
+        """As the StatefulSet controller does."""
+        uid = made()["metadata"]["uid"]
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": uid, "controller": True}
+        for number in numbers:
+            marks = prefixed(pod_suspending_parent="statefulset", role_hash="abc")
+            pod = make_pod(f"db-{number}", queue=None, finalizer=False, annotations=marks,
+                           labels={INDEX: str(number)}, **settings)  # fmt: skip
+            pod["metadata"]["ownerReferences"] = [owner]
+            self.client.put(PODS, pod)
+        self.sync()
+
+    def vanish(self) -> None:
+        """All pods are gone."""
+        for key in self.client.keys(PODS):
+            self.client.drop(PODS, key)
+        self.sync()
+
+    async def reconcile(self, key: str) -> Result:
+        return await (self.reconciler if key == KEY else self.group).reconcile(key)
+
+    async def settle(self) -> None:
+        """Both reconcilers, until neither has anything left to do."""
+        for _ in range(30):
+            groups = self.client.keys(WORKLOADS)
+            if not [write for key in [KEY, *groups] for write in await self.look(key)]:
+                return
+        raise AssertionError(f"it goes on and on: {[str(c) for c in self.client.writes()[-4:]]}")
+
+    @property
+    def workload(self) -> JSON:
+        (key,) = self.client.keys(WORKLOADS)
+        return self.workload_named(key.partition("/")[2])
+
+    @property
+    def count(self) -> int:
+        return int(self.workload["spec"]["podSets"][0]["count"])
+
+    def admitted(self) -> None:
+        self.admit(self.workload["metadata"]["name"])
+
+    def reserved(self) -> tuple[str, str]:
+        return status_of(self.workload, "QuotaReserved")
+
+    def all_held(self) -> list[bool]:
+        return [self.gated(name) for name in self.names()]
+
+
+class Story:
+    """A world whose controller dies once, at its `at`-th write; `done`: the server has seen that one."""
+
+    def __init__(self, *, at: int = 0, done: bool = False) -> None:
+        self._at, self._done, self._writes = at, done, 0
+        self.died = False
+        self.world = Sets()
+        answer = self.world.client._answer
+
+        async def counted(call: Call, act: Callable[[], Any]) -> Any:
+            if call.verb not in ("get", "list"):
+                self._writes += 1
+                if self._writes == self._at:
+                    if self._done:
+                        act()
+                    raise KilledError
+            return await answer(call, act)
+
+        self.world.client._answer = counted  # type: ignore[method-assign]
+
+    async def settle(self) -> None:
+        try:
+            await self.world.settle()
+        except (KilledError, BaseExceptionGroup):
+            assert not self.died
+            self.died = True
+            old = self.world
+            await old.close()
+            self.world = Sets()
+            found = old.sets.get(KEY)
+            assert found is not None
+            self.world.sets.put(KEY, found)
+            self.world.client._objects, self.world.client._version = old.client._objects, old.client._version
+            self.world.sync()
+            await self.world.settle()
+
+
+async def life(story: Story) -> None:
+    """Queued, started whole, scaled to 0, back with another size, evicted, started again."""
+    await story.settle()
+    assert story.world.count == 2
+    story.world.appear(0, 1)
+    await story.settle()
+    assert story.world.all_held() == [True, True]
+    story.world.admitted()
+    await story.settle()
+    assert story.world.all_held() == [False, False]
+    story.world.runs("db-0", "db-1")
+    story.world.scale(0)
+    await story.settle()
+    assert story.world.reserved()[0] == "True"
+    story.world.vanish()
+    await story.settle()
+    assert story.world.reserved() == ("False", "OnHold")
+    story.world.scale(3)
+    await story.settle()
+    assert (story.world.reserved(), story.world.count) == (("False", "PendingEvaluation"), 3)
+    story.world.appear(0, 1, 2)
+    await story.settle()
+    assert story.world.all_held() == [True] * 3
+    story.world.admitted()
+    await story.settle()
+    assert story.world.all_held() == [False] * 3
+    story.world.runs("db-0", "db-1", "db-2")
+    await story.settle()
+    story.world.evict(story.world.workload["metadata"]["name"])
+    await story.settle()
+    story.world.vanish()
+    story.world.appear(0, 1, 2)
+    await story.settle()
+    assert story.world.reserved()[0] == "False"
+    assert story.world.all_held() == [True] * 3
+    story.world.admitted()
+    await story.settle()
+    assert story.world.all_held() == [False] * 3
+    assert status_of(story.world.workload, "Finished")[0] == ""
+
+
+@pytest.mark.proves("StatefulSet", "scale")
+@pytest.mark.proves("StatefulSet", "eviction and requeue")
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+async def test_a_controller_killed_at_any_write_is_made_up_for(done: bool) -> None:
+    """The first write, the second, ... until the story has no more of them."""
+    interrupted = 0
+    for at in range(1, MOST):
+        story = Story(at=at, done=done)
+        await life(story)
+        await story.world.close()
+        if not story.died:
+            break
+        interrupted += 1
+
+    assert 15 <= interrupted < MOST - 1
+
+
+async def test_nothing_is_written_when_nothing_has_changed() -> None:
+    """A restart costs no write."""
+    world = Sets()
+    await world.settle()
+    world.appear(0, 1)
+    await world.settle()
+    world.admitted()
+    await world.settle()
+    before = len(world.client.writes())
+    await world.settle()
+    await world.close()
+
+    assert len(world.client.writes()) == before
+
+
+async def test_more_replicas_than_admitted_are_held_and_told_of_once() -> None:
+    """The group is never more than its Workload says, so it stays in step with it."""
+    world = Sets()
+    await world.settle()
+    world.appear(0, 1)
+    await world.settle()
+    world.admitted()
+    await world.settle()
+    world.runs("db-0", "db-1")
+    world.scale(3)
+    world.appear(2)
+    await world.settle()
+    await world.look(KEY)
+    told = [reason for what, reason in world.recorder.events if reason == "ReplicasDiffer"]
+    await world.close()
+
+    assert world.all_held() == [False, False, True]
+    assert (world.count, status_of(world.workload, "Finished")[0]) == (2, "")
+    assert told == ["ReplicasDiffer"]
+
+
+@pytest.mark.parametrize("replicas", [1, 4], ids=["fewer", "more"])
+async def test_another_size_is_taken_over_while_it_waits(replicas: int) -> None:
+    """Also when its pods said the old one already."""
+    world = Sets()
+    await world.settle()
+    world.appear(0, 1)
+    await world.settle()
+    world.scale(replicas)
+    await world.settle()
+    totals = {
+        world.pod(name)["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for name in world.names()
+    }
+    await world.close()
+
+    assert (world.count, totals) == (replicas, {str(replicas)})
+    assert status_of(world.workload, "Finished")[0] == ""
+
+
+async def test_what_was_admitted_moves_to_another_queue_before_it_has_begun() -> None:
+    """Its old quota goes back first; pods that run stay where they are."""
+    world = Sets()
+    await world.settle()
+    world.admitted()
+    world.scale(2, queue="other")
+    await world.settle()
+    moved = (world.workload["spec"]["queueName"], world.reserved()[0])
+    world.appear(0, 1)
+    await world.settle()
+    world.admitted()
+    await world.settle()
+    world.runs("db-0", "db-1")
+    world.scale(2, queue="third")
+    await world.settle()
+    await world.close()
+
+    assert moved == ("other", "False")
+    assert (world.workload["spec"]["queueName"], world.reserved()[0]) == ("other", "True")
+
+
+async def test_a_missing_priority_class_is_told() -> None:
+    """On the StatefulSet; no Workload is made until it is there."""
+    world = Sets()
+    world.scale(2, labels=prefixed(priority_class="none"))
+    with pytest.raises(Exception, match="none does not exist"):
+        await world.look(KEY)
+    events = list(world.recorder.events)
+    await world.close()
+
+    assert ("StatefulSet db", "WorkloadPriorityClassNotFound") in events
+    assert world.client.keys(WORKLOADS) == []
+
+
+async def test_one_pod_that_cannot_be_written_keeps_nobody_up() -> None:
+    """The others join the group, and it is tried again."""
+    world = Sets()
+    await world.settle()
+    world.appear(0, 1)
+    world.client.fail(ConflictError("somebody was faster"), verb="patch", key="team/db-0", times=1)
+    with pytest.raises(ConflictError):
+        await world.look(KEY)
+    joined = "kueue.x-k8s.io/pod-group-name" in world.pod("db-1")["metadata"]["annotations"]
+    await world.settle()
+    await world.close()
+
+    assert joined
+    assert "kueue.x-k8s.io/pod-group-name" in world.pod("db-0")["metadata"]["annotations"]

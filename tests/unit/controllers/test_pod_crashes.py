@@ -121,7 +121,8 @@ async def life_of_a_pod(story: Story) -> None:
     await story.rest("team/p")
     assert story.world.client.keys(PODS) == []
     assert status_of(story.world.client.object(WORKLOADS, key), "Finished") == ("True", "OwnerNotFound")
-    assert status_of(story.world.client.object(WORKLOADS, key), "QuotaReserved")[0] in ("True", "False")
+    assert status_of(story.world.client.object(WORKLOADS, key), "QuotaReserved")[0] == "False"
+    assert status_of(story.world.client.object(WORKLOADS, key), "Requeued") == ("False", "Preempted")
 
 
 async def end_of_a_group(story: Story) -> None:

@@ -174,15 +174,16 @@ class ControllerProcess:
 
 
 @asynccontextmanager
-async def controller(kubeconfig: Path, logs: Path) -> AsyncIterator[ControllerProcess]:
+async def controller(kubeconfig: Path, logs: Path, *, config: Path | None = None) -> AsyncIterator[ControllerProcess]:
     """A controller process on the cluster, without leader election; ended with the block."""
+    configured = [] if config is None else ["--config", str(config)]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with logs.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "kqueue", "controller", "--no-leader-elect", "--kubeconfig", str(kubeconfig)),
+            *("-m", "kqueue", "controller", "--no-leader-elect", "--kubeconfig", str(kubeconfig), *configured),
             *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", "--log-format", "console"),
             stdout=out,
             stderr=out,

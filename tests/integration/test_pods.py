@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import KUEUE, Object, Road, condition, has, make_road
+from tests.integration.road import KUEUE, Object, Road, condition, controller, has, make_road
 
 pytestmark = pytest.mark.slow
 
@@ -479,6 +480,65 @@ async def test_a_label_that_is_taken_away_comes_back(either_plane: Plane) -> Non
 
     assert back["status"]["phase"] == "Running"
     assert not has(workload, "Finished")
+
+
+# --- killed
+
+
+def as_the_webhook_leaves_it(pod: Object) -> Object:
+    """Gated and held, so that no webhook is needed."""
+    pod["metadata"]["labels"][f"{PREFIX}managed"] = "true"
+    pod["metadata"]["annotations"][f"{PREFIX}role-hash"] = "worker"
+    pod["metadata"]["finalizers"] = [f"{PREFIX}managed"]
+    pod["spec"]["schedulingGates"] = [{"name": f"{PREFIX}{gate}"} for gate in ("admission", "topology")]
+    return pod
+
+
+@pytest.mark.parametrize("step", ["none", "created", "admitted", "started", "running"])
+@pytest.mark.proves("Pod group", "queueing")
+async def test_a_controller_killed_anywhere_goes_on_where_it_was(
+    either_plane: Plane, step: str, tmp_path: Path
+) -> None:
+    """SIGKILL at each step, a new process, and every group ends in one rack, admitted once, with nothing held."""
+    plane = either_plane
+    road = await make_road(plane.cluster, shape=(1, 2, 4))
+    pods = Pods(plane.cluster, road.namespace)
+    config, logs = tmp_path / "config.yaml", tmp_path / "controller.log"
+    config.write_text(CONFIGURATION)
+    groups = [f"g{i}" for i in range(3)]
+    async with controller(plane.kubeconfig, logs, config=config) as process:
+        for group in groups:
+            for i in range(4):
+                settings = {"group": group, "total": 4, "seconds": 2, "podset_required_topology": RACK_LABEL}
+                made = as_the_webhook_leaves_it(pods.made(f"{group}-{i}", **settings))
+                await pods.cluster.request("POST", pods.pods, made)
+        await _until_step(pods, step)
+        await process.kill()
+    async with controller(plane.kubeconfig, logs, config=config):
+        for group in groups:
+            await pods.until_group(group, "Finished")
+        await pods.cluster.until(
+            pods.pods, lambda listed: not any(held(pod) for pod in listed["items"]), what="no pod is held"
+        )
+        racks = {group: await pods.racks(*(f"{group}-{i}" for i in range(4))) for group in groups}
+        workloads = (await pods.cluster.get(pods.workloads))["items"]
+
+    assert {group: len(used) for group, used in racks.items()} == dict.fromkeys(groups, 1), logs.read_text()[-4000:]
+    assert [condition(w, "Finished")["reason"] for w in workloads] == ["Succeeded"] * len(groups)
+    assert not any("schedulingStats" in w["status"] for w in workloads)  # nobody was evicted on the way
+
+
+async def _until_step(pods: Pods, step: str) -> None:
+    """Wait until the first group has come so far."""
+    looks: dict[str, tuple[str, Any]] = {
+        "none": (pods.pods, lambda found: bool(found["items"])),
+        "created": (pods.workloads, lambda found: bool(found["items"])),
+        "admitted": (pods.workloads, lambda found: any(has(w, "Admitted") for w in found["items"])),
+        "started": (pods.pods, lambda found: any("admission" not in gates(p) for p in found["items"])),
+        "running": (pods.pods, lambda found: any(p["status"].get("phase") == "Running" for p in found["items"])),
+    }
+    path, reached = looks[step]
+    await pods.cluster.until(path, reached, what=step)
 
 
 # --- hostile

@@ -83,6 +83,8 @@ class Admissions:
             assumed=True,
             priority=head.priority,
             timestamp=head.timestamp,
+            takes_over=head.replaces.key if head.replaces is not None else None,
+            job=from_api.controller_of(obj.metadata),
         )
         held = self._cache.assumed(holding)
         with held:

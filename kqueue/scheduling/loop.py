@@ -517,11 +517,13 @@ class SchedulingLoop:
         return memory
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
-        """The older slice that the workload takes over from; None when it has left, or is on its way out."""
+        """The older slice of its job that the workload takes over from; None when it has left, or is on its way out."""
         key = from_api.replaced_key(obj)
         holding = self._cache.holding(key) if key is not None else None
         if key is None or holding is None or holding.queue != queue:
             return None
+        if holding.job != from_api.controller_of(obj.metadata):
+            return None  # it is somebody else's
         older = self._writer.newest(key)
         if older is None or from_api.is_over(older) or from_api.condition_true(older, names.CONDITION_EVICTED):
             return None

@@ -79,12 +79,20 @@ class Holding:
     evicted: bool = False
     ready: bool = False
     """Its pods are ready, or were."""
+    takes_over: str | None = None
+    """Key of the slice of its elastic job whose pods and quota it takes over; None: of none."""
+    job: tuple[str, str] | None = None
+    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
     _view: tuple[frozenset[str], Admitted] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def queue(self) -> str:
         """The ClusterQueue that holds it."""
         return self.admission.queue
+
+    def includes(self, other: Holding) -> bool:
+        """Whether what `other` holds is part of what this one holds, as it is with the newer slice of one job."""
+        return self.takes_over == other.key and self.job == other.job and self.queue == other.queue
 
     def is_same_reservation(self, other: Holding) -> bool:
         """Whether one of them is only a later version of the other."""
@@ -232,6 +240,10 @@ class Cache:
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._checks: dict[str, wire.AdmissionCheck] = {}
         self._holdings: dict[str, Holding] = {}
+        self._included: dict[str, Holding] = {}
+        """Slices of elastic jobs that are part of newer ones, and not over yet: they count with these."""
+        self._newer: dict[str, str] = {}
+        """Key of a slice to that of the one that takes over from it, and that holds quota."""
         self._written: dict[str, wire.Workload] = {}
         """Of what is assumed and not being written any more: the object in which it stands."""
         self._kept: dict[str, wire.WorkloadStatus] = {}
@@ -364,7 +376,7 @@ class Cache:
             return False
         if held is not None and (not held.assumed or held.uid != obj.metadata.uid or self._written_before(key, obj)):
             return self._drop(key)
-        return False
+        return held is None and self._included.pop(key, None) is not None
 
     def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
         if held.uid != obj.metadata.uid or not from_api.is_mangled(obj):
@@ -504,9 +516,26 @@ class Cache:
             admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
             evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
             ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
+            takes_over=from_api.replaced_key(obj),
+            job=from_api.controller_of(obj.metadata),
         )
 
     def _hold(self, holding: Holding) -> None:
+        """Charge a holding; one that is part of another is not charged beside it."""
+        newer = self._holdings.get(self._newer.get(holding.key, ""))
+        if newer is not None and newer.includes(holding):
+            self._drop(holding.key)
+            self._included[holding.key] = holding
+            return
+        self._put(holding)
+        if holding.takes_over is not None:
+            self._newer[holding.takes_over] = holding.key
+            older = self._holdings.get(holding.takes_over)
+            if older is not None and holding.includes(older):
+                self._drop(older.key)
+                self._included[older.key] = older
+
+    def _put(self, holding: Holding) -> None:
         old = self._holdings.get(holding.key)
         if old is None:
             self._charge(holding)
@@ -529,9 +558,10 @@ class Cache:
         self._sums.add(_share(holding), sign=1)
 
     def _drop(self, key: str) -> bool:
+        included = self._included.pop(key, None)
         holding = self._holdings.pop(key, None)
         if holding is None:
-            return False
+            return included is not None
         self.generation += 1
         self._room_generations[holding.queue] += 1
         self._written.pop(key, None)
@@ -542,6 +572,10 @@ class Cache:
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
         self._of_many_flavors.discard(key)
         self.ledger.remove_usage(key)
+        if holding.takes_over is not None and self._newer.pop(holding.takes_over, None) is not None:
+            left_alone = self._included.pop(holding.takes_over, None)
+            if left_alone is not None:
+                self._hold(left_alone)
         return True
 
     def _charge_quota(self, queue: str, usage: Usage, *, sign: int) -> None:
@@ -871,14 +905,14 @@ class Cache:
 
     def _audit_workload(self, key: str, told: wire.Workload | None) -> Drift | None:
         """What a workload holds, against its status.  What is assumed is newer than what was told, and stays."""
-        believed = self._holdings.get(key)
+        believed = self._holdings.get(key) or self._included.get(key)
         try:
             if told is not None and self._bears_out(told, believed):
                 return None
             self.on_workload(key, told)
         except KqueueError as error:
             return Drift("workload", key, believed and believed.admission, str(error))
-        actual = self._holdings.get(key)
+        actual = self._holdings.get(key) or self._included.get(key)
         return Drift("workload", key, believed and believed.admission, actual and actual.admission)
 
     def _bears_out(self, told: wire.Workload, held: Holding | None) -> bool:

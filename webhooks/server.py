@@ -31,12 +31,16 @@ MAX_BODY = 8 * 1024 * 1024
 READ_SECONDS = 10.0
 """How long a body may take to arrive; no webhook of ours is given longer to answer."""
 STOP_SECONDS = 10.0
+_OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _PROBES = frozenset({"/healthz", "/readyz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRecord:
-    """One review that was answered; `result` is allowed, denied, error or bad-request."""
+    """One review that was answered; `result` is allowed, denied, error or bad-request.
+
+    `operation` is CREATE, UPDATE, DELETE or CONNECT; empty for any other.
+    """
 
     path: str
     operation: str
@@ -155,6 +159,7 @@ class WebhookServer:
 
     def _record(self, path: str, operation: str, result: str, started: float) -> None:
         seconds = self._clock.monotonic() - started
+        operation = operation if operation in _OPERATIONS else ""  # it becomes a label: not whatever somebody sends
         self._on_review(ReviewRecord(path=path, operation=operation, result=result, seconds=seconds))
 
 

@@ -25,7 +25,7 @@ from kqueue.jobs.registry import declared_for, owner_kinds_for
 from kqueue.jobs.switches import switches_from
 from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
-from kqueue.runtime.certificates import CertificateFolder, write_bundle
+from kqueue.runtime.certificates import Bundle, CertificateFolder, write_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection
 from kqueue.runtime.rotation import Rhythm
@@ -84,9 +84,12 @@ async def admission(
     *,
     clock: Clock,
     on_review: Callable[[ReviewRecord], None],
+    on_certificate: Callable[[Bundle], None] = lambda _bundle: None,
     rhythm: Rhythm | None = None,
 ) -> AsyncIterator[WebhookServer]:
     """The webhooks: answering and registered while the block runs, and looked after.
+
+    `on_certificate` is told what is served from now on.
 
     Raises:
         ConfigError: the folder or the address cannot be used.
@@ -94,7 +97,8 @@ async def admission(
     """
     async with contextlib.AsyncExitStack() as stack:
         made = stack.enter_context(TemporaryDirectory(prefix="kqueue-certificates-"))
-        tls, caretaker = await _certificates(client, configuration, place, Path(made), clock, rhythm)
+        tls, caretaker = await _certificates(client, configuration, place, Path(made), clock, rhythm, on_certificate)
+        on_certificate(tls.bundle)
         if configuration.tls is not None:
             configuration.tls.apply(tls.context)
         handlers = routes(
@@ -145,11 +149,17 @@ def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> Ap
 
 
 async def _certificates(
-    client: Client, configuration: Configuration, place: Place, made: Path, clock: Clock, rhythm: Rhythm | None
+    client: Client,
+    configuration: Configuration,
+    place: Place,
+    made: Path,
+    clock: Clock,
+    rhythm: Rhythm | None,
+    on_certificate: Callable[[Bundle], None],
 ) -> tuple[CertificateFolder, _Caretaker]:
     """Somebody's folder; or our own certificates, shared with other replicas where these may exist."""
     if place.certificates is not None:
-        tls = CertificateFolder(place.certificates, clock=clock)
+        tls = CertificateFolder(place.certificates, clock=clock, on_reload=on_certificate)
         return tls, _FolderCaretaker(tls)
     management = configuration.internal_cert_management
     shared = SecretShelf(client, configuration.namespace, management.webhook_secret_name)
@@ -161,7 +171,7 @@ async def _certificates(
         rhythm=rhythm,
     )
     await keeper.load()
-    tls = CertificateFolder(made, clock=clock)
+    tls = CertificateFolder(made, clock=clock, on_reload=on_certificate)
     return tls, _Reloading(keeper, tls)
 
 

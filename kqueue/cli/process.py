@@ -178,7 +178,14 @@ async def _webhooks(frame: _Frame, configuration: Configuration, flags: Flags, c
         certificates=flags.webhook_certificates or (None if management.enable else settings.cert_dir),
     )
     frame.checks.add("webhooks", lambda: "are not registered yet")
-    async with admission(frame.client, configuration, place, clock=clock, on_review=_reviewed(frame.metrics)):
+    async with admission(
+        frame.client,
+        configuration,
+        place,
+        clock=clock,
+        on_review=_reviewed(frame.metrics),
+        on_certificate=lambda bundle: frame.metrics.webhook_certificate(bundle.not_after),
+    ):
         frame.checks.remove("webhooks")
         yield
 

@@ -321,6 +321,9 @@ class ProcessFamilies(_Group):
         self.webhook_seconds = self._histogram(
             "kqueue_webhook_request_seconds", "Time of admission reviews", "path", buckets=_SHORT_BUCKETS
         )
+        self.certificates = self._gauge(
+            "kqueue_certificate_not_after_seconds", "When a certificate that is served expires, in Unix time", "server"
+        )
         self.events_lost = self._counter("kqueue_events_lost_total", "Events that were not written, by cause", "cause")
         self.rank_fallbacks = self._counter(
             "kqueue_rank_fallbacks_total", "Workloads whose pods were not placed in the order of their ranks", "reason"

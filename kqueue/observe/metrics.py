@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
@@ -175,6 +176,10 @@ class Metrics:
         """An admission review was answered.  `path` must be one of the known routes, not what a client sent."""
         self._process.webhooks.labels(path, operation, result).inc()
         self._process.webhook_seconds.labels(path).observe(max(0.0, seconds))
+
+    def webhook_certificate(self, not_after: datetime) -> None:
+        """The webhooks serve a certificate that expires then."""
+        self._process.certificates.labels("webhook").set(not_after.timestamp())
 
     def loop_lag(self, seconds: float) -> None:
         """The event loop woke a timer `seconds` late."""

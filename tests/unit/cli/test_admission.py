@@ -42,13 +42,24 @@ def make_configuration(text: str = "") -> Configuration:
 
 @contextlib.asynccontextmanager
 async def served(
-    client: Client, text: str = "", *, records: list[ReviewRecord] | None = None, **place: Any
+    client: Client,
+    text: str = "",
+    *,
+    records: list[ReviewRecord] | None = None,
+    shown: list[bytes] | None = None,
+    **place: Any,
 ) -> AsyncIterator[WebhookServer]:
     """The webhooks on a free port of loopback, registered at the API server."""
     kept = [] if records is None else records
+    certificates = [] if shown is None else shown
     settings = Place(**({"host": "127.0.0.1", "port": 0, "url": "https://127.0.0.1:{port}"} | place))
     async with admission(
-        client, make_configuration(text), settings, clock=SystemClock(), on_review=kept.append
+        client,
+        make_configuration(text),
+        settings,
+        clock=SystemClock(),
+        on_review=kept.append,
+        on_certificate=lambda bundle: certificates.append(bundle.certificate),
     ) as made:
         yield made
 
@@ -142,7 +153,8 @@ async def test_certificates_of_a_folder_are_used_and_followed(
     monkeypatch.setattr("kqueue.cli.admission.LOOK_SECONDS", 0.02)
     first, second = (make_bundle(["127.0.0.1"], now=SystemClock().now()) for _ in range(2))
     write_bundle(first, tmp_path)
-    async with served(client, certificates=tmp_path) as server:
+    shown: list[bytes] = []
+    async with served(client, certificates=tmp_path, shown=shown) as server:
         before = await post(server.port, "/mutate-batch-v1-job", make_review(JOB), await authority(client))
         write_bundle(second, tmp_path)
         async with asyncio.timeout(20):
@@ -151,6 +163,7 @@ async def test_certificates_of_a_folder_are_used_and_followed(
         after = await post(server.port, "/mutate-batch-v1-job", make_review(JOB), trusting(second.ca))
 
     assert (before["allowed"], after["allowed"]) == (True, True)
+    assert (shown[0], shown[-1]) == (first.certificate, second.certificate)
     assert (tmp_path / "tls.key").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import generate_latest
@@ -273,6 +274,7 @@ def test_the_process_is_reported() -> None:
     metrics.api_request(verb="patch", resource="pods", subresource="", lane="ungate", code=200, seconds=0.5)
     metrics.api_request(verb="watch", resource="pods", subresource="", lane="watch", code=200, seconds=300)
     metrics.reconcile(controller="job", result="success", seconds=0.1)
+    metrics.webhook_certificate(datetime(2026, 1, 1, tzinfo=UTC))
     metrics.webhook(path="/mutate--v1-pod", operation="CREATE", result="patched", seconds=0.001)
     metrics.watch_age("pods", lambda: 12.5)
     metrics.work_queue("job", lambda: 3)
@@ -293,6 +295,7 @@ def test_the_process_is_reported() -> None:
     assert value(metrics, "kqueue_rank_fallbacks_total", reason="no_index") == 1
     assert value(metrics, "kqueue_leaked_gates", reason="workload_gone") == 0
     assert value(metrics, "kqueue_leaked_gates", reason="workload_finished") == 1
+    assert value(metrics, "kqueue_certificate_not_after_seconds", server="webhook") == 1767225600
     page = series(metrics)
     assert page["workqueue_depth", frozenset({("name", "job")})] == 3
     result = frozenset({("controller", "job"), ("result", "success")})

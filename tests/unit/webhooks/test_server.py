@@ -104,6 +104,14 @@ async def test_every_request_gets_an_answer(
     assert json.loads(text)["response"]["allowed"] is True
 
 
+async def test_what_is_recorded_has_few_values(served: Served) -> None:
+    """Whoever reaches the port cannot fill the metrics with words of their own."""
+    for operation in ("CREATE", "x" * 1000, "create", ""):
+        await served.ask("/mutate-ok", review(operation=operation))
+
+    assert [record.operation for record in served.records] == ["CREATE", "", "", ""]
+
+
 async def test_a_body_without_announced_length_is_bounded_too(served: Served) -> None:
     """Counted as it comes."""
     assert (await served.ask("/mutate-ok", in_pieces(50_000)))[0] == 413

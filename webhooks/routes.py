@@ -13,7 +13,8 @@ from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
-from kqueue.jobs.registry import IMPLIED_PODS, REVIEWED
+from kqueue.jobs.pod_of_parent import ReviewedPod
+from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.switches import Switches
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Answer, Fault, Request
@@ -47,6 +48,7 @@ FRAMEWORK_PATHS: Mapping[str, str] = {
 DEFAULT_QUEUE_PATH = "/mutate-default-queue"
 """Answers for unlabelled objects of every enabled kind, in namespaces that have a LocalQueue named `default`."""
 
+_PODS = "pod"
 _IMPLY_PODS = frozenset({"deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
@@ -64,8 +66,8 @@ def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] =
     """
     wanted = set(frameworks)
     found = {f: REVIEWED[f] for f in FRAMEWORK_PATHS if f in wanted and f in REVIEWED}
-    if wanted & _IMPLY_PODS:
-        found.setdefault("pod", IMPLIED_PODS)
+    if wanted & {_PODS, *_IMPLY_PODS}:
+        found[_PODS] = ReviewedPod(found)
     return found | {kind.framework: kind for kind in declared}
 
 

@@ -1,6 +1,8 @@
-"""core/v1 Pod where plain pods are not queued: only those are looked at whose parent's template asks for the gate."""
+"""core/v1 Pod as the webhooks see it where not every pod that could be queued has somebody who would start it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules
@@ -9,31 +11,41 @@ from kqueue.jobs.kind import Surroundings
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK, PlainPod
 
+_ONE_BY_ONE = "deployment"
+"""Pods of this parent need no reconciler but that of pods."""
 
-class PodOfParent(PlainPod):
-    """The integration `pod` is on for the sake of Deployments and StatefulSets alone.
 
-    A pod that somebody makes is not gated, for nobody would ever start it.
+class ReviewedPod(PlainPod):
+    """Gates no pod that would stay gated.
+
+    Without `pod` among the frameworks plain pods are left alone: the integration is on for the sake of Deployments or
+    StatefulSets only.  So are pods whose template asks for the gate on behalf of a kind that is off: nobody would say
+    which group they are in.
     """
 
+    def __init__(self, frameworks: Iterable[str]) -> None:
+        """`frameworks`: those that are on and that there is a kind for."""
+        self._frameworks = frozenset(frameworks)
+
     def defaults(self, job: JSON, around: Surroundings) -> Patch:
-        """Gates and role of a pod whose parent is queued."""
-        return super().defaults(job, around) if _asks(job) else {}
+        """Gates and role of a pod that somebody will start."""
+        return super().defaults(job, around) if self._is_started(job) else {}
 
     def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
-        """Those of pods whose parent is queued, or was."""
-        if not _asks(new) and (old is None or not _asks(old)):
+        """Those of pods that are gated, or were."""
+        if not self._is_started(new) and (old is None or not self._is_started(old)):
             return []
         return super().problems(new, old, around)
 
     def warnings(self, new: JSON, around: Surroundings) -> list[str]:
-        """A queue named on a pod that nobody queues."""
-        if _asks(new):
+        """A pod that could be queued, and is not."""
+        if self._is_started(new):
             return super().warnings(new, around)
-        if not rules.queue_name(new) or around.managed_ancestor:
+        parent = pod_view.suspending_parent(new)
+        if parent is None and (not rules.queue_name(new) or around.managed_ancestor):
             return []
-        return [f"the pod starts at once: integration {FRAMEWORK} is off, so the queue has no effect on it"]
+        return [f"the pod starts at once and is not queued: integration {parent or FRAMEWORK} is off"]
 
-
-def _asks(pod: JSON) -> bool:
-    return pod_view.suspending_parent(pod) is not None
+    def _is_started(self, pod: JSON) -> bool:
+        parent = pod_view.suspending_parent(pod)
+        return FRAMEWORK in self._frameworks if parent is None else parent in (*self._frameworks, _ONE_BY_ONE)

@@ -13,7 +13,6 @@ from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import GroupVersionKind, JobKind, ReviewedKind
 from kqueue.jobs.pod import PlainPod
-from kqueue.jobs.pod_of_parent import PodOfParent
 from kqueue.jobs.stateful_set import StatefulSet
 
 _ALL: tuple[JobKind, ...] = (BatchJob(), JobSet())
@@ -54,6 +53,3 @@ _ONLY_REVIEWED: tuple[ReviewedKind, ...] = (PlainPod(), Deployment(), StatefulSe
 
 REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType({kind.framework: kind for kind in (*_ALL, *_ONLY_REVIEWED)})
 """Every kind that has webhooks, by the name that `integrations.frameworks` uses."""
-
-IMPLIED_PODS: ReviewedKind = PodOfParent()
-"""Pods where the integration is on only because other kinds are queued through their pods."""

@@ -9,7 +9,7 @@ import pytest
 from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.kind import ReviewedKind, Surroundings
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.registry import IMPLIED_PODS, REVIEWED
+from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.stateful_set import StatefulSet
 from tests.unit.jobs.builders import make_template, prefixed
 from webhooks.routes import reviewed_kinds
@@ -21,6 +21,7 @@ OWNED = Surroundings(managed_ancestor=True)
 KINDS: list[ReviewedKind] = [Deployment(), StatefulSet()]
 BOTH = pytest.mark.parametrize("kind", KINDS, ids=["deployment", "statefulset"])
 QUEUE, PRIORITY = (f"metadata.labels[kueue.x-k8s.io/{name}]" for name in ("queue-name", "priority-class"))
+LEADERS = "leaderworkerset.x-k8s.io/leaderworkerset"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 
 
@@ -272,15 +273,35 @@ def pod_of(parent: str | None) -> JSON:
     }
 
 
-def test_only_pods_of_parents_are_gated_where_plain_pods_are_not_queued() -> None:
-    """A plain pod starts at once and is told that its queue has no effect; nobody would ever take a gate off."""
-    gated = apply_merge_patch(pod_of("deployment"), IMPLIED_PODS.defaults(pod_of("deployment"), HERE))
-    twice = pod_of("deployment")
-    twice["metadata"]["labels"]["kueue.x-k8s.io/managed"] = "no"
+@pytest.mark.parametrize(
+    ("frameworks", "parent", "gated"),
+    [
+        pytest.param(["pod"], None, True, id="plain pods are queued"),
+        pytest.param(["deployment"], None, False, id="plain pods are not: nobody would take the gate off"),
+        pytest.param(["deployment"], "deployment", True, id="those of a Deployment are"),
+        pytest.param(["statefulset"], "statefulset", True, id="those of a StatefulSet are"),
+        pytest.param(
+            ["pod"], "statefulset", False, id="not where StatefulSets were on before: nobody would group them"
+        ),
+        pytest.param(["pod"], "deployment", True, id="where Deployments were on before each stands for itself"),
+        pytest.param([LEADERS], LEADERS, False, id="of a kind that is not built"),
+    ],
+)
+def test_no_pod_is_gated_that_would_stay_gated(frameworks: list[str], parent: str | None, gated: bool) -> None:
+    """It starts at once instead, and its user is told."""
+    kind = reviewed_kinds(frameworks)["pod"]
+    broken = pod_of(parent)
+    broken["metadata"]["labels"]["kueue.x-k8s.io/managed"] = "no"
+    spec = apply_merge_patch(pod_of(parent), kind.defaults(pod_of(parent), HERE))["spec"]
+    gates = list(prefixed(admission="", topology="")) if gated else []
 
-    assert IMPLIED_PODS.defaults(pod_of(None), HERE) == {}
-    assert [gate["name"] for gate in gated["spec"]["schedulingGates"]] == list(prefixed(admission="", topology=""))
-    assert len(IMPLIED_PODS.warnings(pod_of(None), HERE)) == 1
-    assert IMPLIED_PODS.warnings(pod_of("deployment"), HERE) == []
-    assert len(IMPLIED_PODS.problems(twice, None, HERE)) == 1
-    assert type(reviewed_kinds(["statefulset"])["pod"]) is not type(reviewed_kinds(["statefulset", "pod"])["pod"])
+    assert [gate["name"] for gate in spec.get("schedulingGates", [])] == gates
+    assert len(kind.warnings(pod_of(parent), HERE)) == (0 if gated else 1)
+    assert len(kind.problems(broken, None, HERE)) == (1 if gated else 0)
+
+
+def test_kinds_bring_their_pods() -> None:
+    """No matter whether pods are on themselves."""
+    found = {name: "pod" in reviewed_kinds([name]) for name in ("pod", "deployment", "statefulset", "batch/job")}
+
+    assert found == {"pod": True, "deployment": True, "statefulset": True, "batch/job": False}

@@ -156,7 +156,9 @@ class JobReconciler:
     # --- what is not queued any more ---------------------------------------------------------------------------
 
     async def _let_go(self, job: JSON) -> None:
-        """A job that is not queued any more: what runs for it keeps its quota to its end, the rest is deleted."""
+        """A job that is not queued any more, or cannot be as it is: what runs for it keeps its quota to its end, the
+        rest is deleted.
+        """
         for workload in self._workload.owned(job_key(job)):
             if not is_owner(job, workload):
                 await self._end(job_key(job), [workload])
@@ -189,6 +191,10 @@ class JobReconciler:
                 return
         if workload.metadata.name != rules.prebuilt_name(job, self._switches):
             await self._workload.delete(job, [workload], "because the job is not queued any more")
+        elif evicted:
+            await self._steps.give_back(workload)
+        elif from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            await self._steps.unreserve(workload, "The job is not queued")
 
     # --- one step ----------------------------------------------------------------------------------------------
 
@@ -197,6 +203,7 @@ class JobReconciler:
             pod_sets = self.kind.pod_sets(job, self._switches)
         except InvalidObjectError as e:
             self._writes.event(job, reason="InvalidJob", message=str(e), warning=True)
+            await self._let_go(job)
             raise
         if self._slices.concerns(job):
             settled = await self._slices.settle(job, pod_sets)

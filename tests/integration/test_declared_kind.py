@@ -18,7 +18,7 @@ from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.declared_double import CRD, DECLARED, GROUP, define, trains_run
-from tests.integration.road import KUEUE, Road, condition, make_road
+from tests.integration.road import KUEUE, Road, condition, job, make_road
 
 pytestmark = pytest.mark.slow
 
@@ -57,14 +57,22 @@ def wagon(name: str, count: int, run_seconds: int) -> Object:
     return {"name": name, "count": count, "template": template}
 
 
-async def submit(road: Road, name: str, *wagons: Object, hold: bool = True) -> Object:
+async def submit(
+    road: Road,
+    name: str,
+    *wagons: Object,
+    hold: bool = True,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> Object:
     train = {
         "apiVersion": "trains.example.com/v1",
         "kind": "Train",
         "metadata": {
             "name": name,
             "namespace": road.namespace,
-            "labels": {"kueue.x-k8s.io/queue-name": "main"},
+            "labels": {"kueue.x-k8s.io/queue-name": "main", **(labels or {})},
+            "annotations": annotations or {},
         },
         "spec": {"hold": hold, "wagons": list(wagons)},
     }
@@ -190,3 +198,79 @@ async def test_a_kind_that_is_defined_later_is_queued_from_then_on(either_plane:
 
     assert failing == {}
     assert admitted["reason"] == "Admitted"
+
+
+@pytest.mark.proves("declared kind", "priority class")
+async def test_a_declared_kind_makes_room_for_a_more_important_one(either_plane: Plane, tmp_path: Path) -> None:
+    """By the class of its label; its quota goes with its last pod."""
+    road = await make_road(either_plane.cluster, gpus=16)
+    await define(road.cluster, tmp_path)
+    for name, value in (("low", 1), ("high", 100)):
+        obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}}
+        await road.cluster.request("POST", f"{KUEUE}/workloadpriorityclasses", {**obj, "value": value})
+    await _patch(road, f"{KUEUE}/clusterqueues/team", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
+    async with running(configuration(), flags(either_plane)), trains_run(road.cluster):
+        await submit(road, "slow", wagon("all", 2, 600), labels={"kueue.x-k8s.io/priority-class": "low"})
+        await road.until_workload("slow", "PodsReady")
+        await submit(road, "ice", wagon("all", 2, 3), labels={"kueue.x-k8s.io/priority-class": "high"})
+        await road.until_workload("slow", "Evicted", reason="Preempted")
+        await road.until_workload("ice", "Finished", reason="Succeeded")
+        await road.until_workload("slow", "Admitted")
+
+
+@pytest.mark.proves("declared kind", "prebuilt workload")
+@pytest.mark.proves("declared kind", "maximum execution time")
+async def test_a_declared_kind_runs_for_as_long_as_its_prebuilt_workload_says(
+    either_plane: Plane, tmp_path: Path
+) -> None:
+    """It takes the Workload over that was made for it, and is stopped when its time is over."""
+    road = await make_road(either_plane.cluster)
+    await define(road.cluster, tmp_path)
+    prebuilt = {"kueue.x-k8s.io/prebuilt-workload-name": "made"}
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": "3"}
+    async with running(configuration(), flags(either_plane)), trains_run(road.cluster):
+        one = wagon("all", 2, 600)
+        await submit(road, "ice", one, labels=limit, annotations=prebuilt)
+        made = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {"name": "made", "namespace": road.namespace},
+            "spec": {
+                "queueName": "main",
+                "maximumExecutionTimeSeconds": 3,
+                "podSets": [{"name": "all", "count": 2, "template": one["template"]}],
+            },
+        }
+        await road.cluster.request("POST", road.workloads, made)
+        await road.until_workload("ice", "Admitted")
+        await road.until_workload("ice", "Evicted", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+        await road.until_workload("ice", "QuotaReserved", status="False")
+        train = await road.cluster.get(f"{GROUP}/namespaces/{road.namespace}/trains/ice")
+        workload = await road.workload_of("ice")
+
+    assert train["spec"]["hold"] is True
+    assert workload["metadata"]["name"] == "made"
+
+
+@pytest.mark.proves("declared kind", "child jobs")
+async def test_a_job_of_a_declared_kind_waits_for_it(either_plane: Plane, tmp_path: Path) -> None:
+    """It belongs to what is queued, so it is not queued itself; started too early it is suspended."""
+    road = await make_road(either_plane.cluster)
+    await define(road.cluster, tmp_path)
+    queue = f"{KUEUE}/clusterqueues/team"
+    await _patch(road, queue, {"spec": {"stopPolicy": "Hold"}})
+    async with running(configuration(), flags(either_plane)), trains_run(road.cluster):
+        train = await submit(road, "ice", wagon("all", 1, 600))
+        child = job("child", road.namespace, pods=1, required=None)
+        reference = {key: train[key] for key in ("apiVersion", "kind")} | {"name": "ice", "controller": True}
+        child["metadata"]["ownerReferences"] = [{**reference, "uid": train["metadata"]["uid"]}]
+        child["spec"]["suspend"] = False
+        await road.cluster.request("POST", road.jobs, child)
+        await road.cluster.until(f"{road.jobs}/child", lambda j: j["spec"]["suspend"], what="a suspended child")
+        await _patch(road, queue, {"spec": {"stopPolicy": "None"}})
+        await road.until_workload("ice", "PodsReady")
+        await _patch(road, f"{road.jobs}/child", {"spec": {"suspend": False}})
+        await road.until_complete("child")
+        workloads = (await road.cluster.get(road.workloads))["items"]
+
+    assert [w["metadata"]["ownerReferences"][0]["name"] for w in workloads] == ["ice"]

@@ -235,7 +235,6 @@ async def test_completion_indexes_are_in_the_order_of_the_domains(either_plane: 
     assert hosts_by_rank(placed) == list(Counter(room).elements())
 
 
-@pytest.mark.proves("Job", "replacement pods")
 async def test_repair_in_place_moves_the_lost_rank_and_nobody_else(either_plane: Plane) -> None:
     """Of hosts with two, one and two ranks the middle one goes: its rank runs on the rack's spare host, and the pods of
     all others are the same pods as before.

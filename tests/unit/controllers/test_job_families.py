@@ -277,3 +277,49 @@ async def test_who_runs_a_job_does_not_matter_to_its_queueing(
 
     assert written == ([f"create workloads team/{NAME}"] if managed else [])
     assert world.recorder.warnings == ([] if managed else ["Unsupported"])
+
+
+# --- cannot be read any more ------------------------------------------------------------------------------------------
+
+
+def contradictory(world: Jobs) -> None:
+    """Somebody writes what excludes itself into the template, past the webhook."""
+    both = prefixed(podset_required_topology="rack", podset_preferred_topology="rack")
+    world.client.change(JOBS, KEY, {"spec": {"template": {"metadata": {"annotations": both}}}})
+
+
+async def step_badly(world: Jobs) -> None:
+    world.sync()
+    with pytest.raises(InvalidObjectError, match="exclude each other"):
+        await world.reconciler.reconcile(KEY)
+
+
+async def test_a_running_job_that_cannot_be_read_any_more_ends_well(make: Callable[..., Jobs]) -> None:
+    """It runs on; evicted it is stopped, and its quota goes with its pods; its user is told what is wrong."""
+    world = make()
+    await world.running()
+    contradictory(world)
+    await step_badly(world)
+    assert (world.job["spec"]["suspend"], status_of(world.found, "Admitted")[0]) == (False, "True")
+
+    world.evict()
+    await step_badly(world)
+    assert (world.job["spec"]["suspend"], status_of(world.found, "QuotaReserved")[0]) == (True, "True")
+
+    world.client.change(JOBS, KEY, {"status": {"active": 0}})
+    world.sync()
+    await world.reconciler.reconcile(KEY)  # the stop has given the template back, so it can be read again
+    assert status_of(world.found, "QuotaReserved")[0] == "False"
+    assert world.recorder.warnings == ["InvalidJob"] * 2
+
+
+async def test_a_waiting_job_that_cannot_be_read_any_more_is_not_admitted(make: Callable[..., Jobs]) -> None:
+    """Its Workload goes, and comes back when the job is corrected."""
+    world = make()
+    await world.queued()
+    contradictory(world)
+    await step_badly(world)
+    assert world.client.keys(WORKLOADS) == []
+
+    world.client.change(JOBS, KEY, {"spec": {"template": {"metadata": {"annotations": None}}}})
+    assert await world.step() == [f"create workloads team/{NAME}"]

@@ -60,6 +60,14 @@ def test_its_pod_sets() -> None:
     assert found[0]["template"]["metadata"] == {"labels": {"a": "b"}}
 
 
+@pytest.mark.proves("declared kind", "ranks")
+def test_its_pods_may_be_numbered() -> None:
+    """By the label that the file names; then the topology request says so."""
+    numbered = declared(podSets=[{"template": "spec.engine", "podIndexLabel": "example.com/seat"}])
+    assert numbered.pod_sets(train(), SWITCHES)[0]["topologyRequest"] == {"podIndexLabel": "example.com/seat"}
+    assert "topologyRequest" not in KIND.pod_sets(train(), SWITCHES)[0]
+
+
 def test_entries_of_a_map_are_named_by_their_keys() -> None:
     """As some training operators have them; those of a list without names get a number."""
     by_key = declared(podSets=[{"template": "spec.roles[*].template", "replicas": "spec.roles[*].n"}])

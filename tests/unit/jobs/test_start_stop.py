@@ -118,6 +118,20 @@ def test_pods_placed_by_topology_can_be_recognised(
     assert ("schedulingGates" in running["spec"]["template"]["spec"]) is bool(assignment)
 
 
+def test_a_workload_made_by_hand_adds_no_marker_that_contradicts_its_template() -> None:
+    """Its pod set has no request, its template does: two markers would make the job unreadable."""
+    asked = prefixed(podset_required_topology="rack")
+    job = make_job(template=make_template(annotations=asked))
+    workload = make_workload(job, assignment={"flavors": {"cpu": "cpu"}, **PLACED})
+    del workload["spec"]["podSets"][0]["topologyRequest"]
+
+    running = started(job, workload)
+
+    found = running["spec"]["template"]["metadata"]["annotations"]
+    assert {key for key in found if key.endswith("-topology")} == set(asked)
+    assert JOB.pod_sets(running, ON)
+
+
 def test_every_distinct_flavor_counts_once() -> None:
     """Two flavors of one pod set are both in the selector; the toleration is not repeated."""
     job = make_job(template=make_template(tolerations=[TOLERATION]))

@@ -6,6 +6,7 @@ of a role is what quota is charged for: who asks for more than its role does is 
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import names
+from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import pod_rules, pod_view, rules, syntax
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.pod import pod_set
@@ -179,9 +181,12 @@ def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: Switches) -> 
     return None
 
 
-def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str) -> str:
-    """Why the template's quota does not pay for the pod, as a sentence; empty: it does.  `of` names the template."""
-    more = exceeds(pod.spec, template)
+def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str, paid: Mapping[str, int] | None = None) -> str:
+    """Why the template's quota does not pay for the pod, as a sentence; empty: it does.  `of` names the template.
+
+    `paid` is what quota was given for per pod, where it was.
+    """
+    more = exceeds(pod.spec, template, paid)
     if not more:
         return ""
     return (
@@ -365,3 +370,16 @@ def template_of(workload: Mapping[str, Any], role: str) -> Mapping[str, Any]:
         if (text(entry, "name") or names.DEFAULT_PODSET) == role:
             return mapping(entry, "template", "spec")
     return {}
+
+
+def paid_for(workload: Mapping[str, Any], role: str) -> dict[str, int]:
+    """What the admission gives quota for per pod of a role; empty without one.  What is no quantity is left out."""
+    found: dict[str, int] = {}
+    for entry in objects(workload, "status", "admission", "podSetAssignments"):
+        count = whole(entry, "count") or 0
+        if (text(entry, "name") or names.DEFAULT_PODSET) != role or count <= 0:
+            continue
+        for resource, written in mapping(entry, "resourceUsage").items():
+            with contextlib.suppress(ValueError):
+                found[resource] = parse_quantity(written, resource) // count
+    return found

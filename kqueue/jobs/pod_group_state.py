@@ -15,7 +15,7 @@ from kqueue.jobs import pod
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, objects, text
 from kqueue.jobs.kind import Finished, PodSetInfo, Refused
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.pod_group import Match, counts_of, difference, is_fast, is_serving, template_of
+from kqueue.jobs.pod_group import Match, counts_of, difference, is_fast, is_serving, paid_for, template_of
 from kqueue.jobs.pod_view import ManagedPod
 
 
@@ -118,6 +118,7 @@ def starts(found: Match, workload: JSON, infos: Sequence[PodSetInfo], *, prebuil
     kept = found.kept
     begun = any(not member.gated for member in kept if not member.terminated or member.succeeded)
     room = _room(kept, by_role, counts_of(workload))
+    paid = {role: paid_for(workload, role) for role in by_role}
     patches: list[tuple[ManagedPod, Patch]] = []
     held: list[tuple[ManagedPod, str]] = [
         (member, f"the Workload has no pod set {member.role!r}, which is its role") for member in found.strangers
@@ -126,7 +127,12 @@ def starts(found: Match, workload: JSON, infos: Sequence[PodSetInfo], *, prebuil
     for member in kept:
         if not member.gated or member.terminated or member.deleting or member.role not in by_role:
             continue
-        why = difference(member, template_of(workload, member.role), of=f"pod set {member.role} of its Workload")
+        why = difference(
+            member,
+            template_of(workload, member.role),
+            of=f"pod set {member.role} of its Workload",
+            paid=paid[member.role],
+        )
         patch = pod.start(member.obj, by_role[member.role])
         if isinstance(patch, Refused):
             contradictions.append(f"pod {member.name}: {patch}")

@@ -222,14 +222,20 @@ def _written(value: object) -> str:
 # --- what a pod costs
 
 
-def exceeds(spec: Mapping[str, Any], template: Mapping[str, Any]) -> list[str]:
+def exceeds(spec: Mapping[str, Any], template: Mapping[str, Any], paid: Mapping[str, int] | None = None) -> list[str]:
     """Resources of which a pod asks for more than a template does, sorted; empty: what pays for the template pays for
     the pod.
+
+    `paid`: what quota was given for per pod; LimitRanges and runtime classes add to pods what no template says.
     """
     if _resources(spec) == _resources(template):
         return []
-    has = _total(template)
-    return sorted(resource for resource, amount in _total(spec).items() if amount > has.get(resource, 0))
+    has, more = _total(template), paid or {}
+    return sorted(
+        resource
+        for resource, amount in _total(spec).items()
+        if amount > max(has.get(resource, 0), more.get(resource, 0))
+    )
 
 
 def _resources(spec: Mapping[str, Any]) -> list[Any]:

@@ -70,6 +70,24 @@ async def test_a_stateful_set_starts_whole_or_not_at_all(either_plane: Plane) ->
     assert [sorted(gates(p)) for p in held] == [["admission", "topology"]] * 3
 
 
+@pytest.mark.proves("StatefulSet", "queueing")
+async def test_what_a_namespace_adds_to_pods_is_paid_for_and_keeps_nobody_back(either_plane: Plane) -> None:
+    """A LimitRange fills in requests that the template leaves open: its quota is taken, and the pods start."""
+    async with world(either_plane, KIND) as team:
+        limits = {"limits": [{"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "2"}}]}
+        body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual"}, "spec": limits}
+        await team.cluster.request("POST", f"/api/v1/namespaces/{team.namespace}/limitranges", body)
+        made = team.made("db")
+        for part in made["spec"]["template"]["spec"]["containers"][0]["resources"].values():
+            part.pop("cpu", None)
+        await team.cluster.request("POST", team.collection, made)
+        pods = await team.until_pods("db", running=2)
+        (entry,) = (await workload_of(team, "db"))["status"]["admission"]["podSetAssignments"]
+
+    assert [p["spec"]["containers"][0]["resources"]["requests"]["cpu"] for p in pods] == ["2", "2"]
+    assert entry["resourceUsage"]["cpu"] == "4"
+
+
 @pytest.mark.proves("StatefulSet", "scale")
 async def test_a_stateful_set_is_put_on_hold_at_0_and_comes_back_with_another_size(either_plane: Plane) -> None:
     """At 0 its quota is free for others and its Workload waits for nobody; scaled up it is queued again as a whole."""

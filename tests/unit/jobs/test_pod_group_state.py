@@ -199,6 +199,23 @@ def test_who_is_not_started_hears_why() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        pytest.param({"cpu": "4"}, ["a", "b"], id="what a LimitRange has added was counted"),
+        pytest.param({"cpu": "3"}, [], id="too little for each"),
+        pytest.param({"memory": "4"}, [], id="of something else"),
+        pytest.param({"cpu": "much"}, [], id="no quantity"),
+    ],
+)
+def test_who_asks_for_more_than_the_template_starts_where_quota_was_given_for_it(
+    usage: dict[str, str], expected: list[str]
+) -> None:
+    """What the admission counts per pod is paid for, whatever the template says."""
+    assigned = {"podSetAssignments": [{"name": "r", "count": 2, "resourceUsage": usage}]}
+    assert who(started(member("a", cpu="2"), member("b", cpu="2"), status={"admission": assigned})) == expected
+
+
 def test_a_contradiction_stops_the_whole_gang_and_later_only_the_newcomer() -> None:
     """A node selector that goes with no flavor: nobody starts; beside pods that run, only that one waits."""
     odd = member("b", nodeSelector={"pool": "mine"})

@@ -71,11 +71,12 @@ def _ca() -> bytes:
 
 
 @functools.cache
-def configuration(*, job_sets: bool = False) -> Configuration:
-    """Kueue's defaults, without leader election; with `job_sets` these are managed, too."""
+def configuration(*, job_sets: bool = False, pods: bool = False) -> Configuration:
+    """Kueue's defaults, without leader election; with `job_sets` and `pods` these are managed, too."""
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
-    frameworks = ("batch/job", "jobset.x-k8s.io/jobset") if job_sets else found.integrations.frameworks
+    more = (*(("jobset.x-k8s.io/jobset",) if job_sets else ()), *(("pod",) if pods else ()))
+    frameworks = (*found.integrations.frameworks, *more)
     integrations = found.integrations.model_copy(update={"frameworks": frameworks})
     return found.model_copy(update={"leader_election": election, "integrations": integrations})
 
@@ -101,11 +102,17 @@ class World:
     """
 
     def __init__(
-        self, seed: int | str, *, tenancy: Tenancy = PEACEFUL, faults: Faults = NONE, job_sets: bool = False
+        self,
+        seed: int | str,
+        *,
+        tenancy: Tenancy = PEACEFUL,
+        faults: Faults = NONE,
+        job_sets: bool = False,
+        pods: bool = False,
     ) -> None:
-        """`job_sets`: the cluster has JobSets, and a controller that runs them."""
+        """`job_sets`: the cluster has JobSets, and a controller that runs them.  `pods` may be queued themselves."""
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
-        self.configured = configuration(job_sets=job_sets)
+        self.configured = configuration(job_sets=job_sets, pods=pods)
         self.clock = FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(

@@ -37,6 +37,7 @@ _GATES = frozenset(
         "AssignQueueLabelsForPods",
         "DisableWaitForPodsReady",
         "ElasticJobsViaWorkloadSlices",
+        "ElasticJobsViaWorkloadSlicesWithTAS",
         "FairSharingPreemptWithinNominal",
         "FairSharingPrioritizeNonBorrowing",
         "FastQuotaReleaseInPodIntegration",

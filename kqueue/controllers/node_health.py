@@ -196,7 +196,8 @@ class NodeHealth:
         await self._blame(host, node)
         findings = _Findings()
         for key, workload in self._concerned(host).items():
-            pods = [pod for pod in self._pods_at(host, node) if pod.workload == key]
+            siblings = from_api.siblings_key(workload)
+            pods = [pod for pod in self._pods_at(host, node) if pod.siblings == siblings]
             if not self._stands(key, host):
                 findings.healthy.append(key)
                 findings.stuck += [(key, pod) for pod in self._stuck(pods, host)]

@@ -226,7 +226,7 @@ class TopologyUngater:
         if not self._expectations.satisfied(from_api.siblings_key(workload)):
             return Result(requeue_after=1.0)
         plan = self._plan(workload)
-        if not plan.choices and not workload.status.reclaimable_pods:
+        if not plan.choices and not workload.status.reclaimable_pods and not _shrunk(workload):
             return Result()
         if self._first_look.due(workload.metadata.namespace):
             await self._first_look.take(workload.metadata.namespace)
@@ -319,7 +319,9 @@ class TopologyUngater:
         specs = {p.name: p for p in workload.spec.pod_sets}
         for assigned in _assignments(workload):
             spec, gone = specs.get(assigned.name), ended.get(assigned.name, 0)
-            if spec is None or assigned.topology_assignment is None or not gone:
+            if spec is None or assigned.topology_assignment is None:
+                continue
+            if not gone and spec.count >= _count(assigned, spec):
                 continue
             members = [_member(pod) for pod in gang.get(assigned.name, {}).values()]
             assignment = from_api.assignment(assigned.topology_assignment)
@@ -474,6 +476,12 @@ def _placed(workload: wire.Workload) -> bool:
         and not from_api.is_over(workload)
         and any(assigned.topology_assignment is not None for assigned in _assignments(workload))
     )
+
+
+def _shrunk(workload: wire.Workload) -> bool:
+    """Whether it asks for fewer pods than it was admitted with, as an elastic job does that was scaled down."""
+    counts = {p.name: p.count for p in workload.spec.pod_sets}
+    return any(a.count is not None and counts.get(a.name, a.count) < a.count for a in _assignments(workload))
 
 
 def _assignments(workload: wire.Workload) -> Sequence[wire.PodSetAssignment]:

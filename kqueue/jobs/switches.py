@@ -28,6 +28,8 @@ class Switches:
     """ReclaimablePods: pods that have ended for good give their quota back before the whole job has ended."""
     elastic_jobs: bool = True
     """ElasticJobsViaWorkloadSlices: the elastic-job annotation has a meaning."""
+    elastic_topology: bool = False
+    """ElasticJobsViaWorkloadSlicesWithTAS: elastic jobs may ask for an unconstrained topology."""
     admission_gated_by: bool = True
     """AdmissionGatedBy: the annotation holds a workload back."""
     priority_boost: bool = False
@@ -59,6 +61,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "partial_admission": "PartialAdmission",
         "reclaimable_pods": "ReclaimablePods",
         "elastic_jobs": "ElasticJobsViaWorkloadSlices",
+        "elastic_topology": "ElasticJobsViaWorkloadSlicesWithTAS",
         "admission_gated_by": "AdmissionGatedBy",
         "priority_boost": "PriorityBoost",
         "identifier_annotations": "WorkloadIdentifierAnnotations",

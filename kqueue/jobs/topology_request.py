@@ -128,6 +128,9 @@ def problems(
     wanted = effective(template, job)
     if elastic and (REQUIRED in wanted or PREFERRED in wanted):
         yield FieldError(at, "an elastic job supports only an unconstrained topology; remove the level")
+    elif elastic and not switches.elastic_topology and _REQUESTS.intersection(wanted) - {GROUP}:
+        problem = "an elastic job may ask for a topology only with feature gate ElasticJobsViaWorkloadSlicesWithTAS"
+        yield FieldError(at, f"{problem}; remove the annotation or switch the gate on")
 
 
 def job_problems(job: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from kqueue.cli.process import Flags, running
-from tests.integration.road import Object, has, job
+from tests.integration.road import Object, has, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams
 
 pytestmark = [pytest.mark.slow, pytest.mark.proves("Job", "workload slices")]
 
 GATE = "kueue.x-k8s.io/elastic-job"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 MERGE = "application/merge-patch+json"
 
 
@@ -33,12 +34,17 @@ def with_webhooks(plane: Plane) -> Flags:
 class Elastic:
     """One tenant with 8 GPUs, and jobs of pods of one GPU."""
 
-    def __init__(self, road: Teams) -> None:
-        self.road, self.cluster = road, road.cluster
+    def __init__(self, road: Teams, *, queue: str = "a", gpus: int = 1) -> None:
+        self.road, self.cluster, self.queue, self.gpus = road, road.cluster, queue, gpus
 
-    async def submit(self, name: str, pods: int, *, run_seconds: int = LONG) -> Object:
-        obj = job(name, self.road.namespace, pods=pods, required=None, queue="a", gpus=1, run_seconds=run_seconds)
+    async def submit(
+        self, name: str, pods: int, *, run_seconds: int = LONG, marks: Mapping[str, str] | None = None
+    ) -> Object:
+        """Create an elastic Job; `marks` are annotations of its pods."""
+        more: dict[str, Any] = {"queue": self.queue, "gpus": self.gpus, "run_seconds": run_seconds}
+        obj = job(name, self.road.namespace, pods=pods, required=None, **more)
         obj["metadata"]["annotations"] = {GATE: "true"}
+        obj["spec"]["template"]["metadata"]["annotations"] |= marks or {}
         return await self.cluster.request("POST", self.road.jobs, obj)
 
     async def scale(self, name: str, pods: int) -> None:
@@ -104,6 +110,11 @@ class Elastic:
         await self.cluster.until(path, lambda queue: used(queue) == gpus, what=f"{gpus} GPUs in use")
 
 
+def hosts_of(pods: list[Object]) -> dict[str, str]:
+    """Node by pod."""
+    return {p["metadata"]["uid"]: p["spec"]["nodeName"] for p in pods}
+
+
 def finished_reason(workload: Object) -> Any:
     return next(c["reason"] for c in workload["status"]["conditions"] if c["type"] == "Finished")
 
@@ -165,6 +176,30 @@ async def test_without_quota_the_old_pods_run_on_and_the_new_ones_wait(either_pl
     assert {p["metadata"]["uid"] for p in held} == uids
     assert uids < {p["metadata"]["uid"] for p in after}
     assert REPLACES in waiting["metadata"]["annotations"]
+
+
+async def test_a_job_grows_and_shrinks_where_it_stands(either_plane: Plane) -> None:
+    """With topology: pods that run keep their hosts, new ones get theirs, and places of pods that are gone are free."""
+    plane = either_plane
+    road = await make_road(plane.cluster)
+    elastic = Elastic(Teams(plane.cluster, road.namespace), queue="main", gpus=8)
+    gates = "featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}\n"
+    async with running(configuration(gates), with_webhooks(plane), timings=FAST) as process:
+        await process.operator.ready.wait()
+        await elastic.submit("grows", 3, marks={UNCONSTRAINED: "true"})
+        before = hosts_of(await elastic.until_pods("grows", running=3, gated=0))
+        await elastic.scale("grows", 5)
+        grown = hosts_of(await elastic.until_pods("grows", running=5, gated=0))
+        await elastic.until_slices("grows", finished=1, admitted=1)
+        await elastic.scale("grows", 2)
+        await elastic.until_pods("grows", running=2, gated=0)
+        nodes = len((await plane.cluster.get("/api/v1/nodes"))["items"])
+        await elastic.submit("fills", nodes - 2, marks={UNCONSTRAINED: "true"})
+        filled = hosts_of(await elastic.until_pods("fills", running=nodes - 2, gated=0))
+
+    assert before.items() <= grown.items()
+    assert len(set(grown.values())) == 5
+    assert len(set(filled.values())) == nodes - 2
 
 
 async def test_a_grown_job_finishes_with_all_its_slices(either_plane: Plane) -> None:

@@ -275,6 +275,36 @@ async def test_a_job_that_is_started_by_hand_is_stopped(make: Callable[..., Elas
     assert world.job["spec"]["suspend"] is True
 
 
+async def test_a_started_job_that_lost_its_quota_is_stopped(make: Callable[..., Elastic]) -> None:
+    """Unless all of its pods are held by the gate: then it waits as it is."""
+    world = make()
+    name = await world.started()
+    world.tell(name, condition("QuotaReserved", "False"), condition("Admitted", "False"))
+    world.standing.clear()
+    assert await world.step() == []
+
+    world.standing["main"] = 1
+    await world.rest()
+    assert world.job["spec"]["suspend"] is True
+
+
+async def test_a_slice_that_was_admitted_meanwhile_is_not_made_larger(make: Callable[..., Elastic]) -> None:
+    """What was decided on must not change under it: its quota is that of the old count."""
+    world = make()
+    first, second = await world.grown()
+    world.scale(7)
+    world.sync()
+    world.give(second, 5)  # the watch has not brought it yet
+
+    await world.reconciler.reconcile(KEY)
+    assert world.count(second) == 5
+    await world.rest()
+
+    assert world.count(second) == 5
+    (third,) = set(world.names) - {first, second}
+    assert world.count(third) == 7
+
+
 async def test_a_job_that_ran_before_the_gate_is_no_elastic_one(make: Callable[..., Elastic]) -> None:
     """Nothing would hold its new pods: when it grows it is stopped and queued anew."""
     world = make(switches=Switches(elastic_jobs=False))
@@ -342,6 +372,8 @@ async def test_reports_are_about_what_was_admitted(make: Callable[..., Elastic])
     assert status_of(world.slice(first), "PodsReady")[0] == "True"
 
     world.scale(5)
+    await world.rest()
+    assert status_of(world.slice(first), "PodsReady")[0] == "True"
     world.client.change(JOBS, KEY, {"status": {"active": 4, "ready": 3, "succeeded": 16}})
     await world.rest()
     assert status_of(world.slice(first), "PodsReady")[0] == "True"

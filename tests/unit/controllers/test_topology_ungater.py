@@ -1021,6 +1021,23 @@ async def test_places_are_given_back_once_all_pods_that_are_left_stand(
     assert len(gate.patches) == (want is not None)
 
 
+async def test_who_asks_for_fewer_pods_gives_back_their_places() -> None:
+    """An elastic job that was scaled down: the place of the pod that is gone."""
+    gang = make_gang({"h1": 1, "h2": 1})
+    gang["spec"]["podSets"][0]["count"] = 1
+    gate = Gate(gang, runs("p0", "h1"), runs("p1", "h2", deleted=True))
+    await gate.step()
+    assert given_back(gate) == {}
+
+    gate.client.drop(PODS, "ns/p1")
+    await gate.step()
+
+    assert given_back(gate) == {"main": {"h2": 1}}
+    before = len(gate.patches)
+    await gate.step()
+    assert len(gate.patches) == before
+
+
 async def test_each_pod_set_gives_back_its_own() -> None:
     """A leader that has ended, and one of its workers: each entry is of its pod set, and earlier ones stay."""
     sets: dict[str, Any] = {"leader": (1, None, {"h1": 1}), "workers": (2, None, {"h1": 1, "h2": 1})}

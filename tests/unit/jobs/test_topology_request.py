@@ -273,6 +273,18 @@ def test_an_elastic_job_has_no_level() -> None:
     assert [problem.path for problem in found] == [AT]
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_an_elastic_job_asks_for_topology_where_the_gate_says_so(on: bool) -> None:
+    """Anywhere with room, and no more than that; without a request there is nothing to say."""
+    switches = Switches(elastic_topology=on)
+    for marks, fine in (({"podset_unconstrained_topology": "true"}, on), ({}, True)):
+        template = make_template(annotations=prefixed(**marks))
+        found = topology_request.problems(
+            template, make_job(), path="spec.template", count=8, switches=switches, elastic=True
+        )
+        assert [problem.path for problem in found] == ([] if fine else [AT])
+
+
 def test_layers_need_their_switch() -> None:
     """The remedy names the older pair of annotations."""
     template = make_template(annotations=prefixed(podset_slice_required_topology_constraints=LAYERS))

@@ -287,7 +287,10 @@ class JobWorkload:
         reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
             return False  # the API would refuse it
-        priority = self._priority(job, pod_sets)
+        try:
+            priority = self._priority(job, pod_sets)
+        except MissingPriorityClassError:
+            return False  # told; it keeps what it has, and what else is to be done with it goes on
         await self._steps.amend(
             workload, {"spec": {"priorityClassRef": priority.reference, "priority": priority.value}}
         )

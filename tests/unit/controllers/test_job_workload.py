@@ -10,7 +10,6 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
-from kqueue.controllers.workload_steps import MissingPriorityClassError
 from tests.unit.controllers.builders import condition, make_flavor, message_of, read, reserved, status_of
 from tests.unit.controllers.test_job import JOBS, KEY, NAME, OURS, Jobs
 from tests.unit.jobs.builders import JSON, UID, make_job, make_workload, prefixed, pruned
@@ -198,15 +197,17 @@ async def test_when_a_priority_class_is_handed_on(
 
 
 async def test_a_class_that_is_missing_leaves_the_workload_as_it_is(make: Callable[..., Jobs]) -> None:
-    """The job is told, and tried again when classes change."""
+    """The job is told; an eviction is followed all the same."""
     world = with_classes(make(make_job(labels=prefixed(queue_name="main", priority_class="low"))), low=1)
-    await world.queued()
+    await world.running()
     world.client.change(JOBS, KEY, classed("no"))
 
-    with pytest.raises(MissingPriorityClassError):
-        await world.step()
-
+    assert await world.step() == []
     assert (world.found["spec"]["priority"], world.recorder.warnings) == (1, ["WorkloadPriorityClassNotFound"])
+
+    world.evict()
+    await world.step()
+    assert world.job["spec"]["suspend"] is True
 
 
 async def test_admission_gates_are_handed_on(make: Callable[..., Jobs]) -> None:

@@ -35,13 +35,15 @@ class Left(StrEnum):
     """An object that cannot be deleted."""
     GATED_TEMPLATE = "gatedTemplate"
     """A started job whose pods are gated as they are made: those that it makes from now on will wait for ever."""
+    HELD_TEMPLATE = "heldTemplate"
+    """A suspended Job whose template carries a gate: it can be taken off as long as the Job has not started."""
     SUSPENDED = "suspended"
     """A job that waits for kqueue to start it."""
 
     @property
     def releasable(self) -> bool:
         """Whether `--release` does something about it."""
-        return self in (Left.WEBHOOKS, Left.HELD_POD, Left.FINALIZER)
+        return self in (Left.WEBHOOKS, Left.HELD_POD, Left.FINALIZER, Left.HELD_TEMPLATE)
 
     @property
     def counts(self) -> bool:
@@ -68,15 +70,17 @@ class Leftover:
     finalizers: tuple[str, ...] | None = None
     """What is to stay of the finalizers; None: all as it is."""
     gates: tuple[str, ...] | None = None
-    """What is to stay of the scheduling gates; None: all as it is."""
+    """What is to stay of the scheduling gates, of the pod or of the template; None: all as it is."""
 
     def patch(self) -> dict[str, Any]:
         """The merge patch that releases it, at the version and identity that it was read at."""
         metadata: dict[str, Any] = {"uid": self.uid, "resourceVersion": self.version}
         if self.finalizers is not None:
             metadata["finalizers"] = list(self.finalizers)
-        spec = {} if self.gates is None else {"spec": {"schedulingGates": [{"name": gate} for gate in self.gates]}}
-        return {"metadata": metadata, **spec}
+        if self.gates is None:
+            return {"metadata": metadata}
+        spec: dict[str, Any] = {"schedulingGates": [{"name": gate} for gate in self.gates]}
+        return {"metadata": metadata, "spec": {"template": {"spec": spec}} if self.left is Left.HELD_TEMPLATE else spec}
 
 
 class _Gate(Struct, frozen=True, kw_only=True):
@@ -160,27 +164,28 @@ def of_object(resource: ResourceType, obj: Seen) -> Leftover | None:
     )
 
 
-def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> Leftover | None:
-    """A Job or JobSet that kqueue was to start, or whose pods kqueue was to release; None for others.
+def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Leftover, ...]:
+    """What is left on a Job or JobSet: that kqueue was to start it, and that its pods wait for kqueue.
 
     `waits_for_us`: an unfinished Workload that is active belongs to it.  One that names a queue waits as well.
     """
     if job.metadata.deletion_timestamp is not None or any(
         c.status == "True" and c.type in _OVER for c in job.status.conditions
     ):
-        return None
-    integration = _SUSPENDS.get(resource.kind, "")
-    if _JOBSET_LABEL in job.metadata.labels:
-        integration = _JOBSET
-    if job.spec.suspend:
-        waits = waits_for_us or names.QUEUE_NAME_LABEL in job.metadata.labels
-        said = ("spec.suspend",)
-        return _leftover(Left.SUSPENDED, resource, job, ours=said, integration=integration) if waits else None
+        return ()
+    integration = _JOBSET if _JOBSET_LABEL in job.metadata.labels else _SUSPENDS.get(resource.kind, "")
+    found = []
+    if job.spec.suspend and (waits_for_us or names.QUEUE_NAME_LABEL in job.metadata.labels):
+        found.append(_leftover(Left.SUSPENDED, resource, job, ours=("spec.suspend",), integration=integration))
     templates = [job.spec.template, *(r.template.spec.template for r in job.spec.replicated_jobs)]
-    gates = {gate.name for template in templates for gate in template.spec.scheduling_gates} & GATES
-    if not gates:
-        return None
-    return _leftover(Left.GATED_TEMPLATE, resource, job, ours=tuple(sorted(gates)), integration=integration)
+    gates = [gate.name for template in templates for gate in template.spec.scheduling_gates]
+    ours = tuple(sorted(GATES.intersection(gates)))
+    if ours and job.spec.suspend and not job.spec.replicated_jobs:
+        kept = _without(gates, GATES)
+        found.append(_leftover(Left.HELD_TEMPLATE, resource, job, ours=ours, integration=integration, gates=kept))
+    elif ours:
+        found.append(_leftover(Left.GATED_TEMPLATE, resource, job, ours=ours, integration=integration))
+    return tuple(found)
 
 
 def waiting_owners(workloads: Iterable[Seen]) -> set[str]:

@@ -19,7 +19,10 @@ import pytest
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import KUEUE, ControllerProcess, Object, make_road
+from tests.integration.jobset_double import jobsets_run
+from tests.integration.road import KUEUE, ControllerProcess, Object, job, make_road
+from tests.integration.serving import Serving
+from tests.integration.test_jobset import SetRoad, replicated
 from tests.integration.test_pods import Pods, gates, held
 
 pytestmark = pytest.mark.slow
@@ -151,6 +154,7 @@ async def test_what_a_killed_controller_leaves_is_listed_and_released(either_pla
 
 
 @pytest.mark.proves("Pod", "switched off")
+@pytest.mark.proves("Pod group", "switched off")
 async def test_an_integration_that_is_switched_off_is_released_while_kqueue_runs(
     either_plane: Plane, tmp_path: Path
 ) -> None:
@@ -159,6 +163,7 @@ async def test_an_integration_that_is_switched_off_is_released_while_kqueue_runs
     pods = Pods(either_plane.cluster, road.namespace)
     async with installed(either_plane, tmp_path):
         await pods.create("waits", gpus=8 * 64)
+        await pods.create("lonely", group="g", total=2)
         await pods.cluster.until(pods.workloads, lambda listed: bool(listed["items"]), what="a workload")
         refused = await uninstall(either_plane, tmp_path, "--release", "--integration", "pod")
     async with installed(either_plane, tmp_path, CONFIGURATION.replace(", pod", "")):
@@ -168,13 +173,64 @@ async def test_an_integration_that_is_switched_off_is_released_while_kqueue_runs
         released = await uninstall(either_plane, tmp_path, "--release", "--integration", "pod")
         await pods.delete("waits")
         await pods.until_gone("waits")
+        await pods.until_running("lonely")
         kept = await pods.workload_of("train")
     log = (tmp_path / "controller.log").read_text()
     await uninstall(either_plane, tmp_path, "--release")
 
     assert refused[0] == 2
     assert "still registered" in refused[1]
-    assert (checked[0], left(checked[1], "heldPod")) == (1, {"Pod waits"})
+    assert (checked[0], left(checked[1], "heldPod")) == (1, {"Pod waits", "Pod lonely"})
     assert released[0] == 0
     assert kept["metadata"]["finalizers"] == ["kueue.x-k8s.io/resource-in-use"]
     assert "pods are held by gates of integrations that are switched off" in log
+
+
+async def submit_kinds(sets: SetRoad, serving: list[Serving]) -> None:
+    """A JobSet that takes all quota; behind it a JobSet, an elastic Job, and what serves."""
+    await sets.submit("runs", replicated("w", run_seconds=600))
+    await sets.until_running("runs", 1)
+    await sets.submit("later", replicated("w"))
+    elastic = job("grows", sets.road.namespace, pods=1, required=None)
+    elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    await sets.cluster.request("POST", sets.road.jobs, elastic)
+    for kind in serving:
+        await kind.create(kind.kind.lower(), gpus=1)
+        await kind.until_pods(kind.kind.lower(), running=0, held=2)
+    await sets.cluster.until(sets.road.workloads, lambda listed: len(listed["items"]) >= 6, what="all have workloads")
+
+
+@pytest.mark.proves("JobSet", "uninstall")
+@pytest.mark.proves("Deployment", "uninstall")
+@pytest.mark.proves("StatefulSet", "uninstall")
+async def test_what_serves_runs_on_without_kqueue_and_no_job_is_started(either_plane: Plane, tmp_path: Path) -> None:
+    """Held replicas start; suspended jobs lose their gates, not their suspension; a JobSet that runs is told of."""
+    road = await make_road(either_plane.cluster, shape=(1, 1, 3), gpus=8)
+    sets = SetRoad(road)
+    serving = [Serving(either_plane.cluster, road.namespace, kind=kind) for kind in ("Deployment", "StatefulSet")]
+    frameworks = "batch/job, jobset.x-k8s.io/jobset, deployment, statefulset"
+    async with jobsets_run(either_plane):
+        async with installed(either_plane, tmp_path, CONFIGURATION.replace("batch/job, pod", frameworks)) as controller:
+            await submit_kinds(sets, serving)
+            await controller.kill()
+        checked = await uninstall(either_plane, tmp_path, "--check")
+        only = await uninstall(either_plane, tmp_path, "--check", "--integration", "statefulset")
+        released = await uninstall(either_plane, tmp_path, "--release")
+        for kind in serving:
+            await kind.until_pods(kind.kind.lower(), running=2)
+        waits = await either_plane.cluster.get(f"{road.jobs}/grows")
+        await either_plane.cluster.request("DELETE", f"{sets.jobsets}/runs", {"propagationPolicy": "Foreground"})
+        await either_plane.kubectl("delete", "namespace", road.namespace, "--timeout=60s")
+    last = await uninstall(either_plane, tmp_path, "--check", "--namespace", road.namespace)
+
+    assert len(left(checked[1], "heldPod")) == 4
+    assert left(checked[1], "suspended") == {"Job grows", "JobSet later"}
+    assert left(checked[1], "heldTemplate") == {"Job grows"}
+    assert "JobSet runs" in left(checked[1], "gatedTemplate")
+    assert {item["integration"] for item in only[1]["left"]} == {"statefulset"}
+    assert len(left(only[1], "heldPod")) == 2
+    assert (released[0], released[1]["failed"]) == (1, [])
+    assert {why for why, count in released[1]["counts"].items() if count} == {"gatedTemplate", "suspended"}
+    assert waits["spec"]["suspend"] is True
+    assert not waits["spec"]["template"]["spec"].get("schedulingGates")
+    assert last[0] == 0

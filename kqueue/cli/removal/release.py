@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from kqueue.controllers.leftovers import Left, Leftover, Seen, of_object, of_pod
+from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_object, of_pod
 from kqueue.errors import ApiError, ConflictError, NotFoundError, UnauthorizedError, UnreachableError
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
@@ -108,4 +108,7 @@ async def _again(client: Client, leftover: Leftover, *, leave_gated: bool) -> Le
         return None
     if leftover.left is Left.HELD_POD:
         return of_pod(leftover.resource, seen, leave_gated=leave_gated)
+    if leftover.left is Left.HELD_TEMPLATE:
+        again = of_job(leftover.resource, seen, waits_for_us=False)
+        return next((found for found in again if found.left is Left.HELD_TEMPLATE), None)
     return leftover if leftover.left is Left.WEBHOOKS else of_object(leftover.resource, seen)

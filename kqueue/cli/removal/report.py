@@ -24,6 +24,10 @@ _WORDS = {
         "running jobs make pods with a gate",
         "pods that they make from now on wait until --release is run again; let these jobs end first, or delete them",
     ),
+    Left.HELD_TEMPLATE: (
+        "suspended Jobs would make pods with a gate",
+        "--release takes it off the template; the Jobs stay suspended",
+    ),
     Left.SUSPENDED: (
         "jobs wait for kqueue to start them",
         "yours to start or to delete; to start one, set its spec.suspend to false",

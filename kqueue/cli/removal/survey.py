@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ _CLUSTER_SCOPED = (
     kinds.CLUSTER_QUEUES, kinds.COHORTS, kinds.RESOURCE_FLAVORS, kinds.TOPOLOGIES, kinds.ADMISSION_CHECKS,
 )  # fmt: skip
 _NAMESPACED = (kinds.LOCAL_QUEUES,)
+_SERVICES = ResourceType("", "v1", "services", "Service")
 _PAGE = "500"
 _ATTEMPTS = 3
 """Lists of one kind that may be begun, when their continue token expires on the way."""
@@ -69,12 +70,12 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
     """
     found = await _webhooks(client) if scope.whole else []
     leave = scope.leave_gated
-    found += await _found(client, kinds.PODS, scope, lambda pod: of_pod(kinds.PODS, pod, leave_gated=leave))
+    found += await _found(client, kinds.PODS, scope, lambda pod: _one(of_pod(kinds.PODS, pod, leave_gated=leave)))
     waiting: set[str] = set()
 
-    def of_workload(workload: Seen) -> Leftover | None:
+    def of_workload(workload: Seen) -> Iterable[Leftover]:
         waiting.update(waiting_owners([workload]))
-        return of_object(kinds.WORKLOADS, workload)
+        return _one(of_object(kinds.WORKLOADS, workload))
 
     found += await _found(client, kinds.WORKLOADS, scope, of_workload)
     for resource in (*_NAMESPACED, *_CLUSTER_SCOPED) if scope.whole else _NAMESPACED:
@@ -84,25 +85,27 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
     return found
 
 
-def _judge(resource: ResourceType) -> Callable[[Seen], Leftover | None]:
-    return lambda obj: of_object(resource, obj)
+def _one(leftover: Leftover | None) -> tuple[Leftover, ...]:
+    return () if leftover is None else (leftover,)
 
 
-def _judge_job(resource: ResourceType, waiting: set[str]) -> Callable[[Seen], Leftover | None]:
+def _judge(resource: ResourceType) -> Callable[[Seen], Iterable[Leftover]]:
+    return lambda obj: _one(of_object(resource, obj))
+
+
+def _judge_job(resource: ResourceType, waiting: set[str]) -> Callable[[Seen], Iterable[Leftover]]:
     return lambda job: of_job(resource, job, waits_for_us=job.metadata.uid in waiting)
 
 
 async def _found(
-    client: Client, resource: ResourceType, scope: Scope, judge: Callable[[Seen], Leftover | None]
+    client: Client, resource: ResourceType, scope: Scope, judge: Callable[[Seen], Iterable[Leftover]]
 ) -> list[Leftover]:
     """What is left on objects of one kind; nothing where the cluster does not have the kind."""
     for attempt in range(_ATTEMPTS):
         found: list[Leftover] = []
         try:
             async for obj in _objects(client, resource, scope.namespace if resource.namespaced else ""):
-                leftover = judge(obj)
-                if leftover is not None and scope.has(leftover):
-                    found.append(leftover)
+                found += [leftover for leftover in judge(obj) if scope.has(leftover)]
         except NotFoundError:
             return []
         except GoneError:
@@ -148,10 +151,35 @@ async def _webhooks(client: Client) -> list[Leftover]:
                     name=metadata["name"],
                     uid=metadata["uid"],
                     version=metadata["resourceVersion"],
-                    ours=(f"{len(obj.get('webhooks') or ())} webhooks",),
+                    ours=(f"{len(obj.get('webhooks') or ())} webhooks", *await _targets(client, obj)),
                 )
             )
     return found
+
+
+async def _targets(client: Client, obj: JSON) -> list[str]:
+    """Where the entries lead, and whether there is anything: `Service a/b, which does not exist`."""
+    told: set[str] = set()
+    for hook in obj.get("webhooks") or ():
+        config = hook.get("clientConfig") or {}
+        service = config.get("service") or {}
+        told.add(f"Service {service['namespace']}/{service['name']}" if service else _base(str(config.get("url", ""))))
+    return [f"{target}{await _missing(client, target)}" for target in sorted(told)]
+
+
+def _base(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
+
+
+async def _missing(client: Client, target: str) -> str:
+    if not target.startswith("Service "):
+        return ""
+    namespace, _, name = target.removeprefix("Service ").partition("/")
+    try:
+        await client.get_json(_SERVICES, name, namespace)
+    except NotFoundError:
+        return ", which does not exist"
+    return ""
 
 
 async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:

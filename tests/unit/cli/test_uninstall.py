@@ -120,6 +120,16 @@ QUEUED = {f"{P}queue-name": "main"}
     ("resource", "given", "waits", "left"),
     [
         pytest.param(JOBS, job(suspend=True, labels=QUEUED), False, Left.SUSPENDED, id="suspended in a queue"),
+        pytest.param(
+            JOBS, job(suspend=True, gates=(f"{P}elastic-job",)), False, Left.HELD_TEMPLATE, id="suspended, elastic"
+        ),
+        pytest.param(
+            JOBSETS,
+            job(suspend=True, gates=(f"{P}topology",), kind="s"),
+            False,
+            Left.GATED_TEMPLATE,
+            id="a list of templates",
+        ),
         pytest.param(JOBS, job(suspend=True), True, Left.SUSPENDED, id="suspended, with a Workload that waits"),
         pytest.param(JOBS, job(suspend=True), False, None, id="suspended by its user"),
         pytest.param(JOBS, job(labels=QUEUED), True, None, id="running without a gate"),
@@ -135,8 +145,36 @@ QUEUED = {f"{P}queue-name": "main"}
 def test_jobs_are_told_and_never_started(resource: ResourceType, given: JSON, waits: bool, left: Left | None) -> None:
     found = of_job(resource, seen(given), waits_for_us=waits)
 
-    assert (found.left if found else None) is left
-    assert found is None or not found.left.releasable
+    assert [each.left for each in found] == ([] if left is None else [left])
+    assert not any("suspend" in each.patch().get("spec", {}) for each in found)
+
+
+async def test_a_suspended_job_loses_its_gate_and_stays_suspended(client: Client) -> None:
+    """It is told as one that waits, before and after; gates of others stay."""
+    container = {"name": "c", "image": "i"}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "schedulingGates": [{"name": "x/y"}, {"name": f"{P}elastic-job"}],
+    }
+    metadata = {"name": "j", "namespace": "default", "labels": QUEUED}
+    made = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": True, "template": {"spec": spec}},
+    }
+    await client.create(JOBS, made)
+    found = await survey(client, Scope())
+    await client.patch(JOBS, "j", {"metadata": {"labels": {"a": "b"}}}, "default")
+    outcome = await release(client, found)
+    now = await client.get_json(JOBS, "j", "default")
+
+    assert [each.left for each in found] == [Left.SUSPENDED, Left.HELD_TEMPLATE]
+    assert (len(outcome.released), outcome.failed) == (1, [])
+    assert now["spec"]["suspend"] is True
+    assert now["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "x/y"}]
+    assert [each.left for each in await survey(client, Scope())] == [Left.SUSPENDED]
 
 
 def test_only_live_workloads_make_a_job_wait() -> None:
@@ -298,6 +336,17 @@ async def test_all_is_released_but_what_belongs_to_others(client: Client) -> Non
     assert {w["metadata"]["name"] for w in await client.list_json(MUTATING)} == {
         "kueue-mutating-webhook-configuration", "stranger",
     }  # fmt: skip
+
+
+async def test_it_is_told_where_webhooks_lead(client: Client) -> None:
+    """To an address, which we do not try, or to a Service, which may be gone."""
+    hooks = webhooks("ours", True)
+    service = {"service": {"name": "s", "namespace": "default", "path": "/mutate--v1-pod", "port": 443}}
+    hooks["webhooks"].append({**hooks["webhooks"][0], "name": "other.kb.io", "clientConfig": service})
+    await client.create(MUTATING, hooks)
+    found = await survey(client, Scope())
+
+    assert found[0].ours == ("2 webhooks", "Service default/s, which does not exist", "https://127.0.0.1:1")
 
 
 async def test_a_scope_is_kept_to(client: Client) -> None:

@@ -207,6 +207,7 @@ async def workload_of(pods: Pods, pod: str) -> Object:
 
 
 @pytest.mark.proves("Pod", "queueing")
+@pytest.mark.proves("Pod", "start with topology")
 @pytest.mark.proves("Pod", "webhook defaults")
 @pytest.mark.proves("Pod", "webhook validation")
 @pytest.mark.proves("Pod", "finished")
@@ -235,10 +236,12 @@ async def test_a_pod_is_held_started_and_let_go(either_plane: Plane) -> None:
     assert workload["spec"]["podSets"][0]["name"] == "main"
     assert condition(finished, "Finished")["reason"] == "Succeeded"
     assert done["metadata"]["labels"][f"{PREFIX}podset"] == "main"
+    assert done["spec"]["nodeSelector"]["kubernetes.io/hostname"] == done["spec"]["nodeName"]
     assert queue["status"]["pendingWorkloads"] == 0
 
 
 @pytest.mark.proves("Pod", "eviction and requeue")
+@pytest.mark.proves("Pod", "pods ready")
 @pytest.mark.proves("Pod", "stop and restore")
 async def test_an_evicted_pod_is_deleted_and_its_workload_ends_with_it(either_plane: Plane) -> None:
     """Deactivating its Workload deletes the pod, which says why; nothing is left behind."""
@@ -247,6 +250,7 @@ async def test_an_evicted_pod_is_deleted_and_its_workload_ends_with_it(either_pl
         await pods.until_running("one")
         workload = await workload_of(pods, "one")
         path = f"{pods.workloads}/{workload['metadata']['name']}"
+        await pods.cluster.until(path, lambda w: has(w, "PodsReady"), what="pods ready")
         await pods.patch(path, {"spec": {"active": False}})
         await pods.until_gone("one")
         await pods.cluster.until(pods.workloads, lambda listed: not listed["items"], what="no workload")
@@ -275,6 +279,8 @@ async def test_a_pod_that_is_deleted_gives_its_quota_back(either_plane: Plane) -
 @pytest.mark.proves("Pod group", "queueing")
 @pytest.mark.proves("Pod group", "start with topology")
 @pytest.mark.proves("Pod group", "ranks")
+@pytest.mark.proves("Pod group", "pods ready")
+@pytest.mark.proves("Pod group", "webhook defaults")
 @pytest.mark.proves("Pod group", "finished")
 async def test_a_group_runs_whole_in_one_rack_in_the_order_of_its_ranks(either_plane: Plane) -> None:
     """Nothing starts before the last pod is there; then all run in one rack, by rank; in the end all are let go."""
@@ -288,6 +294,7 @@ async def test_a_group_runs_whole_in_one_rack_in_the_order_of_its_ranks(either_p
         await pods.until_running(*names)
         hosts = [(await pods.pod(name))["spec"]["nodeName"] for name in names]
         racks = await pods.racks(*names)
+        await pods.until_group("g", "PodsReady")
         workload = await pods.cluster.get(f"{pods.workloads}/g")
         end = await pods.until_group("g", "Finished")
         for name in names:
@@ -324,6 +331,8 @@ async def test_an_incomplete_group_says_how_many_are_missing(either_plane: Plane
 
 
 @pytest.mark.proves("Pod group", "eviction and requeue")
+@pytest.mark.proves("Pod group", "priority class")
+@pytest.mark.proves("Pod", "priority class")
 @pytest.mark.proves("Pod group", "replacement pods")
 async def test_a_preempted_group_waits_for_its_replacements(either_plane: Plane) -> None:
     """Eviction by priority deletes all pods of the group; when new ones are there, the same Workload is admitted again."""
@@ -480,6 +489,56 @@ async def test_a_label_that_is_taken_away_comes_back(either_plane: Plane) -> Non
 
     assert back["status"]["phase"] == "Running"
     assert not has(workload, "Finished")
+
+
+@pytest.mark.proves("Pod", "maximum execution time")
+@pytest.mark.proves("Pod group", "maximum execution time")
+async def test_pods_that_run_too_long_are_stopped(either_plane: Plane) -> None:
+    """A pod and a group whose time is up: deleted, and their Workloads deactivated."""
+    async with world(either_plane) as pods:
+        timed = {f"{PREFIX}max-exec-time-seconds": "3"}
+        await pods.create("one", labels=timed)
+        await pods.create_group("g", 2, labels=timed)
+        await pods.until_running("one", "g-0", "g-1")
+        evicted = await pods.until_group("g", "Evicted")
+        workload = await pods.cluster.get(f"{pods.workloads}/g")
+        await pods.until_gone("one")
+        for name in ("g-0", "g-1"):
+            await pods.until_pod(name, lambda p: "deletionTimestamp" in p["metadata"], what="is deleted")
+
+    assert evicted["reason"] == "DeactivatedDueToMaximumExecutionTimeExceeded"
+    assert workload["spec"]["active"] is False
+
+
+@pytest.mark.proves("Pod", "prebuilt workload")
+@pytest.mark.proves("Pod group", "prebuilt workload")
+async def test_pods_use_workloads_that_were_made_for_them(either_plane: Plane) -> None:
+    """A pod and a group that name a Workload wait until it is there, become its owners, and are started by it."""
+    async with world(either_plane) as pods:
+        alone = await pods.create("one", prebuilt_workload_name="mine")
+        for i in range(2):
+            await pods.create(f"g-{i}", group="g", total=2, role_hash="w", prebuilt_workload_name="g")
+        missing = await pods.until_event("one", "ErrWorkloadCompose")
+        for name, role, count in (("mine", "main", 1), ("g", "w", 2)):
+            template = {"spec": {key: value for key, value in alone["spec"].items() if key != "schedulingGates"}}
+            marks = {f"{PREFIX}is-group-workload": "true"} if name == "g" else {}
+            body = {
+                "apiVersion": "kueue.x-k8s.io/v1beta2",
+                "kind": "Workload",
+                "metadata": {"name": name, "namespace": pods.namespace, "annotations": marks},
+                "spec": {"queueName": "main", "podSets": [{"name": role, "count": count, "template": template}]},
+            }
+            await pods.cluster.request("POST", pods.workloads, body)
+        await pods.until_running("one", "g-0", "g-1")
+        owners = {
+            name: sorted(
+                o["name"] for o in (await pods.cluster.get(f"{pods.workloads}/{name}"))["metadata"]["ownerReferences"]
+            )
+            for name in ("mine", "g")
+        }
+
+    assert "mine" in missing
+    assert owners == {"mine": ["one"], "g": ["g-0", "g-1"]}
 
 
 # --- killed

@@ -57,7 +57,10 @@ class PodFollow:
         reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
             return False  # the API would refuse it
-        priority = self.priority(first, pod_sets)
+        try:
+            priority = self.priority(first, pod_sets)
+        except MissingPriorityClassError:
+            return False  # told; it keeps what it has, and what else is to be done with it goes on
         change = {"priorityClassRef": priority.reference, "priority": priority.value}
         await self._steps.amend(workload, {"spec": change})
         self._updated(first, workload, f"to priority {priority.value} of {priority.name or 'no class'}")

@@ -298,6 +298,11 @@ async def test_the_class_on_the_label_is_the_workloads_priority(make: Callable[.
     await world.rest(key)
     spec = world.workload_named(name)["spec"]
     assert (spec["priority"], spec["priorityClassRef"]["name"]) == (20, "higher")
+    for pod in world.names():
+        world.client.change(PODS, f"team/{pod}", {"metadata": {"labels": prefixed(priority_class="missing")}})
+    await world.rest(key)  # nothing else is held up
+    assert world.workload_named(name)["spec"]["priority"] == 20
+    assert world.told(first)[-1] == "WorkloadPriorityClassNotFound"
 
 
 @pytest.mark.proves("Pod", "maximum execution time")

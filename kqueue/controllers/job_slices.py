@@ -148,9 +148,10 @@ class JobSlices:
 
     async def _finish(self, plan: Plan, mine: Mapping[str, wire.Workload]) -> None:
         for key, reason in plan.ends.items():
-            by = plan.wants if reason == names.REASON_WORKLOAD_SLICE_REPLACED else None
-            message = f"Replaced by {by}" if by else f"The job goes on with {plan.runs}"
-            await self._steps.finish(mine[key], reason, message)
+            if reason == names.REASON_WORKLOAD_SLICE_REPLACED and plan.wants is not None:
+                await self._steps.replace(mine[key], by=mine[plan.wants])
+            else:
+                await self._steps.finish(mine[key], reason, f"The job goes on with {plan.runs}")
 
     def _is_another(
         self, job: JSON, pod_sets: Sequence[JSON], runs: wire.Workload, wants: wire.Workload, step: Step

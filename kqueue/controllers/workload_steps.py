@@ -292,6 +292,14 @@ class WorkloadSteps:
             ),
         )
 
+    async def replace(self, workload: wire.Workload, *, by: wire.Workload) -> None:
+        """A slice of an elastic job is over, because a newer one counts for its pods; told once, as an event on it."""
+        reason = names.REASON_WORKLOAD_SLICE_REPLACED
+        message = f"Replaced by {from_api.workload_key(by)} (UID {by.metadata.uid})"
+        if await self.finish(workload, reason, message):
+            event = names.EVENT_WORKLOAD_SLICE_REPLACED
+            self._recorder.record(workload_reference(workload), reason=event, message=message)
+
     async def finish(self, workload: wire.Workload, reason: str, message: str) -> bool:
         """It has come to its end; told once, as an event on it.  True when that was not known before."""
         stamp = status.Stamp(self._clock.now())

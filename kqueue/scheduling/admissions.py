@@ -40,7 +40,7 @@ class AdmissionObserver(Protocol):
         ...
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
-        """A slice of an elastic job came to its end, because a newer one (namespace/name) took over."""
+        """A slice of an elastic job came to its end, because a newer one (namespace/name and UID) took over."""
         ...
 
 
@@ -129,7 +129,7 @@ class Admissions:
         )
         self._observer.reserved(written, decision.admission, decision=decision)
         if decision.head.replaces is not None:
-            await self._end_older(decision.head.replaces.key, by=key)
+            await self._end_older(decision.head.replaces.key, by=f"{key} (UID {decision.head.uid})")
 
     async def _end_older(self, key: str, *, by: str) -> None:
         """The slice that was taken over from is finished: its pods go on, and count for the newer one."""

@@ -134,6 +134,7 @@ async def test_when_the_second_is_admitted_the_first_ends(make: Callable[..., El
     assert (world.end_of(first), world.end_of(second)) == (("True", "WorkloadSliceReplaced"), ("", ""))
     assert OURS not in world.slice(first)["metadata"].get("finalizers", [])
     assert world.job == before
+    assert [reason for _, reason in world.recorder.events][-2:] == ["FinishedWorkload", "WorkloadSliceReplaced"]
 
 
 async def test_a_third_slice_replaces_the_second(make: Callable[..., Elastic]) -> None:

@@ -56,7 +56,7 @@ async def test_only_the_difference_has_to_fit(make: Callable[..., Scheduled]) ->
     assert (world.free(), drifts(world)) == (QUOTA - 9, [])
     assert status_of(world.workload("newer"), "QuotaReserved")[0] == "True"
     assert status_of(world.workload("older"), "Finished") == ("True", "WorkloadSliceReplaced")
-    assert world.observed.taken_over == [("older", "ns/newer")]
+    assert world.observed.taken_over == [("older", "ns/newer (UID uid-of-newer)")]
     world.sync()
     assert (world.free(), [h.key for h in world.cache.holdings()]) == (QUOTA - 9, ["ns/newer"])
 

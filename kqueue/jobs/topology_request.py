@@ -114,7 +114,7 @@ def problems(
     """Mistakes in the topology annotations of one template, and in the aliases that it may inherit.
 
     `path` is the template's, as in `spec.template`; `count` the pods of its pod set, None where sizes
-    are not to be compared with it.
+    are not to be compared with it, because what stands there may be ours.
     """
     if not switches.topology:
         return
@@ -128,7 +128,7 @@ def problems(
     wanted = effective(template, job)
     if elastic and (REQUIRED in wanted or PREFERRED in wanted):
         yield FieldError(at, "an elastic job supports only an unconstrained topology; remove the level")
-    elif elastic and not switches.elastic_topology and _REQUESTS.intersection(wanted) - {GROUP}:
+    elif elastic and count is not None and not switches.elastic_topology and _REQUESTS.intersection(wanted) - {GROUP}:
         problem = "an elastic job may ask for a topology only with feature gate ElasticJobsViaWorkloadSlicesWithTAS"
         yield FieldError(at, f"{problem}; remove the annotation or switch the gate on")
 

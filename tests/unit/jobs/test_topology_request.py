@@ -283,6 +283,10 @@ def test_an_elastic_job_asks_for_topology_where_the_gate_says_so(on: bool) -> No
             template, make_job(), path="spec.template", count=8, switches=switches, elastic=True
         )
         assert [problem.path for problem in found] == ([] if fine else [AT])
+        started = topology_request.problems(
+            template, make_job(), path="spec.template", count=None, switches=switches, elastic=True
+        )
+        assert list(started) == [], "the start of a job writes such an annotation itself"
 
 
 def test_layers_need_their_switch() -> None:

@@ -20,7 +20,7 @@ from kqueue.cli.removal.survey import Scope, still_registered, survey
 from kqueue.clock import FakeClock
 from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_object, of_pod, waiting_owners
 from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
-from kqueue.errors import ForbiddenError, NotFoundError, UnreachableError
+from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableError
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions
@@ -384,6 +384,60 @@ async def test_what_changes_meanwhile_is_read_again(client: Client) -> None:
     assert changed["metadata"]["labels"] == {"a": "b"}
     assert not changed["metadata"].get("finalizers")
     assert [leftover.name for leftover in await survey(client, Scope())] == ["anew"]
+
+
+async def test_one_that_was_killed_half_way_goes_on(client: Client) -> None:
+    """Each object is released whole or not at all, so a second call does just the rest."""
+    for number in range(60):
+        await client.create(PODS, on_server(f"p{number:02}"))
+    found = await survey(client, Scope())
+    killed = asyncio.create_task(release(client, found, progress=lambda done, _of: done == 20 and killed.cancel()))
+    await asyncio.gather(killed, return_exceptions=True)
+    left = await survey(client, Scope())
+    outcome = await release(client, left)
+
+    assert killed.cancelled()
+    assert 0 < len(left) <= 40
+    assert all(set(each.ours) == {f"{P}admission", f"{P}managed"} for each in left)
+    assert (len(outcome.released), await survey(client, Scope())) == (len(left), [])
+
+
+class Pages:
+    """Lists of pods in pages; all other kinds do not exist.  A token may expire."""
+
+    def __init__(self, *pages: list[JSON], expires: int = 0) -> None:
+        self.pages, self.expires = pages, expires
+        self.limits: set[str] = set()
+
+    async def list_json(self, *_: Any, **__: Any) -> list[JSON]:
+        return []
+
+    async def list_page(self, resource: ResourceType, _namespace: str | None, *, params: dict[str, str]) -> bytes:
+        if resource != PODS:
+            raise NotFoundError("no such kind", status=404)
+        self.limits.add(params["limit"])
+        number = int(params.get("continue", "0"))
+        if number and self.expires:
+            self.expires -= 1
+            raise GoneError("expired", status=410)
+        more = {"continue": str(number + 1)} if number + 1 < len(self.pages) else {}
+        return json.dumps({"items": self.pages[number], "metadata": more}).encode()
+
+
+@pytest.mark.parametrize("expires", [0, 2])
+async def test_lists_come_in_pages_and_begin_again_when_they_expire(expires: int) -> None:
+    """Nothing is told twice; kinds that the cluster does not have hold nothing."""
+    pages = [[on_server("a"), on_server("b")], [on_server("c")], [on_server("d")]]
+    server = Pages(*pages, expires=expires)
+    found = await survey(server, Scope())  # type: ignore[arg-type]
+
+    assert [each.name for each in found] == ["a", "b", "c", "d"]
+    assert server.limits == {"500"}
+
+
+async def test_a_list_that_expires_for_ever_is_an_error() -> None:
+    with pytest.raises(GoneError):
+        await survey(Pages([on_server("a")], [on_server("b")], expires=99), Scope())  # type: ignore[arg-type]
 
 
 class Refusing:

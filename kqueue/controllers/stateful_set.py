@@ -18,6 +18,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.errors import NotFoundError
 from kqueue.jobs import pod_group_state, rules
 from kqueue.jobs import stateful_set_plan as plan
 from kqueue.jobs.fields import labels_of, mapping, objects, text
@@ -26,14 +27,18 @@ from kqueue.jobs.stateful_set import GVK, is_ours, replicas
 from kqueue.jobs.stateful_set_plan import Next
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority
+from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
+from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import from_api, status
 
 _log = structlog.get_logger(__name__)
 
-OWNER_UID_INDEX = "stateful set"
+OWNER_UID_INDEX, OWNER_NAME_INDEX = "stateful set", "stateful set"
+"""Of pods, by the UID of their controller; of Workloads, by namespace/name."""
+STATEFUL_SETS = ResourceType(GVK.group, GVK.version, "statefulsets", GVK.kind)
 EVENT_REPLICAS_DIFFER = "ReplicasDiffer"
 EVENT_WORKLOAD_OVER = "WorkloadOver"
 _LOOK_AGAIN = 5.0
@@ -49,6 +54,15 @@ def owner_uids(pod: ManagedPod) -> list[str]:
 def owner_names(pod: ManagedPod) -> list[str]:
     """Names of the StatefulSet that controls a pod: one, or none."""
     return [text(owner, "name") for owner in _stateful_sets(pod.obj) if owner.get("controller") is True]
+
+
+def owner_keys(workload: wire.Workload) -> list[str]:
+    """Index of Workloads by the StatefulSets that they were made for: namespace/name."""
+    return [
+        f"{workload.metadata.namespace}/{owner.name}"
+        for owner in workload.metadata.owner_references
+        if owner.kind == GVK.kind and owner.api_version.partition("/")[0] == GVK.group
+    ]
 
 
 def _stateful_sets(obj: JSON) -> list[JSON]:
@@ -69,7 +83,9 @@ class StatefulSetReconciler:
     def __init__(
         self,
         *,
+        client: Client,
         stateful_sets: Store[JSON],
+        workloads: Store[wire.Workload],
         pods: Store[ManagedPod],
         pod_writes: PodWrites,
         writer: StatusWriter[wire.Workload],
@@ -87,17 +103,21 @@ class StatefulSetReconciler:
 
         `fast_release`: pods that are being deleted hold no quota.
         """
+        self._client, self._workloads = client, workloads
         self._stateful_sets, self._pods, self._pod_writes = stateful_sets, pods, pod_writes
         self._writer, self._steps, self._manages, self._recorder = writer, steps, manages, recorder
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
         self._without_queue, self._fast_release, self._on_created = without_queue, fast_release, on_created
         self._told: TTLCache[tuple[str, str], str] = TTLCache(10_000, _QUIET, clock.monotonic)
         pods.add_index(OWNER_UID_INDEX, owner_uids)
+        workloads.add_index(OWNER_NAME_INDEX, owner_keys)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one StatefulSet."""
         found = self._stateful_sets.get(key)
-        if found is None or mapping(found, "metadata").get("deletionTimestamp") or not self._is_ours(key, found):
+        if found is None or not self._is_ours(key, found):
+            return await self._let_go(key)
+        if mapping(found, "metadata").get("deletionTimestamp"):
             return Result()  # the garbage collector takes pods and Workload along
         if not plan.is_marked(found):
             return Result()  # an owner above is queued, or no webhook has seen it: no pod of it is held by us
@@ -116,6 +136,27 @@ class StatefulSetReconciler:
     def _is_ours(self, key: str, found: JSON) -> bool:
         named = bool(rules.queue_name(found)) or self._without_queue
         return named and is_ours(found) and self._manages(split_key(key)[0])
+
+    async def _let_go(self, key: str) -> Result:
+        """It is gone, or is not queued any more: what its pods use stays counted until the last of them has ended."""
+        keys = self._workloads.keys_by_index(OWNER_NAME_INDEX, key)
+        held = [workload for k in sorted(keys) if (workload := self._writer.newest(k)) is not None]
+        if not any(map(_is_open, held)):
+            return Result()
+        namespace, name = split_key(key)
+        try:
+            found = await self._client.get_json(STATEFUL_SETS, name, namespace)
+        except NotFoundError:
+            return Result()  # as above
+        if self._is_ours(key, found):
+            return Result()  # the watch is about to bring it
+        if self._runs(self._members(found)):
+            return Result(requeue_after=_LOOK_AGAIN)
+        for workload in held:
+            if await self._steps.delete(workload):
+                what = f"Deleted Workload {from_api.workload_key(workload)}: the StatefulSet is not queued any more"
+                self._tell(found, names.EVENT_DELETED_WORKLOAD, what)
+        return Result()
 
     def _members(self, found: JSON) -> list[ManagedPod]:
         keys = self._pods.keys_by_index(OWNER_UID_INDEX, text(found, "metadata", "uid"))

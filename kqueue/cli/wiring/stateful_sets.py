@@ -9,7 +9,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.controllers.pod_writes import PodWrites
-from kqueue.controllers.stateful_set import StatefulSetReconciler, owner_names
+from kqueue.controllers.stateful_set import StatefulSetReconciler, owner_keys, owner_names
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import GVK
@@ -27,7 +27,9 @@ def make_stateful_sets(wiring: Wiring, steps: WorkloadSteps, pod_writes: PodWrit
     if watch is None or pods is None or pod_writes is None:
         return
     reconciler = StatefulSetReconciler(
+        client=wiring.client,
         stateful_sets=watch.store,
+        workloads=watches.workloads.store,
         pods=pods.store,
         pod_writes=pod_writes,
         writer=wiring.workload_writer,
@@ -54,9 +56,8 @@ def make_stateful_sets(wiring: Wiring, steps: WorkloadSteps, pod_writes: PodWrit
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         for workload in filter(None, (old, new)):
-            for owner in workload.metadata.owner_references:
-                if owner.kind == GVK.kind and owner.api_version.partition("/")[0] == GVK.group:
-                    controller.enqueue(f"{workload.metadata.namespace}/{owner.name}")
+            for key in owner_keys(workload):
+                controller.enqueue(key)
 
     def on_class(_old: object, _new: object) -> None:
         for key in watch.store:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.stateful_set import StatefulSetReconciler
+from kqueue.controllers.stateful_set import STATEFUL_SETS, StatefulSetReconciler
 from kqueue.errors import ConflictError
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Result
@@ -35,7 +35,9 @@ class Sets(Pods):
         super().__init__()
         self.sets: Store[JSON] = Store("stateful sets")
         self.reconciler = StatefulSetReconciler(
+            client=self.client,
             stateful_sets=self.sets,
+            workloads=self.workloads,
             pods=self.pods,
             pod_writes=self.writes,
             writer=self.writer,
@@ -52,6 +54,7 @@ class Sets(Pods):
         found = made(replicas, **changes)
         found["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
         self.sets.put(KEY, found)
+        self.client.put(STATEFUL_SETS, found)
 
     def appear(self, *numbers: int, **settings: Any) -> None:
         """As the StatefulSet controller does."""
@@ -298,3 +301,41 @@ async def test_one_pod_that_cannot_be_written_keeps_nobody_up() -> None:
 
     assert joined
     assert "kueue.x-k8s.io/pod-group-name" in world.pod("db-0")["metadata"]["annotations"]
+
+
+async def test_one_that_is_not_queued_any_more_gives_back_when_its_last_pod_is_gone() -> None:
+    """Its label was taken off past the webhook: what runs stays counted, and nothing is held for ever."""
+    world = Sets()
+    await world.settle()
+    world.appear(0, 1)
+    await world.settle()
+    world.admitted()
+    await world.settle()
+    world.runs("db-0", "db-1")
+    world.scale(2, queue="")
+    world.sets.remove(KEY)
+    await world.settle()
+    counted = world.reserved()[0]
+    world.vanish()
+    await world.settle()
+    await world.close()
+
+    assert counted == "True"
+    assert world.client.keys(WORKLOADS) == []
+    assert ("StatefulSet db", "DeletedWorkload") in world.recorder.events
+
+
+async def test_the_workload_of_one_that_is_gone_is_left_to_the_garbage_collector() -> None:
+    """As it is when the watch is only late."""
+    world = Sets()
+    await world.settle()
+    found = world.sets.get(KEY)
+    world.sets.remove(KEY)
+    late = await world.look(KEY)
+    assert found is not None
+    world.client.drop(STATEFUL_SETS, KEY)
+    gone = await world.look(KEY)
+    await world.close()
+
+    assert (late, gone) == ([], [])
+    assert len(world.client.keys(WORKLOADS)) == 1

@@ -35,7 +35,7 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
     "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind"),
     "child jobs": ("Pod", "Pod group", "Deployment", "StatefulSet"),
     "workload slices": ("JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind"),
-    "reclaimable pods": ("Pod", "Deployment", "StatefulSet"),
+    "reclaimable pods": ("Pod", "Deployment", "StatefulSet", "declared kind"),
     "ranks": ("Pod", "Deployment"),
     "prebuilt workload": ("Deployment", "StatefulSet"),
     "finished": ("Deployment", "StatefulSet"),

@@ -50,7 +50,8 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease still leads.")
         ] = "",
         config: Annotated[
-            Path | None, typer.Option(help="The controller's Configuration file: it says where the Lease is.")
+            Path | None,
+            typer.Option(help="The controller's Configuration file: where the Lease is, and own kinds."),
         ] = None,
         kubeconfig: Annotated[
             Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
@@ -82,11 +83,19 @@ def register(app: typer.Typer) -> None:
 
         if check == release:
             raise ConfigError("give --check to list, or --release to release")
+        configuration = load(config)
+        declared = configuration.integrations.declared_kinds
+        known = (*FRAMEWORKS, *(kind.framework for kind in declared))
         for name in integration or ():
-            if name not in FRAMEWORKS:
-                raise ConfigError(f"--integration {name}: unknown; known are {', '.join(FRAMEWORKS)}")
-        scope = Scope(namespace=namespace, integrations=frozenset(integration or ()), leave_gated=leave_gated)
-        work = _Work(load(config), scope, release=release, despite=despite_leader)
+            if name not in known:
+                raise ConfigError(f"--integration {name}: unknown; known are {', '.join(known)}")
+        scope = Scope(
+            namespace=namespace,
+            integrations=frozenset(integration or ()),
+            leave_gated=leave_gated,
+            declared=declared,
+        )
+        work = _Work(configuration, scope, release=release, despite=despite_leader)
         run(work.run(kubeconfig, context))
         if output is Format.JSON:
             import json

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from kqueue.api import names
 from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
 from kqueue.config.policy import framework_of
+from kqueue.jobs.declared import Declared
+from kqueue.jobs.fields import JSON, mapping
 from kqueue.runtime.resources import ResourceType
 
 GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
@@ -188,6 +192,34 @@ def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Le
     return tuple(found)
 
 
+def of_declared(resource: ResourceType, obj: JSON, kind: Declared, *, waits_for_us: bool) -> tuple[Leftover, ...]:
+    """The same for an object of a declared kind; gates are looked for wherever pods may be described in it."""
+    metadata = mapping(obj, "metadata")
+    if metadata.get("deletionTimestamp") or kind.finished(obj) is not None:
+        return ()
+    meta = msgspec.convert(metadata, ObjectMeta)
+    seen = Seen(metadata=meta)
+    if kind.is_suspended(obj):
+        waits = waits_for_us or names.QUEUE_NAME_LABEL in meta.labels
+        said = ("is suspended",)
+        return (_leftover(Left.SUSPENDED, resource, seen, ours=said, integration=kind.framework),) if waits else ()
+    ours = tuple(sorted(GATES.intersection(_gates_in(obj))))
+    return (_leftover(Left.GATED_TEMPLATE, resource, seen, ours=ours, integration=kind.framework),) if ours else ()
+
+
+def _gates_in(value: Any) -> Iterator[str]:
+    """Names of all scheduling gates below a value."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "schedulingGates" and isinstance(item, list):
+                yield from (str(gate.get("name")) for gate in item if isinstance(gate, dict))
+            else:
+                yield from _gates_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _gates_in(item)
+
+
 def waiting_owners(workloads: Iterable[Seen]) -> set[str]:
     """UIDs of the owners of Workloads that are active and have not finished."""
     return {
@@ -224,4 +256,4 @@ def _framework_of(owner: OwnerReference) -> str:
     group = owner.api_version.rpartition("/")[0]
     if (group, owner.kind) == ("apps", "ReplicaSet"):
         return "deployment"
-    return framework_of(group, owner.kind) or (f"{owner.kind}.{group}" if group else owner.kind)
+    return framework_of(group, owner.kind) or f"{group}/{owner.kind.lower()}".lstrip("/")  # as declared kinds are named

@@ -172,6 +172,7 @@ async def _patch(road: Road, path: str, change: Object) -> None:
     await road.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
 
 
+@pytest.mark.proves("declared kind", "queueing")
 async def test_a_kind_that_is_defined_later_is_queued_from_then_on(either_plane: Plane, tmp_path: Path) -> None:
     """Without its definition the process is ready and other kinds run; with it, without a restart, so does this one."""
 

@@ -184,6 +184,7 @@ async def test_a_job_suspended_by_its_user_gives_its_quota_back_and_stays_stoppe
 
 
 @pytest.mark.parametrize("failures", [1, 2], ids=["one-node", "two-nodes-at-once"])
+@pytest.mark.proves("Job", "replacement pods")
 async def test_nodes_deleted_under_a_gang_are_replaced_in_place(either_plane: Plane, failures: int) -> None:
     """The pods of the other nodes run on, the lost ones run again on spare nodes of the same rack, and nobody is
     evicted.

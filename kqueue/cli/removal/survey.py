@@ -10,9 +10,20 @@ import msgspec
 
 from kqueue.api.wire.meta import Struct
 from kqueue.cli.registration import CONFIGURATIONS
+from kqueue.config.declared import DeclaredKind
 from kqueue.controllers import resources as kinds
-from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_object, of_pod, waiting_owners
+from kqueue.controllers.leftovers import (
+    Left,
+    Leftover,
+    Seen,
+    of_declared,
+    of_job,
+    of_object,
+    of_pod,
+    waiting_owners,
+)
 from kqueue.errors import GoneError, NotFoundError, ServerError
+from kqueue.jobs.declared import Declared
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME
@@ -42,6 +53,8 @@ class Scope:
     """Frameworks whose objects are meant; empty: all, and what belongs to none."""
     leave_gated: bool = False
     """Gates of pods are not looked at."""
+    declared: tuple[DeclaredKind, ...] = ()
+    """Kinds of a user's own, whose objects are jobs too."""
 
     @property
     def whole(self) -> bool:
@@ -82,7 +95,24 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
         found += await _found(client, resource, scope, _judge(resource))
     for resource in _JOBS:
         found += await _found(client, resource, scope, _judge_job(resource, waiting))
+    for declared in scope.declared:
+        found += await _of_declared(client, declared, scope, waiting)
     return found
+
+
+async def _of_declared(client: Client, declared: DeclaredKind, scope: Scope, waiting: set[str]) -> list[Leftover]:
+    kind = Declared(declared)
+    resource = ResourceType(declared.group, declared.version, declared.plural, declared.kind)
+    try:
+        objects = await client.list_json(resource, scope.namespace or None)
+    except NotFoundError:
+        return []
+    found = [
+        leftover
+        for obj in objects
+        for leftover in of_declared(resource, obj, kind, waits_for_us=obj["metadata"]["uid"] in waiting)
+    ]
+    return [leftover for leftover in found if scope.has(leftover)]
 
 
 def _one(leftover: Leftover | None) -> tuple[Leftover, ...]:

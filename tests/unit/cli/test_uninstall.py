@@ -18,9 +18,11 @@ from kqueue.cli.removal.release import release
 from kqueue.cli.removal.report import as_json, is_clean, lines
 from kqueue.cli.removal.survey import Scope, still_registered, survey
 from kqueue.clock import FakeClock
-from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_object, of_pod, waiting_owners
+from kqueue.config.declared import DeclaredKind
+from kqueue.controllers.leftovers import Left, Leftover, Seen, of_declared, of_job, of_object, of_pod, waiting_owners
 from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableError
+from kqueue.jobs.declared import Declared
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions
@@ -73,7 +75,7 @@ def pod(*gates: str, finalizers: tuple[str, ...] = (), phase: str = "Pending", *
             pod(f"{P}admission", ownerReferences=owned("ReplicaSet", "apps/v1")), [], None, "deployment", id="Deployment"
         ),
         pytest.param(
-            pod(f"{P}topology", ownerReferences=owned("Train", "a.b/v1")), [], None, "Train.a.b", id="an unknown owner"
+            pod(f"{P}topology", ownerReferences=owned("Train", "a.b/v1")), [], None, "a.b/train", id="an owner of a declared kind"
         ),
         pytest.param(
             pod(f"{P}admission", finalizers=(f"{P}managed",), deletionTimestamp="2026-01-01T00:00:00Z"),
@@ -175,6 +177,56 @@ async def test_a_suspended_job_loses_its_gate_and_stays_suspended(client: Client
     assert now["spec"]["suspend"] is True
     assert now["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "x/y"}]
     assert [each.left for each in await survey(client, Scope())] == [Left.SUSPENDED]
+
+
+DECLARED = DeclaredKind.model_validate(
+    {
+        "apiVersion": "example.com/v1", "kind": "Train", "suspend": "spec.hold", "podSets": [{"template": "spec.engine"}],
+        "succeeded": {"condition": "Arrived"}, "ready": {"count": "status.ready"},
+    }
+)  # fmt: skip
+TRAINS = ResourceType("example.com", "v1", "trains", "Train")
+
+
+def train(hold: bool, *gates: str, over: bool = False, **metadata: Any) -> JSON:
+    engine = {"spec": {"schedulingGates": [{"name": gate} for gate in gates]}}
+    conditions = [{"type": "Arrived", "status": "True"}] if over else []
+    head = {"name": "ice", "namespace": "ns", "uid": "1", "resourceVersion": "7", **metadata}
+    return {"metadata": head, "spec": {"hold": hold, "engine": engine}, "status": {"conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("given", "waits", "left"),
+    [
+        pytest.param(train(True, labels=QUEUED), False, [Left.SUSPENDED], id="held in a queue"),
+        pytest.param(train(True), True, [Left.SUSPENDED], id="held, with a Workload that waits"),
+        pytest.param(train(True), False, [], id="held by its user"),
+        pytest.param(train(False, "x/y", f"{P}topology"), False, [Left.GATED_TEMPLATE], id="its pods are born gated"),
+        pytest.param(train(False, "x/y"), False, [], id="a stranger's gate"),
+        pytest.param(train(True, labels=QUEUED, over=True), False, [], id="one that is over"),
+        pytest.param(
+            train(True, labels=QUEUED, deletionTimestamp="2026-01-01T00:00:00Z"), False, [], id="one that goes"
+        ),
+    ],
+)
+@pytest.mark.proves("declared kind", "uninstall")
+def test_declared_kinds_are_told_as_jobs_are(given: JSON, waits: bool, left: list[Left]) -> None:
+    found = of_declared(TRAINS, given, Declared(DECLARED), waits_for_us=waits)
+
+    assert [each.left for each in found] == left
+    assert all((each.name, each.resource) == ("ice", TRAINS) for each in found)
+
+
+async def test_declared_kinds_are_looked_for(client: Client) -> None:
+    """Also where the cluster does not have the kind (yet, or any more)."""
+    assert await survey(client, Scope(declared=(DECLARED,))) == []
+
+    class Trains(Pages):
+        async def list_json(self, resource: ResourceType, *_: Any, **__: Any) -> list[JSON]:
+            return [train(True, labels=QUEUED)] if resource == TRAINS else []
+
+    found = await survey(Trains([]), Scope(declared=(DECLARED,)))  # type: ignore[arg-type]
+    assert [(each.name, each.left) for each in found] == [("ice", Left.SUSPENDED)]
 
 
 def test_only_live_workloads_make_a_job_wait() -> None:

@@ -78,6 +78,8 @@ class Life:
         await self.until(lambda: (self.running("grows"), self.gated()) == (running, gated))
         await self.pass_time(3)
         assert not invariants.breaches(self.world, (invariants.cache_equals_the_api,))
+        held = [w for w in self.world.objects(WORKLOADS) if _owner(w) == "grows" and _holds(w)]
+        assert len(held) == 1, "of two slices with quota one has to end"
 
     async def until(self, reached: Any) -> None:
         for _ in range(LONGEST):

@@ -150,9 +150,7 @@ async def test_a_job_grows_shrinks_and_ends(either_plane: Plane) -> None:
 
 
 async def test_without_quota_the_old_pods_run_on_and_the_new_ones_wait(either_plane: Plane) -> None:
-    """Nobody is stopped for a growth that does not fit; when room comes the gate goes.  Its size may change while it
-    waits, and a job that is evicted then comes back as a whole.
-    """
+    """Nobody is stopped for a growth that does not fit; when room comes the gate goes.  Its size may change meanwhile."""
     elastic = Elastic(await make_teams(either_plane, {"a": 8}))
     async with running(configuration(), with_webhooks(either_plane), timings=FAST) as process:
         await process.operator.ready.wait()

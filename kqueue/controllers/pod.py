@@ -36,6 +36,8 @@ EVENT_INVALID = "InvalidPod"
 _REMEMBERED = 100_000
 _PREBUILT_RETRY = 5.0
 """Seconds after which a prebuilt Workload that is missing is looked for again; its creation brings the pod back too."""
+_STILL_THERE = 5.0
+"""How often a pod that is being deleted is looked at: one whose node is gone ceases to count without an event."""
 
 
 class PodReconciler:
@@ -57,6 +59,7 @@ class PodReconciler:
         explicit: bool = True,
         without_queue: bool = False,
         requeues: bool = False,
+        fast_release: bool = False,
         finishes_orphans: bool = True,
         keep_deactivated: timedelta | None = None,
         on_created: Callable[[float], None] = lambda _seconds: None,
@@ -67,7 +70,8 @@ class PodReconciler:
         `exists(key)` whether a pod of that name is there, managed or not.
 
         `explicit` False: only pods whose parent asks for the gate.  `without_queue`: pods that name no queue are ours,
-        too.  `requeues`: the Workload of a pod that was deleted by an eviction is queued again.  `keep_deactivated`:
+        too.  `requeues`: the Workload of a pod that was deleted by an eviction is queued again.
+        `fast_release`: a pod that is being deleted holds no quota.  `keep_deactivated`:
         how long pods are kept after kqueue has deactivated them; None: for ever.  `on_created` is told the age of a
         pod whose Workload was made, `on_started(workload, pods)` of pods whose gate was removed.
         """
@@ -76,7 +80,7 @@ class PodReconciler:
         self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
         self._explicit, self._without_queue, self._requeues = explicit, without_queue, requeues
         self._finishes_orphans, self._echo_timeout = finishes_orphans, echo_timeout
-        self._keep_deactivated = keep_deactivated
+        self._keep_deactivated, self._fast_release = keep_deactivated, fast_release
         self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
         self._on_created, self._on_started = on_created, on_started
         self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
@@ -96,8 +100,7 @@ class PodReconciler:
         if pod.group:
             return await self._join(pod)
         if pod.deleting:
-            await self._finalize(key, pod)
-            return Result()
+            return await self._finalize(key, pod)
         if not self._is_ours(pod):
             return Result()
         return await self._step(pod)
@@ -125,9 +128,8 @@ class PodReconciler:
                     await self._put_back(found)
                     return Result()
                 if found.deleting or found.terminated:
-                    await self._writes.let_go(found)
-        await self._finalize(key, None)
-        return Result()
+                    return await self._finalize(key, found)
+        return await self._finalize(key, None)
 
     async def _put_back(self, pod: ManagedPod) -> None:
         label = {"metadata": {"labels": {names.MANAGED_LABEL: "true"}}}
@@ -147,8 +149,12 @@ class PodReconciler:
                 self._tell_deleted(pod, workload)
         return Result()
 
-    async def _finalize(self, key: str, pod: ManagedPod | None) -> None:
-        """The pod is gone or on its way: end the Workloads that it controlled, and let go of it."""
+    async def _finalize(self, key: str, pod: ManagedPod | None) -> Result:
+        """The pod is gone or on its way: let go of it, and end the Workloads that it controlled when it is gone."""
+        if pod is not None:
+            await self._writes.let_go(pod)
+        if pod is not None and self._is_active(pod):
+            return Result(requeue_after=_STILL_THERE)
         for workload in self._owned(key):
             if pod is not None and not _controls(pod, workload):
                 continue
@@ -161,8 +167,11 @@ class PodReconciler:
                 elif self._finishes_orphans:
                     await self._steps.finish(workload, names.REASON_OWNER_NOT_FOUND, f"Pod {key} is gone")
             await self._steps.release(workload)
-        if pod is not None:
-            await self._writes.let_go(pod)
+        return Result()
+
+    def _is_active(self, pod: ManagedPod) -> bool:
+        """Whether the pod may still hold resources: its quota is nobody else's before it is gone."""
+        return pod.active(self._clock.now(), fast=self._fast_release)
 
     async def _give_back(self, workload: wire.Workload, pod: ManagedPod | None) -> None:
         """Whoever is still held, by its gate, can be queued again; a pod that was deleted cannot."""
@@ -321,7 +330,8 @@ class PodReconciler:
             await self._steps.release(workload)
         elif workload.metadata.deletion_timestamp is not None:
             await self._stop(pod, names.REASON_WORKLOAD_DELETED, "The Workload was deleted")
-            await self._steps.release(workload)
+            if not self._is_active(pod):
+                await self._steps.release(workload)
         elif (end := KIND.finished(pod.obj)) is not None:
             reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
             await self._steps.finish(workload, reason, end.message)
@@ -334,7 +344,8 @@ class PodReconciler:
             await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason)
             if pod.gated and not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
                 await self._follow.follow_queue(pod, workload)
-            await self._give_back(workload, pod)
+            if not self._is_active(pod):
+                await self._give_back(workload, pod)
         elif pod.gated:
             await self._start_or_follow(pod, workload)
         elif not from_api.is_admitted(workload):  # a status that somebody has spoilt is about to be put back

@@ -156,8 +156,13 @@ class ManagedPod:
         return not self.gated and not self.terminated and not self.deleting
 
     def active(self, now: datetime, *, fast: bool) -> bool:
-        """Whether it may still hold resources.  `fast`: a pod that is being deleted does not count."""
-        if self.phase != "Running" or (fast and self.deleting):
+        """Whether it may still hold resources: bound or running, and not past its deletion's grace period.
+
+        `fast`: a pod that is being deleted does not count.
+        """
+        if self.terminated or (fast and self.deleting):
+            return False
+        if self.phase != "Running" and not text(self.spec, "nodeName"):
             return False
         due = _time(text(self.obj, "metadata", "deletionTimestamp"))
         if due is None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ class Pods(Road):
         gpus: int = 8,
         queue: str | None = "main",
         fails: bool = False,
+        stop_seconds: int | None = None,
         index: int | None = None,
         labels: dict[str, str] | None = None,
         **annotations: str,
@@ -55,6 +57,8 @@ class Pods(Road):
             marks["sandbox.kqueue.dev/run-seconds"] = str(seconds)
         if fails:
             marks["sandbox.kqueue.dev/fail"] = "true"
+        if stop_seconds is not None:
+            marks["sandbox.kqueue.dev/stop-seconds"] = str(stop_seconds)
         if group:
             marks |= {f"{PREFIX}pod-group-name": group, f"{PREFIX}pod-group-total-count": str(total)}
         own = {} if queue is None else {f"{PREFIX}queue-name": queue}
@@ -72,7 +76,11 @@ class Pods(Road):
                 "labels": own | (labels or {}),
                 "annotations": marks,
             },
-            "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 1},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [container],
+                "terminationGracePeriodSeconds": max(1, 2 * (stop_seconds or 0)),
+            },
         }
 
     async def create(self, name: str, **settings: Any) -> Object:
@@ -260,17 +268,23 @@ async def test_an_evicted_pod_is_deleted_and_its_workload_ends_with_it(either_pl
 
 
 async def test_a_pod_that_is_deleted_gives_its_quota_back(either_plane: Plane) -> None:
-    """A running pod deleted by its user is not held back, and the next one starts in its place."""
+    """A running pod deleted by its user is not held back; the next one gets its quota when it is gone, not before."""
     async with world(either_plane, shape=(1, 1, 1)) as pods:
-        await pods.create("one")
+        await pods.create("one", stop_seconds=4)
         await pods.until_running("one")
         await pods.create("two")
         waiting = await workload_of(pods, "two")
         await pods.delete("one")
+        going = await pods.until_pod("one", lambda p: "deletionTimestamp" in p["metadata"], what="is on its way")
         await pods.until_gone("one")
         await pods.until_running("two")
+        admitted = await workload_of(pods, "two")
 
+    asked = datetime.fromisoformat(going["metadata"]["deletionTimestamp"])
+    asked -= timedelta(seconds=going["metadata"]["deletionGracePeriodSeconds"])
+    since = next(c for c in admitted["status"]["conditions"] if c["type"] == "QuotaReserved")["lastTransitionTime"]
     assert not has(waiting, "Admitted")
+    assert datetime.fromisoformat(since) >= asked + timedelta(seconds=4)
 
 
 # --- groups
@@ -568,7 +582,12 @@ async def test_a_controller_killed_anywhere_goes_on_where_it_was(
     async with controller(plane.kubeconfig, logs, config=config) as process:
         for group in groups:
             for i in range(4):
-                settings = {"group": group, "total": 4, "seconds": 2, "podset_required_topology": RACK_LABEL}
+                settings: dict[str, Any] = {
+                    "group": group,
+                    "total": 4,
+                    "seconds": 2,
+                    "podset_required_topology": RACK_LABEL,
+                }
                 made = as_the_webhook_leaves_it(pods.made(f"{group}-{i}", **settings))
                 await pods.cluster.request("POST", pods.pods, made)
         await _until_step(pods, step)

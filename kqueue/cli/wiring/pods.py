@@ -75,6 +75,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
         explicit=explicit,
         without_queue=without_queue,
         requeues=not config.enabled("SkipReassignmentForPodOwnedWorkloads"),
+        fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
         finishes_orphans=config.enabled("FinishOrphanedWorkloads"),
         keep_deactivated=keep_deactivated,
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind="Pod", seconds=seconds),

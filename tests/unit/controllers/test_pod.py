@@ -93,16 +93,18 @@ async def test_a_pod_that_has_ended_finishes_its_workload(make: Callable[..., Po
 async def test_an_evicted_pod_is_deleted_and_its_workload_ends(
     make: Callable[..., Pods], requeues: bool, requeued: str
 ) -> None:
-    """The quota is given back first, then the Workload is finished, because its pod is gone."""
+    """Quota is held while the pod ends; then it is given back, and the Workload is finished, because its pod is gone."""
     world = await started(make(single={"requeues": requeues}))
+    world.runs("p", phase="Running")
     world.evict(name_of(world))
     await world.look(KEY)
+    assert status_of(world.workload_named(name_of(world)), "QuotaReserved")[0] == "True"
+    await world.rest(KEY)
+    assert world.names() == []
     workload = world.workload_named(name_of(world))
     assert status_of(workload, "QuotaReserved")[0] == "False"
     assert status_of(workload, "Requeued") == (requeued, "Preempted")
-    await world.rest(KEY)
-    assert world.names() == []
-    assert status_of(world.workload_named(name_of(world)), "Finished") == ("True", "OwnerNotFound")
+    assert status_of(workload, "Finished") == ("True", "OwnerNotFound")
     assert world.told("p")[-1] == "Stopped"
 
 
@@ -202,6 +204,7 @@ async def test_a_pod_that_lost_its_label_and_is_deleted_is_let_go(make: Callable
     world.client.change(PODS, KEY, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
     await world.look(KEY, late=True)
     assert world.names() == []
+    await world.look(KEY, late=True)
     assert status_of(world.workload_named(name_of(world)), "Finished") == ("True", "OwnerNotFound")
 
 

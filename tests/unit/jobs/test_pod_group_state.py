@@ -40,13 +40,24 @@ def test_a_group_is_suspended_while_there_may_be_somebody_to_start(pods: list[Ma
     ("pod", "active", "fast"),
     [
         (running("a"), True, True),
+        (member("a", gated=False, node="n"), True, True),
+        (member("a", gated=False, node="n", deleted=-10), True, False),
         (member("a"), False, False),
         (done("a"), False, False),
         (running("a", deleted=-10), True, False),
         (running("a", deleted=-30), True, False),
         (running("a", deleted=-31), False, False),
     ],
-    ids=["runs", "gated", "ended", "in-its-grace-period", "at-its-end", "past-it"],
+    ids=[
+        "runs",
+        "bound",
+        "bound-and-in-its-grace-period",
+        "gated",
+        "ended",
+        "in-its-grace-period",
+        "at-its-end",
+        "past-it",
+    ],
 )
 @pytest.mark.proves("Pod group", "eviction and requeue")
 def test_who_may_still_hold_resources(pod: ManagedPod, active: bool, fast: bool) -> None:

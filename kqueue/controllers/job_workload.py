@@ -267,35 +267,10 @@ class JobWorkload:
         over = from_api.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp
         if over or rules.prebuilt_name(job, self._switches):
             return False
-        return await self._follow_gates(job, workload) or await self._follow_priority(job, pod_sets, workload)
-
-    async def _follow_gates(self, job: JSON, workload: wire.Workload) -> bool:
-        key = names.ADMISSION_GATED_BY_ANNOTATION
-        wanted = annotations_of(job).get(key, "")
-        if not self._switches.admission_gated_by or wanted == workload.metadata.annotations.get(key, ""):
-            return False
-        await self._steps.amend(workload, {"metadata": {"annotations": {key: wanted or None}}})
-        self.updated(job, workload, f"to admission gates {wanted or 'none'}")
-        return True
-
-    async def _follow_priority(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Another class by label counts while the job runs, too."""
-        wanted, held = rules.priority_class(job), workload.spec.priority_class_ref
-        by_label = held is not None and held.kind == names.WORKLOAD_PRIORITY_CLASS_KIND
-        if wanted == (held.name if held is not None and by_label else ""):
-            return False
-        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
-        if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
-            return False  # the API would refuse it
-        try:
-            priority = self._priority(job, pod_sets)
-        except MissingPriorityClassError:
-            return False  # told; it keeps what it has, and what else is to be done with it goes on
-        await self._steps.amend(
-            workload, {"spec": {"priorityClassRef": priority.reference, "priority": priority.value}}
-        )
-        self.updated(job, workload, f"to priority {priority.value} of {priority.name or 'no class'}")
-        return True
+        how = await self._steps.follow(job, workload, priority=lambda: self._priority(job, pod_sets))
+        if how:
+            self.updated(job, workload, how)
+        return bool(how)
 
     def updated(self, job: JSON, workload: wire.Workload, how: str) -> None:
         """Tell of a change."""

@@ -11,7 +11,6 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps
 from kqueue.jobs import rules
-from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority
@@ -38,33 +37,10 @@ class PodFollow:
 
     async def follow(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
         """Hand on other admission gates, and another priority class, also while pods run; True when something was."""
-        return await self._follow_gates(first, workload) or await self._follow_priority(first, pod_sets, workload)
-
-    async def _follow_gates(self, first: ManagedPod, workload: wire.Workload) -> bool:
-        key = names.ADMISSION_GATED_BY_ANNOTATION
-        wanted = annotations_of(first.obj).get(key, "")
-        if not self._switches.admission_gated_by or wanted == workload.metadata.annotations.get(key, ""):
-            return False
-        await self._steps.amend(workload, {"metadata": {"annotations": {key: wanted or None}}})
-        self._updated(first, workload, f"to admission gates {wanted or 'none'}")
-        return True
-
-    async def _follow_priority(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        wanted, held = rules.priority_class(first.obj), workload.spec.priority_class_ref
-        by_label = held is not None and held.kind == names.WORKLOAD_PRIORITY_CLASS_KIND
-        if wanted == (held.name if held is not None and by_label else ""):
-            return False
-        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
-        if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
-            return False  # the API would refuse it
-        try:
-            priority = self.priority(first, pod_sets)
-        except MissingPriorityClassError:
-            return False  # told; it keeps what it has, and what else is to be done with it goes on
-        change = {"priorityClassRef": priority.reference, "priority": priority.value}
-        await self._steps.amend(workload, {"spec": change})
-        self._updated(first, workload, f"to priority {priority.value} of {priority.name or 'no class'}")
-        return True
+        how = await self._steps.follow(first.obj, workload, priority=lambda: self.priority(first, pod_sets))
+        if how:
+            self._updated(first, workload, how)
+        return bool(how)
 
     async def follow_queue(self, first: ManagedPod, workload: wire.Workload) -> bool:
         """Pods that wait may move to another queue; what they have been given in the old one goes back first."""

@@ -18,7 +18,8 @@ from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
-from kqueue.jobs import slices, syntax
+from kqueue.jobs import rules, slices, syntax
+from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.infos import flavors_of, infos_at_start
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import Switches
@@ -189,6 +190,39 @@ class WorkloadSteps:
             return {"metadata": {"ownerReferences": [*others, dict(owner)], "finalizers": finalizers, "labels": labels}}
 
         return await self._change(workload, change)
+
+    async def follow(self, owner: JSON, workload: wire.Workload, *, priority: Callable[[], Priority]) -> str:
+        """Hand on what its owner says anew, also while it runs: admission gates, then another priority class.
+
+        `priority` resolves the class that the owner names, and tells where it does not exist.
+
+        Returns:
+            What was changed, in words; empty where nothing was.
+        """
+        return await self._follow_gates(owner, workload) or await self._follow_priority(owner, workload, priority)
+
+    async def _follow_gates(self, owner: JSON, workload: wire.Workload) -> str:
+        key = names.ADMISSION_GATED_BY_ANNOTATION
+        wanted = annotations_of(owner).get(key, "")
+        if not self._switches.admission_gated_by or wanted == workload.metadata.annotations.get(key, ""):
+            return ""
+        await self.amend(workload, {"metadata": {"annotations": {key: wanted or None}}})
+        return f"to admission gates {wanted or 'none'}"
+
+    async def _follow_priority(self, owner: JSON, workload: wire.Workload, resolve: Callable[[], Priority]) -> str:
+        wanted, held = rules.priority_class(owner), workload.spec.priority_class_ref
+        by_label = held is not None and held.kind == names.WORKLOAD_PRIORITY_CLASS_KIND
+        if wanted == (held.name if held is not None and by_label else ""):
+            return ""
+        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
+            return ""  # the API would refuse it
+        try:
+            found = resolve()
+        except MissingPriorityClassError:
+            return ""  # told; it keeps what it has, and what else is to be done with it goes on
+        await self.amend(workload, {"spec": {"priorityClassRef": found.reference, "priority": found.value}})
+        return f"to priority {found.value} of {found.name or 'no class'}"
 
     async def delete(self, workload: wire.Workload) -> bool:
         """Let go of it and delete it; False where it is gone or on its way."""

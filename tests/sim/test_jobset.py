@@ -11,8 +11,9 @@ from kqueue.api import names
 from kqueue.sandbox.api import JOB_SETS, JOBS, PODS, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL
 from tests.sim import invariants, queue_invariants
+from tests.sim.lifetime import Lifetime, interrupted, told
 from tests.sim.objects import CLUSTER_QUEUES, GPU, NAMESPACE, WORKLOADS, job, template
-from tests.sim.world import World, condition, is_true, simulated
+from tests.sim.world import is_true
 
 QUOTA = 48
 ALWAYS = (
@@ -28,11 +29,7 @@ AT_REST = (
     invariants.status_tells_the_usage,
     *queue_invariants.AT_REST,
 )
-MOST = 80
-"""More writes than the story has."""
 STRIDE = 3
-LONGEST = 400
-"""Seconds within which it must end, however often the controller dies."""
 
 
 def replicated(name: str, *, replicas: int, pods: int, seconds: int) -> Object:
@@ -58,62 +55,43 @@ def low() -> Object:
     }
 
 
-class Life:
-    """One telling of the story; the controller dies before or `after` its `at`-th write, 0: never."""
+class JobSetLife(Lifetime):
+    """`low` runs, makes room for a Job, runs again, loses a pod, restarts, and ends."""
 
-    def __init__(self, world: World, at: int, *, after: bool) -> None:
-        self.world, self.at, self.after = world, at, after
-        self.died = False
+    ALWAYS = ALWAYS
+    AT_REST = AT_REST
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
         self.written: list[Object] = []
         """The templates as they were accepted."""
 
-    async def tell(self) -> None:
+    async def prepare(self) -> None:
+        spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+        await self.world.api.patch(CLUSTER_QUEUES, "solo", {"spec": spec})
+
+    async def live(self) -> None:
         world = self.world
-        await world.api.patch(CLUSTER_QUEUES, "solo", {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}})
-        await self.pass_time(2)
-        if self.at:
-            world.arm_kill(self.at, after=self.after)
         created = await world.api.create(JOB_SETS, low(), namespace=NAMESPACE)
         self.written = copy.deepcopy(self.templates(created))
-        await self.until(lambda: self.running("low") == 5)
+        await self.until(lambda: len(self.pods()) == 5)
         await world.submit(job("high", pods=4, priority="high", run_seconds=3))
         await self.until(lambda: is_true(world.find(JOBS, "high"), "Complete"))
-        await self.until(lambda: self.running("low") == 5)
-        pod = next(pod for pod in world.objects(PODS) if _set_of(pod) == "low" and _runs(pod))
+        await self.until(lambda: len(self.pods()) == 5)
         failed = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0", names.FAIL_ANNOTATION: "true"}}}
-        await world.api.patch(PODS, pod["metadata"]["name"], failed, namespace=NAMESPACE)
+        await world.api.patch(PODS, self.pods()[0]["metadata"]["name"], failed, namespace=NAMESPACE)
         await self.until(lambda: is_true(world.find(JOB_SETS, "low"), "Completed"))
-        await self.pass_time(20)
-        assert not invariants.breaches(world, AT_REST)
-
-    async def until(self, reached: Any) -> None:
-        for _ in range(LONGEST):
-            if reached():
-                return
-            await self.pass_time(1)
-        raise AssertionError(f"not within {LONGEST} s: {condition(self.world.workload_of('low'), 'QuotaReserved')}")
-
-    async def pass_time(self, seconds: int) -> None:
-        """Second by second, with a look at everything after each; a controller that has died is followed by another."""
-        for _ in range(seconds):
-            await self.world.pass_time(1)
-            if self.world.controller is None:
-                self.died = True
-                self.world.start_controller()
-            assert not invariants.breaches(self.world, ALWAYS)
-            self.look()
 
     def look(self) -> None:
-        """What must hold at any moment."""
-        alive = [pod for pod in self.world.objects(PODS) if _runs(pod)]
+        alive = self.running()
         assert sum(8 for _ in alive) <= QUOTA, [pod["metadata"]["name"] for pod in alive]
         job_set, workload = self.world.find(JOB_SETS, "low"), self.world.workload_of("low")
         if job_set is not None and job_set["spec"]["suspend"] and not is_true(workload, "QuotaReserved"):
             assert self.templates(job_set) == self.written
 
-    def running(self, name: str) -> int:
-        """Pods of the JobSet that run."""
-        return sum(_set_of(pod) == name and _runs(pod) for pod in self.world.objects(PODS))
+    def pods(self) -> list[Object]:
+        """Those of the JobSet that run."""
+        return self.running(lambda pod: _set_of(pod) == "low")
 
     @staticmethod
     def templates(job_set: Object) -> list[Object]:
@@ -124,31 +102,18 @@ def _set_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get("jobset.sigs.k8s.io/jobset-name", ""))
 
 
-def _runs(pod: Object) -> bool:
-    return bool(pod["status"].get("phase") == "Running")
-
-
-async def told(at: int, *, after: bool) -> tuple[bool, World]:
-    """Whether the story was cut short somewhere, and the world after it."""
-    async with simulated("jobset", job_sets=True) as world:
-        invariants.watch(world)
-        life = Life(world, at, after=after)
-        await life.tell()
-        return life.died, world
-
-
 @pytest.mark.proves("JobSet", "eviction and requeue")
 async def test_a_jobset_lives_through_an_eviction_and_a_restart() -> None:
     """It leaves whole, comes back whole, is what it was in between, and runs all its pods again after a failure."""
-    died, world = await told(0, after=False)
+    life = await told(JobSetLife, job_sets=True)
+    world = life.world
     (workload,) = [w for w in world.objects(WORKLOADS) if w["metadata"]["name"].startswith("jobset-low")]
     reasons = [entry["reason"] for entry in workload["status"]["schedulingStats"]["evictions"]]
 
-    assert not died
+    assert not life.died
     assert reasons == ["Preempted"]
     assert is_true(workload, names.CONDITION_FINISHED)
     assert world.find(JOB_SETS, "low")["status"]["restarts"] == 1  # type: ignore[index]
-    assert world.bugs == []
     assert GPU in str(workload["status"]["admission"])
 
 
@@ -156,11 +121,6 @@ async def test_a_jobset_lives_through_an_eviction_and_a_restart() -> None:
 @pytest.mark.parametrize(("first", "after"), [(1, False), (2, True)], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_changes_nothing_of_that(first: int, after: bool) -> None:
     """Every third write (set `STRIDE` to 1 for all of them), until the story has no more."""
-    cut = 0
-    for at in range(first, MOST, STRIDE):
-        died, world = await told(at, after=after)
-        assert world.bugs == [], f"killed at write {at}"
-        if not died:
-            break
-        cut += 1
-    assert 30 // STRIDE < cut < (MOST - first) // STRIDE
+    tellings = await interrupted(JobSetLife, first, STRIDE, after=after, job_sets=True)
+
+    assert len(tellings) > 30 // STRIDE

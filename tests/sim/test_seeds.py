@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kqueue.sandbox.api import JOBS
+from kqueue.sandbox.api import JOB_SETS, JOBS, PODS
 from kqueue.state.status import without_place
 from tests.sim import invariants
 from tests.sim.actor import REST_SECONDS, Actor
@@ -16,6 +16,8 @@ from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.plan import End, Plan, draw
 from tests.sim.rivalry import draw_rivalry
 from tests.sim.tenancy import PEACEFUL, Tenancy, rivals
+from tests.sim.test_jobset import low
+from tests.sim.test_pod_group_life import MEMBERS, member
 from tests.sim.world import World, condition, is_true, simulated
 
 SLOW = pytest.mark.slow
@@ -112,6 +114,31 @@ async def test_a_quiet_world_makes_no_writes() -> None:
 
         assert world.history.changes == before
         assert invariants.breaches(world, invariants.ALWAYS + invariants.AT_REST) == []
+
+
+async def test_a_controller_that_starts_anew_writes_nothing_when_nothing_has_changed() -> None:
+    """Jobs, a JobSet and groups of pods have ended, run, wait for room, can never fit, are on hold, are malformed."""
+    async with simulated(job_sets=True, pods=True) as world:
+        await world.api.create(JOB_SETS, low(), namespace=NAMESPACE)
+        for number in range(3 * MEMBERS):
+            pod = member(f"gang-{number}", group=f"gang-{number // MEMBERS}")
+            await world.api.create(PODS, pod, namespace=NAMESPACE)
+        await world.pass_time(40)
+        await world.api.patch(CLUSTER_QUEUES, "plain", {"spec": {"stopPolicy": "Hold"}})
+        await world.submit(job("runs", pods=3, run_seconds=10_000, topology=None))
+        await world.pass_time(1)
+        for number in range(30):
+            await world.submit(job(f"waits-{number}", pods=4))
+        await world.submit(job("large", queue="left", pods=50))
+        await world.submit(job("malformed", queue="nowhere"))
+        await world.pass_time(60)
+        before = world.history.changes
+        world.kill_controller()
+        fresh = world.start_controller()
+        await world.pass_time(600)
+
+        assert fresh.client.writes == []
+        assert world.history.changes == before
 
 
 async def test_a_world_is_at_rest_when_what_has_just_happened_is_written() -> None:

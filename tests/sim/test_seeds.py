@@ -17,7 +17,7 @@ from tests.sim.plan import End, Plan, draw
 from tests.sim.rivalry import draw_rivalry
 from tests.sim.tenancy import PEACEFUL, Tenancy, rivals
 from tests.sim.test_jobset import low
-from tests.sim.test_pod_group_life import MEMBERS, member
+from tests.sim.test_pod_group import PODS_OF_GROUP, member
 from tests.sim.world import World, condition, is_true, simulated
 
 SLOW = pytest.mark.slow
@@ -108,6 +108,8 @@ async def test_a_quiet_world_makes_no_writes() -> None:
         await world.submit(job("waits"))
         await world.submit(job("large", pods=5))
         await world.submit(job("malformed", queue="nowhere"))
+        await world.api.patch(CLUSTER_QUEUES, "even", {"spec": {"stopPolicy": "Hold"}})
+        await world.submit(job("held", queue="even"))
         await world.pass_time(60)
         before = world.history.changes
         await world.pass_time(600)
@@ -120,17 +122,23 @@ async def test_a_controller_that_starts_anew_writes_nothing_when_nothing_has_cha
     """Jobs, a JobSet and groups of pods have ended, run, wait for room, can never fit, are on hold, are malformed."""
     async with simulated(job_sets=True, pods=True) as world:
         await world.api.create(JOB_SETS, low(), namespace=NAMESPACE)
-        for number in range(3 * MEMBERS):
-            pod = member(f"gang-{number}", group=f"gang-{number // MEMBERS}")
+        groups = [
+            [member(f"{name}-{rank}", rank=rank, group=name) for rank in range(PODS_OF_GROUP)]
+            for name in ("ended", "waits")
+        ]
+        for pod in groups[0]:
             await world.api.create(PODS, pod, namespace=NAMESPACE)
-        await world.pass_time(40)
-        await world.api.patch(CLUSTER_QUEUES, "plain", {"spec": {"stopPolicy": "Hold"}})
+        await world.pass_time(60)
         await world.submit(job("runs", pods=3, run_seconds=10_000, topology=None))
         await world.pass_time(1)
+        for pod in groups[1]:
+            await world.api.create(PODS, pod, namespace=NAMESPACE)
         for number in range(30):
             await world.submit(job(f"waits-{number}", pods=4))
         await world.submit(job("large", queue="left", pods=50))
         await world.submit(job("malformed", queue="nowhere"))
+        await world.api.patch(CLUSTER_QUEUES, "even", {"spec": {"stopPolicy": "Hold"}})
+        await world.submit(job("held", queue="even"))
         await world.pass_time(60)
         before = world.history.changes
         world.kill_controller()

@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-JOBS ?= auto
+# one worker more than cores: tests on a control plane wait as much as they compute
+JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else 'auto')")
 .DEFAULT_GOAL := help
 .PHONY: help venv lock demo test test-fast test-deep check format crds integrations controlplane bench
 

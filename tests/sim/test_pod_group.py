@@ -29,7 +29,7 @@ AT_REST = (
     invariants.nothing_is_held,
     *queue_invariants.AT_REST,
 )
-STRIDE = 7
+STRIDE = 21
 
 
 def member(name: str, *, rank: int, seconds: int = 8, group: str = "gang") -> Object:
@@ -143,7 +143,7 @@ async def test_a_group_lives_through_an_eviction_and_a_failure() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "after"), [(1, False), (2, True)], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_changes_nothing_of_that(first: int, after: bool) -> None:
-    """Every seventh write (set `STRIDE` to 1 for all of them), until the story has no more."""
+    """Every twenty-first write (set `STRIDE` to 1 for all of them), until the story has no more."""
     tellings = await interrupted(PodGroupLife, first, STRIDE, after=after, pods=True)
 
     assert len(tellings) > 100 // STRIDE

@@ -150,8 +150,8 @@ async def test_a_job_runs_for_as_long_as_it_may_and_again_when_it_is_let(either_
     short["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "2"
     async with running(configuration(), flags(plane), timings=FAST):
         await plane.cluster.request("POST", teams.jobs, short)
-        await teams.submit("plain", queue="team", pods=2)
         over = await teams.until_workload("short", "Evicted", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+        await teams.submit("plain", queue="team", pods=2)
         await teams.until_running(plain=2)
         workload = await teams.workload_of("short")
 

@@ -1,0 +1,32 @@
+"""What a view is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One question of a user who was let in for it."""
+
+    namespace: str
+    """Empty for what has no namespace."""
+    name: str
+    """Empty for a list."""
+    params: Mapping[str, str]
+    """The query; how much of it there may be is bounded already, what stands in it is not."""
+    reads: Callable[[str], Awaitable[bool]]
+    """Whether this user may read the Workloads of a namespace.  When that cannot be found out, they may not."""
+
+
+View = Callable[[Asked], Awaitable[JSON]]
+"""Answers an object or a list with `kind` and `metadata`; `apiVersion` is added where it is missing.
+
+Raises:
+    NotFoundError: there is no such object (404).
+    InvalidObjectError, ConfigError: the question makes no sense (400).
+"""

@@ -9,61 +9,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kqueue.clock import Clock
-from kqueue.errors import AlreadyExistsError, NotFoundError
-from kqueue.sandbox.api import DEPLOYMENTS, REPLICA_SETS, Api, Object
-from kqueue.sandbox.controller_loop import ControllerLoop
-from kqueue.sandbox.job_status import changed_fields
+from kqueue.errors import AlreadyExistsError
+from kqueue.sandbox.api import REPLICA_SETS, Api, Object
 from kqueue.sandbox.json_object import (
     controller_reference,
     is_deleting,
     key_of,
     split_key,
     stamp,
-    uid_of,
     with_conditions,
 )
 from kqueue.sandbox.mirror import Mirror
-from kqueue.sandbox.replicas import controlled_by, owner_key, template_hash
+from kqueue.sandbox.owner_loop import OwnerLoop
+from kqueue.sandbox.replicas import controlled_by, template_hash
 
 HASH_LABEL = "pod-template-hash"
 KIND = "Deployment"
-_SETS = "deployment"
 
 
 class DeploymentController:
     """Makes ReplicaSets and shares the replicas out among them."""
 
     def __init__(self, api: Api, *, deployments: Mirror, replica_sets: Mirror, clock: Clock) -> None:
-        self._api, self._clock = api, clock
-        self._deployments, self._replica_sets = deployments, replica_sets
-        self._owner = controlled_by(KIND)
-        self.loop = ControllerLoop("deployment", self._reconcile, clock=clock)
-        replica_sets.add_index(_SETS, self._owner)
-        deployments.on_change(self._on_deployment)
-        replica_sets.on_change(self._on_replica_set)
+        self._api, self._clock, self._replica_sets = api, clock, replica_sets
+        self._deployments = OwnerLoop(
+            "deployment",
+            self._look,
+            api=api,
+            owners=deployments,
+            owned=replica_sets,
+            owner_of=controlled_by(KIND),
+            clock=clock,
+        )
+        self.loop = self._deployments.loop
+        self.run = self._deployments.run
 
-    async def run(self) -> None:
-        """Run Deployments until cancelled."""
-        await self._deployments.synced.wait()
-        await self._replica_sets.synced.wait()
-        await self.loop.run()
-
-    def _on_deployment(self, old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.loop.add(key_of(new))
-
-    def _on_replica_set(self, old: Object | None, new: Object | None) -> None:
-        replica_set = new or old
-        assert replica_set is not None
-        if self._owner(replica_set) is not None:
-            self.loop.add(owner_key(replica_set))
-
-    async def _reconcile(self, key: str) -> None:
-        namespace, name = split_key(key)
-        try:
-            deployment = self._api.get(DEPLOYMENTS, name, namespace=namespace)
-        except NotFoundError:
-            return
+    async def _look(self, deployment: Object) -> None:
         if is_deleting(deployment):
             return
         wanted = new_replica_set(deployment)
@@ -77,7 +58,7 @@ class DeploymentController:
         await self._write_status(deployment, newest)
 
     def _sets(self, deployment: Object) -> list[Object]:
-        return [s for s in self._replica_sets.by(_SETS, uid_of(deployment)).values() if not is_deleting(s)]
+        return [s for s in self._deployments.owned_by(deployment) if not is_deleting(s)]
 
     async def _make(self, wanted: Object) -> None:
         metadata = wanted["metadata"]
@@ -114,13 +95,7 @@ class DeploymentController:
             "unavailableReplicas": max(0, _sum(sets, "replicas") - ready) or None,
             "conditions": with_conditions(status.get("conditions") or (), [available], stamp(self._clock.now())),
         }
-        changes = changed_fields(status, wanted)
-        if changes:
-            namespace, name = split_key(key_of(deployment))
-            written = await self._api.patch(
-                DEPLOYMENTS, name, {"status": changes}, namespace=namespace, subresource="status"
-            )
-            self._deployments.remember(written)
+        await self._deployments.write_status(deployment, wanted)
 
 
 def new_replica_set(deployment: Object) -> Object:

@@ -10,12 +10,10 @@ from typing import Protocol
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, NotFoundError
 from kqueue.sandbox.api import JOB_SETS, JOBS, Api, Object
-from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.jobset_plan import Plan, child_of, plan
-from kqueue.sandbox.json_object import controller_of, key_of, split_key, uid_of
+from kqueue.sandbox.json_object import key_of, split_key, uid_of
 from kqueue.sandbox.mirror import Mirror
-
-_CHILDREN = "jobset"
+from kqueue.sandbox.owner_loop import OwnerLoop
 
 
 class Writes(Protocol):
@@ -62,39 +60,15 @@ class JobSetController:
     """Runs JobSets.  Child Jobs are found by the UID of the JobSet that controls them."""
 
     def __init__(self, api: Api, *, job_sets: Mirror, jobs: Mirror, clock: Clock) -> None:
-        self._api, self._clock = api, clock
-        self._job_sets, self._jobs = job_sets, jobs
-        self._writes = _ThroughApi(api, job_sets, jobs)
-        self.loop = ControllerLoop("jobset", self._reconcile, clock=clock)
-        jobs.add_index(_CHILDREN, child_of)
-        job_sets.on_change(self._on_job_set)
-        jobs.on_change(self._on_job)
+        self._clock, self._writes = clock, _ThroughApi(api, job_sets, jobs)
+        self._job_sets = OwnerLoop(
+            "jobset", self._look, api=api, owners=job_sets, owned=jobs, owner_of=child_of, clock=clock
+        )
+        self.loop = self._job_sets.loop
+        self.run = self._job_sets.run
 
-    async def run(self) -> None:
-        """Run JobSets until cancelled."""
-        await self._jobs.synced.wait()
-        await self._job_sets.synced.wait()
-        await self.loop.run()
-
-    def _on_job_set(self, old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.loop.add(key_of(new))
-
-    def _on_job(self, old: Object | None, new: Object | None) -> None:
-        job = new or old
-        assert job is not None
-        owner = controller_of(job)
-        if owner is not None and child_of(job) is not None:
-            self.loop.add(f"{job['metadata']['namespace']}/{owner['name']}")
-
-    async def _reconcile(self, key: str) -> float | None:
-        namespace, name = split_key(key)
-        try:
-            job_set = self._api.get(JOB_SETS, name, namespace=namespace)
-        except NotFoundError:
-            return None
-        children = list(self._jobs.by(_CHILDREN, uid_of(job_set)).values())
-        found = plan(job_set, children, self._clock.now())
+    async def _look(self, job_set: Object) -> float | None:
+        found = plan(job_set, self._job_sets.owned_by(job_set), self._clock.now())
         await carry_out(found, job_set, self._writes)
         return found.look_again
 

@@ -5,52 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kqueue.clock import Clock
-from kqueue.errors import NotFoundError
-from kqueue.sandbox.api import REPLICA_SETS, Api, Object
-from kqueue.sandbox.controller_loop import ControllerLoop
-from kqueue.sandbox.job_status import changed_fields, is_active, is_ready
-from kqueue.sandbox.json_object import is_deleting, key_of, split_key, uid_of
+from kqueue.sandbox.api import Api, Object
+from kqueue.sandbox.job_status import is_active, is_ready
+from kqueue.sandbox.json_object import is_deleting
 from kqueue.sandbox.mirror import Mirror
-from kqueue.sandbox.replicas import PodWriter, controlled_by, each, owner_key, pod_from
+from kqueue.sandbox.owner_loop import OwnerLoop
+from kqueue.sandbox.replicas import PodWriter, controlled_by, each, pod_from
 
 KIND = "ReplicaSet"
-_PODS = "replica set"
 
 
 class ReplicaSetController:
     """Makes pods that are missing, and deletes those that are too many."""
 
     def __init__(self, api: Api, *, replica_sets: Mirror, pods: Mirror, clock: Clock) -> None:
-        self._api, self._replica_sets, self._pods = api, replica_sets, pods
         self._writer = PodWriter(api, pods)
-        self._owner = controlled_by(KIND)
-        self.loop = ControllerLoop("replica set", self._reconcile, clock=clock)
-        pods.add_index(_PODS, self._owner)
-        replica_sets.on_change(self._on_replica_set)
-        pods.on_change(self._on_pod)
+        self._sets = OwnerLoop(
+            "replica set",
+            self._look,
+            api=api,
+            owners=replica_sets,
+            owned=pods,
+            owner_of=controlled_by(KIND),
+            clock=clock,
+        )
+        self.loop = self._sets.loop
+        self.run = self._sets.run
 
-    async def run(self) -> None:
-        """Run ReplicaSets until cancelled."""
-        await self._replica_sets.synced.wait()
-        await self._pods.synced.wait()
-        await self.loop.run()
-
-    def _on_replica_set(self, old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.loop.add(key_of(new))
-
-    def _on_pod(self, old: Object | None, new: Object | None) -> None:
-        pod = new or old
-        assert pod is not None
-        if self._owner(pod) is not None:
-            self.loop.add(owner_key(pod))
-
-    async def _reconcile(self, key: str) -> None:
-        namespace, name = split_key(key)
-        try:
-            replica_set = self._api.get(REPLICA_SETS, name, namespace=namespace)
-        except NotFoundError:
-            return
+    async def _look(self, replica_set: Object) -> None:
         if is_deleting(replica_set):
             return
         spec = replica_set["spec"]
@@ -64,7 +46,7 @@ class ReplicaSetController:
             await self._write_status(replica_set)
 
     def _active(self, replica_set: Object) -> list[Object]:
-        return [pod for pod in self._pods.by(_PODS, uid_of(replica_set)).values() if is_active(pod)]
+        return [pod for pod in self._sets.owned_by(replica_set) if is_active(pod)]
 
     async def _write_status(self, replica_set: Object) -> None:
         active = self._active(replica_set)
@@ -76,13 +58,7 @@ class ReplicaSetController:
             "readyReplicas": ready or None,
             "availableReplicas": ready or None,
         }
-        changes = changed_fields(replica_set.get("status") or {}, wanted)
-        if changes:
-            namespace, name = split_key(key_of(replica_set))
-            written = await self._api.patch(
-                REPLICA_SETS, name, {"status": changes}, namespace=namespace, subresource="status"
-            )
-            self._replica_sets.remember(written)
+        await self._sets.write_status(replica_set, wanted)
 
 
 def surplus(active: Sequence[Object], number: int) -> list[Object]:

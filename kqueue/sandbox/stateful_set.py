@@ -11,50 +11,31 @@ import contextlib
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, NotFoundError
 from kqueue.sandbox import stateful_plan
-from kqueue.sandbox.api import CONTROLLER_REVISIONS, STATEFUL_SETS, Api, Object
-from kqueue.sandbox.controller_loop import ControllerLoop
-from kqueue.sandbox.job_status import changed_fields
-from kqueue.sandbox.json_object import controller_reference, is_deleting, key_of, split_key, uid_of
+from kqueue.sandbox.api import CONTROLLER_REVISIONS, Api, Object
+from kqueue.sandbox.json_object import controller_reference, is_deleting
 from kqueue.sandbox.mirror import Mirror
-from kqueue.sandbox.replicas import PodWriter, controlled_by, each, owner_key, template_hash
-
-_PODS = "stateful set"
+from kqueue.sandbox.owner_loop import OwnerLoop
+from kqueue.sandbox.replicas import PodWriter, controlled_by, each, template_hash
 
 
 class StatefulSetController:
     """Runs StatefulSets.  Templates of revisions that pods still need are kept in ControllerRevisions."""
 
     def __init__(self, api: Api, *, stateful_sets: Mirror, pods: Mirror, clock: Clock) -> None:
-        self._api, self._stateful_sets, self._pods = api, stateful_sets, pods
-        self._writer = PodWriter(api, pods)
-        self._owner = controlled_by(stateful_plan.KIND)
-        self.loop = ControllerLoop("stateful set", self._reconcile, clock=clock)
-        pods.add_index(_PODS, self._owner)
-        stateful_sets.on_change(self._on_stateful_set)
-        pods.on_change(self._on_pod)
+        self._api, self._writer = api, PodWriter(api, pods)
+        self._sets = OwnerLoop(
+            "stateful set",
+            self._look,
+            api=api,
+            owners=stateful_sets,
+            owned=pods,
+            owner_of=controlled_by(stateful_plan.KIND),
+            clock=clock,
+        )
+        self.loop = self._sets.loop
+        self.run = self._sets.run
 
-    async def run(self) -> None:
-        """Run StatefulSets until cancelled."""
-        await self._stateful_sets.synced.wait()
-        await self._pods.synced.wait()
-        await self.loop.run()
-
-    def _on_stateful_set(self, old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self.loop.add(key_of(new))
-
-    def _on_pod(self, old: Object | None, new: Object | None) -> None:
-        pod = new or old
-        assert pod is not None
-        if self._owner(pod) is not None:
-            self.loop.add(owner_key(pod))
-
-    async def _reconcile(self, key: str) -> None:
-        namespace, name = split_key(key)
-        try:
-            stateful_set = self._api.get(STATEFUL_SETS, name, namespace=namespace)
-        except NotFoundError:
-            return
+    async def _look(self, stateful_set: Object) -> None:
         if is_deleting(stateful_set):
             return
         update = await self._revision(stateful_set)
@@ -68,11 +49,8 @@ class StatefulSetController:
             await self._write_status(stateful_set, update)
 
     def _numbered(self, stateful_set: Object) -> dict[int, Object]:
-        numbered = {stateful_plan.ordinal_of(pod): pod for pod in self._present(stateful_set)}
+        numbered = {stateful_plan.ordinal_of(pod): pod for pod in self._sets.owned_by(stateful_set)}
         return {ordinal: pod for ordinal, pod in sorted(numbered.items()) if ordinal is not None}
-
-    def _present(self, stateful_set: Object) -> list[Object]:
-        return list(self._pods.by(_PODS, uid_of(stateful_set)).values())
 
     async def _revision(self, stateful_set: Object) -> str:
         """Name of the revision of the template as it is now; it exists afterwards."""
@@ -100,11 +78,5 @@ class StatefulSetController:
         return stateful_plan.new_pod(stateful_set, kept["data"]["spec"]["template"], ordinal, revision)
 
     async def _write_status(self, stateful_set: Object, update: str) -> None:
-        wanted = stateful_plan.status(stateful_set, self._present(stateful_set), update)
-        changes = changed_fields(stateful_set.get("status") or {}, wanted)
-        if changes:
-            namespace, name = split_key(key_of(stateful_set))
-            written = await self._api.patch(
-                STATEFUL_SETS, name, {"status": changes}, namespace=namespace, subresource="status"
-            )
-            self._stateful_sets.remember(written)
+        wanted = stateful_plan.status(stateful_set, self._sets.owned_by(stateful_set), update)
+        await self._sets.write_status(stateful_set, wanted)

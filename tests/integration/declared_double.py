@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
+from tests.integration.doubles import playing
 
 Object = dict[str, Any]
 GROUP = "/apis/trains.example.com/v1"
@@ -65,13 +65,8 @@ async def define(cluster: Cluster, folder: Path) -> None:
 @asynccontextmanager
 async def trains_run(cluster: Cluster) -> AsyncIterator[None]:
     """Trains have a controller while the block runs."""
-    playing = asyncio.create_task(_Double(cluster).run())
-    try:
+    async with playing(_Double(cluster).run()):
         yield
-    finally:
-        playing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await playing
 
 
 class _Double:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.doubles import playing
 
 Object = dict[str, Any]
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
@@ -30,13 +30,8 @@ async def jobsets_run(plane: ControlPlane | SandboxPlane) -> AsyncIterator[None]
     if isinstance(plane, SandboxPlane):
         yield
         return
-    playing = asyncio.create_task(_Double(plane.cluster).run())
-    try:
+    async with playing(_Double(plane.cluster).run()):
         yield
-    finally:
-        playing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await playing
 
 
 class _Double:

@@ -1,0 +1,21 @@
+"""Doubles of controllers that the real control plane does not have: what every one of them needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+@asynccontextmanager
+async def playing(double: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """The double acts while the block runs."""
+    task = asyncio.create_task(double)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

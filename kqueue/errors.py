@@ -5,6 +5,7 @@ KqueueError                      everything that kqueue raises on purpose
 ├── TerminalError                will not heal by itself: log, count, wait for a change of the object
 ├── ConfigError                  a setting, flag or file is wrong; the command line turns it into exit code 2
 ├── InvalidObjectError           an object cannot be read; carries all its field errors
+├── NotServedError               an API that the controller answers is not registered, or not reached
 └── ApiError                     the API server answered with a failure, or not at all
     ├── NotFoundError            404
     ├── AlreadyExistsError       409, reason AlreadyExists
@@ -36,6 +37,10 @@ class TerminalError(KqueueError):
 
 class ConfigError(KqueueError):
     """A setting, a flag or a file is wrong.  The text names it and the remedy."""
+
+
+class NotServedError(KqueueError):
+    """An API that the controller answers behind the API server is not registered, or not reached."""
 
 
 @dataclass(frozen=True, slots=True)

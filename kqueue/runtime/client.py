@@ -218,6 +218,20 @@ class Client:
         """
         return _json(await self._get(resource, name, namespace, lane), _words("get", resource, namespace, name))
 
+    async def get_path(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource: ResourceType, lane: Lane = Lane.JOBS
+    ) -> Json:
+        """What is at a path that no object has: an answer of an aggregated API, discovery.  `resource` is for metrics.
+
+        Raises:
+            NotFoundError: there is nothing at this path.
+        """
+        what = f"get {path}"
+        call = _Call(
+            method="GET", verb="get", resource=resource, path=path, what=what, lane=lane, params=params or {}
+        )  # fmt: skip
+        return _json(await self._call(call), what)
+
     async def list_json(
         self,
         resource: ResourceType,

@@ -832,6 +832,14 @@ class Cache:
         """Whether a ClusterQueue lists the flavor, or a workload still holds some of it."""
         return bool(self.queues_of_flavor(flavor)) or self._sums.in_flavor(flavor)
 
+    def topologies(self) -> Mapping[str, tuple[str, ...]]:
+        """Levels of every Topology by name, those that flavors list themselves included; not to be changed."""
+        return self._topologies
+
+    def flavor(self, name: str) -> Flavor | None:
+        """A ResourceFlavor as choosing it goes; None when unknown."""
+        return self._flavors.get(name)
+
     def flavors_of_topology(self, topology: str) -> list[str]:
         """The flavors that name a Topology."""
         return [f.name for f in self._flavors.values() if f.topology == topology]

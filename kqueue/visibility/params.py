@@ -1,0 +1,35 @@
+"""Parameters of a question, checked: what cannot be read is refused with the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kqueue.errors import ConfigError
+
+_SHOWN = 60
+"""Characters of a wrong value that are repeated to its user."""
+
+
+def whole(params: Mapping[str, str], name: str, *, default: int, most: int) -> int:
+    """A whole number from 1 to `most`.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    text = params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most):
+        raise ConfigError(f"{name}={text[:_SHOWN]!r} must be a whole number from 1 to {most}")
+    return int(text)
+
+
+def only(params: Mapping[str, str], *known: str) -> None:
+    """Refuse parameters that nobody reads: a slip of the finger would otherwise be answered with something else.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for name in params:
+        if name not in known:
+            raise ConfigError(f"{name[:_SHOWN]!r} is no parameter here; known are {', '.join(known)}")

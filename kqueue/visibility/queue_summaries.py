@@ -1,0 +1,218 @@
+"""All queues at a glance: quota, use, borrowing, who waits and for how long, and why a queue admits nothing.
+
+    GET queuesummaries[?clusterQueue=NAME][&namespace=NS][&limit=N]
+
+Items are ClusterQueues by name.  `cohorts` tell the tree above them, `localQueues` the doors to them: those of every
+namespace where the user may read Workloads everywhere, else those of `namespace`, where they may there.
+
+Amounts are texts as Kubernetes writes them.  `used` and `reserved` are what admitted workloads, and all with a
+reservation, hold; `borrowed` is the part of the reservation above the nominal quota, and `available` what one more
+workload could get now, borrowing included, before anybody is preempted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from datetime import datetime
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock, utc_text
+from kqueue.core import quota
+from kqueue.core.fair_share import dominant_share
+from kqueue.core.quantity import format_quantity
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.state.cache import Cache
+from kqueue.state.held import Held
+from kqueue.state.queues import Queues
+from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.pacing import Pace
+from kqueue.visibility.params import only, whole
+
+KIND = "QueueSummaryList"
+MOST_QUEUES = 5000
+"""ClusterQueues, and LocalQueues, of one answer."""
+_FEW = 500
+"""Waiting workloads that are looked at between two turns."""
+
+
+class QueueSummaries:
+    """Answers for all queues."""
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queues: Queues,
+        local_queues: Callable[[], Iterable[wire.LocalQueue]],
+        clock: Clock,
+        fair_sharing: bool = False,
+    ) -> None:
+        """`fair_sharing`: shares decide who goes first, so they are told."""
+        self._cache, self._queues, self._clock = cache, queues, clock
+        self._local_queues, self._fair_sharing = local_queues, fair_sharing
+
+    async def view(self, asked: Asked) -> JSON:
+        """The list.
+
+        Raises:
+            ConfigError: a parameter cannot be read.
+        """
+        only(asked.params, "clusterQueue", "namespace", "limit")
+        limit = whole(asked.params, "limit", default=MOST_QUEUES, most=MOST_QUEUES)
+        wanted, namespace = asked.params.get("clusterQueue", ""), asked.params.get("namespace", "")
+        everywhere = await asked.reads("")
+        there = everywhere or (bool(namespace) and await asked.reads(namespace))
+        pace, now = Pace(self._clock), self._clock.now()
+        found = sorted(name for name in self._cache.queue_names() if wanted in ("", name))
+        items = []
+        for name in found[:limit]:
+            item = await self._cluster_queue(name, now, pace, names_shown=everywhere)
+            if item is not None:
+                items.append(item)
+        return {
+            "kind": KIND,
+            "metadata": {},
+            "generatedAt": utc_text(now),
+            "items": items,
+            "left": max(0, len(found) - limit),
+            "cohorts": [cohort async for cohort in self._cohorts(pace)] if not wanted else [],
+            "localQueues": await self._locals(wanted, namespace, limit, pace) if there else [],
+        }
+
+    # --- ClusterQueues -----------------------------------------------------------------------------------------
+
+    async def _cluster_queue(self, name: str, now: datetime, pace: Pace, *, names_shown: bool) -> JSON | None:
+        """None: it is gone since its name was read."""
+        longest = await self._longest_wait(name, now, pace)
+        obj, node = self._cache.queue_object(name), self._cache.node_of(name)
+        if obj is None or node is None:
+            return None
+        held, idle = self._cache.held_in(name), self._cache.inactive(name)
+        active, inadmissible = self._queues.counts(name)
+        if idle is not None:
+            active, inadmissible = 0, active + inadmissible
+        summary: JSON = {
+            "metadata": {"name": name},
+            "cohort": node.parent.name if node.parent is not None else "",
+            "path": self._cache.path_of(name),
+            "active": idle is None,
+            "stopPolicy": obj.spec.stop_policy,
+            "queueingStrategy": obj.spec.queueing_strategy,
+            "pending": {"active": active, "inadmissible": inadmissible},
+            "reserving": held.reserving,
+            "admitted": held.admitted,
+            "resources": [_column(node, column, held) for column in _columns(obj)],
+        }
+        if idle is not None:
+            summary |= {"reason": idle.reason, "message": idle.message}
+        if longest is not None:
+            seconds, key = longest
+            summary["longestWaitSeconds"] = seconds
+            if names_shown:
+                summary["longestWaiting"] = key
+        return summary | self._share(node)
+
+    async def _longest_wait(self, name: str, now: datetime, pace: Pace) -> tuple[int, str] | None:
+        """Seconds, and whose: the oldest that still waits; None when nobody does."""
+        oldest: tuple[datetime, str] | None = None
+        for number, item in enumerate(self._queues.waiting(name)):
+            if number % _FEW == 0:
+                await pace.step()
+            if oldest is None or (item.timestamp, item.key) < oldest:
+                oldest = item.timestamp, item.key
+        if oldest is None:
+            await pace.step()
+            return None
+        return max(0, int((now - oldest[0]).total_seconds())), oldest[1]
+
+    def _share(self, node: QuotaNode) -> JSON:
+        return {"weightedShare": dominant_share(node).weighted_share()} if self._fair_sharing else {}
+
+    # --- cohorts and LocalQueues -------------------------------------------------------------------------------
+
+    async def _cohorts(self, pace: Pace) -> AsyncIterator[JSON]:
+        """Each cohort with what it and everything below it has and uses, parents before children."""
+        for name in self._in_tree_order():
+            await pace.step()
+            node = self._cache.cohort_node(name)
+            if node is None:
+                continue
+            below = [child for child in node.walk() if not child.is_cohort]
+            used = quota.total([child.usage for child in below])
+            yield {
+                "name": name,
+                "parent": node.parent.name if node.parent is not None else "",
+                "clusterQueues": len(below),
+                "resources": [_subtree(node, column, used) for column in sorted({*node.subtree, *used})],
+                **self._share(node),
+            }
+
+    def _in_tree_order(self) -> list[str]:
+        names = self._cache.cohort_names()
+        depth = {n: sum(1 for _ in node.path_to_root()) for n in names if (node := self._cache.cohort_node(n))}
+        return sorted(depth, key=lambda name: (depth[name], name))
+
+    async def _locals(self, wanted: str, namespace: str, limit: int, pace: Pace) -> list[JSON]:
+        found = [
+            queue
+            for queue in self._local_queues()
+            if namespace in ("", queue.metadata.namespace) and wanted in ("", queue.spec.cluster_queue)
+        ]
+        found.sort(key=lambda queue: (queue.metadata.namespace, queue.metadata.name))
+        shown = []
+        for queue in found[:limit]:
+            await pace.step()
+            key, cluster_queue = f"{queue.metadata.namespace}/{queue.metadata.name}", queue.spec.cluster_queue or ""
+            held = self._cache.held_through(key, cluster_queue)
+            shown.append(
+                {
+                    "namespace": queue.metadata.namespace,
+                    "name": queue.metadata.name,
+                    "clusterQueue": cluster_queue,
+                    "stopPolicy": queue.spec.stop_policy,
+                    "pending": self._queues.local_count(key),
+                    "reserving": held.reserving,
+                    "admitted": held.admitted,
+                }
+            )
+        return shown
+
+
+def _columns(obj: wire.ClusterQueue) -> Iterator[FlavorResource]:
+    for group in obj.spec.resource_groups:
+        for flavor in group.flavors:
+            for resource in flavor.resources:
+                yield FlavorResource(flavor.name, resource.name)
+
+
+def _column(node: QuotaNode, column: FlavorResource, held: Held) -> JSON:
+    own, reserved = node.quota(column), held.reserved.get(column, 0)
+    entry = {
+        "flavor": column.flavor,
+        "resource": column.resource,
+        "nominal": own.nominal,
+        "borrowingLimit": own.borrowing_limit,
+        "lendingLimit": own.lending_limit,
+        "reserved": reserved,
+        "used": held.used.get(column, 0),
+        "borrowed": max(0, quota.minus(reserved, own.nominal)),
+        "available": max(0, quota.available(node, column)),
+    }
+    return {
+        key: format_quantity(value, column.resource) if isinstance(value, int) else value
+        for key, value in entry.items()
+        if value is not None
+    }
+
+
+def _subtree(node: QuotaNode, column: FlavorResource, used: Usage) -> JSON:
+    def text(amount: int) -> str:
+        return format_quantity(amount, column.resource)
+
+    return {
+        "flavor": column.flavor,
+        "resource": column.resource,
+        "nominal": text(node.quota(column).nominal),
+        "quota": text(node.subtree.get(column, 0)),
+        "reserved": text(used.get(column, 0)),
+    }

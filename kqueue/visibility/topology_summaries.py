@@ -1,0 +1,358 @@
+"""Topologies at a glance: per flavor the tree of domains with what is free in each, and which nodes are left out.
+
+    GET topologysummaries[?flavor=F][&level=L][&domain=A,B][&limit=N]
+    GET topologysummaries/{topology}[?...]
+
+A list goes to the widest level, a single Topology to the lowest one above the hosts, unless `level` says otherwise: by
+its label, the last word of that, or its number from 1.  `domain` is the path of one domain, and only what is below it
+is told.  Where a level has more domains than `limit`, a wider one is told, and `cut` says so.
+
+Of each domain, per resource: `total` is what its nodes offer, `foreign` what pods outside of topologies take, `held`
+what workloads hold there, `free` what is left.  `free` counts leaves that are overdrawn as 0, so that it is what can
+be had.  `idle` nodes are those on which no workload holds anything; `gangs` say, from these, how many gangs of 1, 2,
+4 ... whole nodes the domains of a level hold side by side.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kqueue.clock import Clock, utc_text
+from kqueue.core.quantity import clamp, format_quantity
+from kqueue.core.topology import PODS, Capacity, NodeFacts, Tree
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Ints
+from kqueue.core.workload import Flavor
+from kqueue.errors import ConfigError, NotFoundError
+from kqueue.state.cache import Cache
+from kqueue.state.room import LeftOut
+from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.pacing import Pace
+from kqueue.visibility.params import only, whole
+
+KIND, LIST_KIND = "TopologySummary", "TopologySummaryList"
+FEW_DOMAINS, MOST_DOMAINS = 200, 2000
+"""Domains of one flavor, and left-out nodes, that are told unless `limit` says otherwise; and at most."""
+_LEAVES_AT_ONCE = 500
+_WORDS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """What is to be told of a flavor."""
+
+    level: str
+    """Empty: the usual one."""
+    widest: bool
+    """Whether the usual one is the widest."""
+    domain: Path
+    limit: int
+
+
+class TopologySummaries:
+    """Answers for all Topologies that are known, those that flavors list themselves included."""
+
+    def __init__(self, *, cache: Cache, clock: Clock) -> None:
+        self._cache, self._clock = cache, clock
+
+    async def view(self, asked: Asked) -> JSON:
+        """One Topology, or the list.
+
+        Raises:
+            NotFoundError: there is no such Topology, flavor or domain.
+            ConfigError: a parameter cannot be read.
+        """
+        params = asked.params
+        only(params, "flavor", "level", "domain", "limit")
+        wish = _Wish(
+            level=params.get("level", ""),
+            widest=not asked.name,
+            domain=tuple(filter(None, params.get("domain", "").split(","))),
+            limit=whole(params, "limit", default=FEW_DOMAINS, most=MOST_DOMAINS),
+        )
+        known, flavor = self._cache.topologies(), params.get("flavor", "")
+        if asked.name and asked.name not in known:
+            raise NotFoundError(f"Topology {asked.name} not found; there are {_listed(known)}")
+        names = [asked.name] if asked.name else sorted(known)
+        if flavor and not any(flavor in self._cache.flavors_of_topology(name) for name in names):
+            raise NotFoundError(f"no flavor {flavor} uses {'Topology ' + asked.name if asked.name else 'a Topology'}")
+        pace = Pace(self._clock)
+        items = [await self._topology(name, known[name], flavor, wish, pace) for name in names]
+        if asked.name:
+            return items[0]
+        return {
+            "kind": LIST_KIND,
+            "metadata": {},
+            "generatedAt": items[0]["generatedAt"] if items else "",
+            "items": items,
+        }
+
+    async def _topology(self, name: str, levels: Sequence[str], flavor: str, wish: _Wish, pace: Pace) -> JSON:
+        flavors = sorted(f for f in self._cache.flavors_of_topology(name) if flavor in ("", f))
+        return {
+            "kind": KIND,
+            "metadata": {"name": name},
+            "generatedAt": utc_text(self._clock.now()),
+            "levels": list(levels),
+            "flavors": [told async for told in self._flavors(flavors, wish, pace)],
+        }
+
+    async def _flavors(self, names: Sequence[str], wish: _Wish, pace: Pace) -> AsyncIterator[JSON]:
+        for name in names:
+            await pace.step()
+            facts, live = self._cache.flavor(name), self._cache.ledger.capacity(name)
+            if facts is None or live is None:
+                continue  # gone meanwhile
+            yield await self._flavor(facts, live.fork(), wish, pace)
+
+    async def _flavor(self, facts: Flavor, capacity: Capacity, wish: _Wish, pace: Pace) -> JSON:
+        tree, ledger = capacity.tree, self._cache.ledger
+        left_out = ledger.left_out(facts.name)
+        lost = Counter(path for name in left_out for path in _above(ledger.nodes.get(name), tree.levels))
+        amounts = _Amounts.of(capacity, await self._foreign(tree, pace))
+        span = _leaves_below(tree, wish.domain)
+        shown, cut = _depth(tree, span, wish)
+        domains = [
+            entry async for entry in _domains(amounts, tree, span, shown, limit=wish.limit, lost=lost, pace=pace)
+        ]
+        await pace.step()
+        return {
+            "name": facts.name,
+            "nodeLabels": dict(facts.node_labels),
+            "nodes": len(ledger.members(facts.name)),
+            "domains": {level: tree.domains(number) for number, level in enumerate(tree.levels)},
+            "level": tree.levels[shown],
+            **({"cut": cut} if cut else {}),
+            "tree": domains,
+            "gangs": _gangs(amounts, tree),
+            "leftOut": {reason: count for reason, count in _counted(left_out).items() if count},
+            "leftOutNodes": list(self._left_out(left_out, tree.levels, wish)),
+        }
+
+    async def _foreign(self, tree: Tree, pace: Pace) -> Mapping[str, Ints]:
+        """What foreign pods take on each leaf, per resource."""
+        taken: dict[str, list[int]] = {}
+        for number, leaf in enumerate(tree.leaves):
+            if number % _LEAVES_AT_ONCE == 0:
+                await pace.step()
+            for node in leaf.nodes:
+                for resource, amount in self._cache.ledger.foreign_on(node.name).items():
+                    column = taken.get(resource)
+                    if column is None:
+                        column = taken[resource] = [0] * len(tree)
+                    column[number] = clamp(column[number] + amount)
+        return {resource: np.array(column, dtype=np.int64) for resource, column in taken.items()}
+
+    def _left_out(self, found: Mapping[str, LeftOut], levels: Sequence[str], wish: _Wish) -> Iterator[JSON]:
+        """The first of them by cause and name, as far as the limit goes."""
+        nodes = self._cache.ledger.nodes
+        order = sorted(found, key=lambda name: (_WORDS.index(found[name].reason), name))
+        for name in order[: wish.limit]:
+            why, node = found[name], nodes.get(name)
+            paths = _above(node, levels)
+            yield {
+                "node": name,
+                "reason": why.reason,
+                "message": _sentence(why, node),
+                "domain": list(paths[-1]) if paths else [],
+            }
+
+
+# --- what of the tree is told ------------------------------------------------------------------------------------
+
+
+def _leaves_below(tree: Tree, domain: Path) -> range:
+    """The leaves below a domain; all below the empty path.
+
+    Raises:
+        NotFoundError: there is no such domain.
+    """
+    if not domain:
+        return range(len(tree))
+    first = last = bisect_left(tree.paths, domain)
+    while last < len(tree) and tree.paths[last][: len(domain)] == domain:
+        last += 1
+    if first == last:
+        raise NotFoundError(f"no domain {','.join(domain)} in this topology: write the values from the widest level on")
+    return range(first, last)
+
+
+def _depth(tree: Tree, span: range, wish: _Wish) -> tuple[int, str]:
+    """The lowest level that is told, and what was cut for the sake of the limit (empty: nothing)."""
+    usual = 0 if wish.widest else max(0, tree.lowest - 1)
+    usual = min(tree.lowest, max(usual, len(wish.domain)))
+    wanted = _level(tree.levels, wish.level) if wish.level else usual
+    top = max(0, len(wish.domain) - 1)
+    level = max(wanted, top)
+    while level > top and sum(len(_range(tree, n, span)) for n in range(top, level + 1)) > wish.limit:
+        level -= 1
+    size = len(_range(tree, max(wanted, top), span))
+    if level < wanted:
+        return level, f"{tree.levels[wanted]} has {size} domains here; ask for one domain, or a higher limit"
+    if size > wish.limit:
+        return level, f"the first {wish.limit} of {size} domains"
+    return level, ""
+
+
+def _level(levels: Sequence[str], text: str) -> int:
+    """The level that a user means.
+
+    Raises:
+        ConfigError: none, or more than one.
+    """
+    if text.isascii() and text.isdigit() and len(text) < 3 and 1 <= int(text) <= len(levels):
+        return int(text) - 1
+    found = [n for n, level in enumerate(levels) if text == level]
+    found = found or [n for n, level in enumerate(levels) if level.endswith((f"/{text}", f"-{text}", f".{text}"))]
+    if len(found) != 1:
+        raise ConfigError(f"level={text[:63]!r} is not one of {_listed(levels)}, nor a number from 1 to {len(levels)}")
+    return found[0]
+
+
+def _range(tree: Tree, level: int, span: range) -> range:
+    """The domains of a level that have leaves in the span."""
+    if not span:
+        return range(0)
+    of = tree.domain_of(level)
+    return range(int(of[span.start]), int(of[span.stop - 1]) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """Per leaf: nodes, idle ones, and per resource total, foreign, held and free."""
+
+    nodes: Ints
+    idle: Ints
+    columns: Mapping[str, tuple[Ints, Ints, Ints, Ints]]
+
+    @classmethod
+    def of(cls, capacity: Capacity, foreign: Mapping[str, Ints]) -> _Amounts:
+        tree, unused = capacity.tree, capacity.empty()
+        nothing = np.zeros(len(tree), dtype=np.int64)
+        columns: dict[str, tuple[Ints, Ints, Ints, Ints]] = {}
+        touched = np.zeros(len(tree), dtype=np.bool_)
+        for resource in sorted({*capacity.resources, *unused.resources}):
+            now, without = capacity.row(resource), unused.row(resource)
+            free = nothing if now is None else now
+            idle = nothing if without is None else without
+            others = foreign.get(resource, nothing)
+            touched |= free != idle
+            columns[resource] = idle + others, others, idle - free, np.maximum(free, 0)
+        pods = columns[PODS][3] if PODS in columns else nothing
+        nodes = np.fromiter((len(leaf.nodes) for leaf in tree.leaves), dtype=np.int64, count=len(tree))
+        return cls(nodes, np.where(touched | (pods <= 0), 0, nodes), columns)
+
+
+async def _domains(
+    amounts: _Amounts, tree: Tree, span: range, lowest: int, *, limit: int, lost: Mapping[Path, int], pace: Pace
+) -> AsyncIterator[JSON]:
+    """The domains of all levels down to `lowest`, each above those below it."""
+    tables = [_Sums.of(amounts, tree.first_leaf[level]) for level in range(lowest + 1)]
+    await pace.step()
+    order = sorted(
+        (tree.path_of(level, domain), level, domain)
+        for level in range(lowest + 1)
+        for domain in _range(tree, level, span)
+    )
+    for path, level, domain in order[:limit]:
+        await pace.step()
+        yield tables[level].entry(domain, path, lost.get(path, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """One level's sums, per domain."""
+
+    nodes: list[int]
+    idle: list[int]
+    columns: Mapping[str, tuple[list[int], list[int], list[int], list[int]]]
+
+    @classmethod
+    def of(cls, amounts: _Amounts, starts: Ints) -> _Sums:
+        columns = {
+            resource: (_summed(total, starts), _summed(others, starts), _summed(held, starts), _summed(free, starts))
+            for resource, (total, others, held, free) in amounts.columns.items()
+        }
+        return cls(_summed(amounts.nodes, starts), _summed(amounts.idle, starts), columns)
+
+    def entry(self, domain: int, path: Path, lost: int) -> JSON:
+        """One domain as it is told; resources that it does not have at all are left out."""
+        return {
+            "path": list(path),
+            "nodes": self.nodes[domain],
+            "idleNodes": self.idle[domain],
+            "leftOutNodes": lost,
+            "resources": {
+                resource: {
+                    word: format_quantity(values[domain], resource)
+                    for word, values in zip(("total", "foreign", "held", "free"), columns, strict=True)
+                }
+                for resource, columns in self.columns.items()
+                if any(values[domain] for values in columns)
+            },
+        }
+
+
+def _summed(row: Ints, starts: Ints) -> list[int]:
+    """The exact sums of the runs that begin at `starts`, also where they have more than 64 bits."""
+    if not len(starts):
+        return []
+    high, low = np.add.reduceat(row >> 32, starts), np.add.reduceat(row & 0xFFFF_FFFF, starts)
+    return [(upper << 32) + lower for upper, lower in zip(high.tolist(), low.tolist(), strict=True)]
+
+
+def _gangs(amounts: _Amounts, tree: Tree) -> list[JSON]:
+    """Per level but the lowest: how many gangs of so many whole nodes find room, each inside one domain."""
+    found = []
+    for level in range(tree.lowest):
+        idle = _summed(amounts.idle, tree.first_leaf[level])
+        size, slots = 1, dict[str, int]()
+        while size <= max(idle, default=0):
+            slots[str(size)] = sum(nodes // size for nodes in idle)
+            size *= 2
+        found.append({"level": tree.levels[level], "slots": slots})
+    return found
+
+
+# --- nodes that are left out -------------------------------------------------------------------------------------
+
+
+def _above(node: NodeFacts | None, levels: Sequence[str]) -> list[Path]:
+    """The domains that a node would be in, widest first, as far as its labels say; without the host itself."""
+    values: list[str] = []
+    paths: list[Path] = []
+    for level in levels[:-1] if node is not None else ():
+        value = node.labels.get(level) if node is not None else None
+        if value is None:
+            break
+        values.append(value)
+        paths.append(tuple(values))
+    return paths
+
+
+def _counted(left_out: Mapping[str, LeftOut]) -> dict[str, int]:
+    counts = Counter(why.reason for why in left_out.values())
+    return {reason: counts[reason] for reason in _WORDS}
+
+
+def _sentence(why: LeftOut, node: NodeFacts | None) -> str:
+    match why.reason:
+        case "notReady":
+            since = node.not_ready_since if node is not None else None
+            return "its condition Ready is not True" + (f" since {utc_text(since)}" if since is not None else "")
+        case "unschedulable":
+            return "it is cordoned"
+        case "missingLevel":
+            return f"it lacks the label {_listed(why.detail)}"
+        case _:
+            return f"node {_listed(why.detail)} has the same host name label"
+
+
+def _listed(names: Sequence[str] | Mapping[str, object]) -> str:
+    shown = list(names)[:10]
+    return ", ".join(shown) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "none"

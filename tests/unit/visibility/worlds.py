@@ -1,0 +1,138 @@
+"""What the tests of summaries share: a cache with racks of nodes, workloads on them, and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import FakeClock
+from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
+from kqueue.state.cache import Cache
+from kqueue.state.queues import Pending, Queues, Strategy
+from kqueue.visibility.asked import Asked
+
+JSON = dict[str, Any]
+GPU = "nvidia.com/gpu"
+BLOCK, RACK = "example.com/block", "example.com/rack"
+
+
+def read(kind: type[Any], **obj: Any) -> Any:
+    return msgspec.convert(obj, kind)
+
+
+def node(name: str, **facts: Any) -> NodeFacts:
+    """`b0-r1-h2`: its labels follow from its name; eight GPUs."""
+    block, rack, _ = name.split("-")
+    labels = {BLOCK: block, RACK: rack, HOSTNAME: name, "pool": "gpu", **facts.pop("labels", {})}
+    labels = {key: value for key, value in labels.items() if value is not None}
+    return NodeFacts(name=name, labels=labels, **{"allocatable": {"cpu": 64_000, GPU: 8, "pods": 110}, **facts})
+
+
+def hosts(blocks: int = 2, racks: int = 2, hosts: int = 2) -> list[str]:
+    return [f"b{b}-r{r}-h{h}" for b in range(blocks) for r in range(racks) for h in range(hosts)]
+
+
+def cluster_queue(gpus: int = 64, **spec: Any) -> wire.ClusterQueue:
+    quotas = [{"name": "gpu", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}]
+    groups = [{"coveredResources": [GPU], "flavors": quotas}]
+    return read(wire.ClusterQueue, metadata={"name": "q"}, spec={"resourceGroups": groups, **spec})
+
+
+def local_queue(key: str, queue: str, **spec: Any) -> wire.LocalQueue:
+    namespace, _, name = key.partition("/")
+    return read(
+        wire.LocalQueue,
+        metadata={"name": name, "namespace": namespace},
+        spec={"clusterQueue": queue, **spec},
+    )
+
+
+def workload(
+    name: str, *where: str, queue: str = "team", gpus: int = 8, admitted: bool = True, namespace: str = "ns"
+) -> wire.Workload:
+    """One pod of eight GPUs on each of these hosts; without hosts its quota alone is held."""
+    pods = len(where) or 1
+    requests = {"requests": {GPU: str(gpus)}}
+    values = {"valuesPerLevel": [{"individual": {"roots": list(where)}}], "podCounts": {"universal": 1}}
+    placed = {"levels": [HOSTNAME], "slices": [{"domainCount": pods, **values}]}
+    entry: JSON = {
+        "name": "main",
+        "flavors": {GPU: "gpu"},
+        "resourceUsage": {GPU: str(gpus * pods)},
+        "count": pods,
+    }
+    if where:
+        entry["topologyAssignment"] = placed
+    kinds = ("QuotaReserved", "Admitted") if admitted else ("QuotaReserved",)
+    return read(
+        wire.Workload,
+        metadata={"name": name, "namespace": namespace, "uid": name},
+        spec={
+            "queueName": "main",
+            "podSets": [
+                {"name": "main", "count": pods, "template": {"spec": {"containers": [{"resources": requests}]}}}
+            ],
+        },
+        status={
+            "admission": {"clusterQueue": queue, "podSetAssignments": [entry]},
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"} for kind in kinds
+            ],
+        },
+    )
+
+
+class Place:
+    """A cache and queues with one ClusterQueue `team` on two blocks of two racks of two hosts."""
+
+    def __init__(self, names: Collection[str] = (), **queue: Any) -> None:
+        self.clock = FakeClock()
+        self.cache = Cache()
+        self.queues = Queues(self.clock, on_wake=lambda: None)
+        for name in names or hosts():
+            self.cache.on_node(name, node(name))
+        levels = [{"nodeLabel": label} for label in (BLOCK, RACK, HOSTNAME)]
+        self.cache.on_topology("dc", read(wire.Topology, metadata={"name": "dc"}, spec={"levels": levels}))
+        spec = {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}
+        self.cache.on_flavor("gpu", read(wire.ResourceFlavor, metadata={"name": "gpu"}, spec=spec))
+        self.add_queue("team", **queue)
+
+    def add_queue(self, name: str, **spec: Any) -> None:
+        self.cache.on_cluster_queue(name, cluster_queue(**spec))
+        self.queues.set_cluster_queue(name, Strategy.BEST_EFFORT_FIFO)
+
+    def hold(self, name: str, *where: str, **settings: Any) -> None:
+        obj = workload(name, *where, **settings)
+        self.cache.on_workload(f"{obj.metadata.namespace}/{name}", obj)
+
+    def foreign(self, host: str, gpus: int) -> None:
+        self.cache.on_pod(f"kube-system/{host}", PodFacts(node=host, requests=((GPU, gpus),)))
+
+    def wait(self, key: str, *, local_queue: str, since: float) -> None:
+        """A workload waits, and has done so for so many seconds."""
+        self.queues.push(
+            Pending(
+                key=key,
+                uid=key,
+                local_queue=local_queue,
+                priority=0,
+                timestamp=self.clock.now() - timedelta(seconds=since),
+                shape=key,
+                version="1",
+            )
+        )
+
+
+def asked(name: str = "", *, reads: Callable[[str], bool] = lambda _: True, **params: str) -> Asked:
+    async def may(namespace: str) -> bool:
+        return reads(namespace)
+
+    return Asked(namespace="", name=name, params=params, reads=may)
+
+
+def by_path(flavor: Mapping[str, Any]) -> dict[str, JSON]:
+    return {"/".join(domain["path"]): domain for domain in flavor["tree"]}

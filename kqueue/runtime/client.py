@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -30,7 +30,7 @@ from kqueue.errors import (
 )
 from kqueue.runtime.credentials import Credentials, NoCredentials
 from kqueue.runtime.failure import error_from_answer
-from kqueue.runtime.kubeconfig import find_cluster
+from kqueue.runtime.kubeconfig import Cluster, find_cluster
 from kqueue.runtime.lane import Lane, LaneLimit, Lanes
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.stream import Stream
@@ -150,8 +150,12 @@ class Client:
         clock: Clock | None = None,
         chance: random.Random | None = None,
         on_request: Callable[[RequestRecord], None] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """Needs a running event loop.  `server` is the base URL; `tls` None uses the system's CAs for https."""
+        """Needs a running event loop.  `server` is the base URL; `tls` None uses the system's CAs for https.
+
+        `headers` go with every request.
+        """
         self.server = server.rstrip("/")
         self.settings = settings or ClientSettings()
         self.on_request = on_request
@@ -164,7 +168,7 @@ class Client:
         self._proxy, self._tls_server_name = proxy, tls_server_name
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
-            headers={"Accept-Encoding": "identity", "Accept": "application/json", "User-Agent": _USER_AGENT},
+            headers=[*_HEADERS, *headers],
             read_bufsize=1 << 20,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -239,19 +243,20 @@ class Client:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        page: int = 500,
         lane: Lane = Lane.JOBS,
     ) -> list[Json]:
-        """All matching objects, page by page, as of one moment.  For bulk reading use a reflector.
+        """All matching objects, `page` of them per request, as of one moment.  For bulk reading use a reflector.
 
         Items of a list lack `apiVersion` and `kind`; they are filled in.
         """
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        params = {"limit": "500", **{k: v for k, v in selectors.items() if v}}
+        params = {"limit": str(page), **{k: v for k, v in selectors.items() if v}}
         found: list[Json] = []
         while True:
-            page = _json(await self.list_page(resource, namespace, params=params, lane=lane), f"list {resource}")
-            found += ({"apiVersion": resource.api_version, "kind": resource.kind, **o} for o in page.get("items") or ())
-            token = page.get("metadata", {}).get("continue")
+            got = _json(await self.list_page(resource, namespace, params=params, lane=lane), f"list {resource}")
+            found += ({"apiVersion": resource.api_version, "kind": resource.kind, **o} for o in got.get("items") or ())
+            token = got.get("metadata", {}).get("continue")
             if not token:
                 return found
             params["continue"] = token
@@ -297,9 +302,17 @@ class Client:
     # --- writing
 
     async def create(
-        self, resource: ResourceType, obj: Any, namespace: str | None = None, *, lane: Lane = Lane.JOBS
+        self,
+        resource: ResourceType,
+        obj: Any,
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+        lane: Lane = Lane.JOBS,
     ) -> Json:
         """Create an object; returns it as stored.  `namespace` None is taken from the object's metadata.
+
+        `dry_run` lets the server check everything and store nothing.
 
         Raises:
             AlreadyExistsError: one of that name is there.
@@ -311,7 +324,7 @@ class Client:
         what = _words("create", resource, namespace, _metadata(obj).get("name"))
         call = _Call(
             method="POST", verb="create", resource=resource, path=resource.path(namespace), what=what, lane=lane,
-            body=msgspec.json.encode(obj), repeatable=False,
+            params=_dry(dry_run), body=msgspec.json.encode(obj), repeatable=False,
         )  # fmt: skip
         return _json(await self._call(call), what)
 
@@ -326,11 +339,13 @@ class Client:
         content_type: PatchType = PatchType.MERGE,
         field_manager: str | None = None,
         force: bool = False,
+        dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> Json:
         """Change the fields that `patch` names; returns the object as stored.
 
-        `force` takes over fields of other managers (server-side apply only).
+        `force` takes over fields of other managers (server-side apply only).  `dry_run` lets the server check
+        everything and store nothing.
 
         Raises:
             ConflictError: the patch carries a resourceVersion that is no longer current, or, in server-side apply,
@@ -338,7 +353,9 @@ class Client:
             NotFoundError: there is no such object.
         """
         what = _words("patch", resource, namespace, name, subresource)
-        params = {"fieldManager": field_manager} if field_manager else {}
+        params = _dry(dry_run)
+        if field_manager:
+            params["fieldManager"] = field_manager
         if force:
             params["force"] = "true"
         call = _Call(
@@ -383,11 +400,12 @@ class Client:
         uid: str | None = None,
         resource_version: str | None = None,
         grace_seconds: int | None = None,
+        dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> None:
         """Ask for deletion.  With finalizers or a grace period the object stays for a while.
 
-        `uid` and `resource_version` are preconditions.
+        `uid` and `resource_version` are preconditions.  `dry_run` lets the server check everything and delete nothing.
 
         Raises:
             NotFoundError: there is no such object (after a retry it counts as done instead).
@@ -403,7 +421,7 @@ class Client:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", **{k: v for k, v in given.items() if v is not None}}
         call = _Call(
             method="DELETE", verb="delete", resource=resource, path=resource.path(namespace, name), what=what,
-            lane=lane, body=msgspec.json.encode(options),
+            lane=lane, params=_dry(dry_run), body=msgspec.json.encode(options),
         )  # fmt: skip
         await self._call(call)
 
@@ -553,6 +571,17 @@ async def connect(
         ConfigError: none applies, or the one that does cannot be read; names the path and the remedy.
     """
     cluster = await find_cluster(kubeconfig, context)
+    return client_of(cluster, settings, clock=clock, on_request=on_request)
+
+
+def client_of(
+    cluster: Cluster,
+    settings: ClientSettings | None = None,
+    *,
+    clock: Clock | None = None,
+    on_request: Callable[[RequestRecord], None] | None = None,
+) -> Client:
+    """A client for a cluster that was found.  Needs a running event loop; sends nothing yet."""
     return Client(
         cluster.server,
         settings=settings,
@@ -562,13 +591,22 @@ async def connect(
         proxy=cluster.proxy,
         clock=clock,
         on_request=on_request,
+        headers=cluster.headers,
     )
 
 
-_USER_AGENT = f"kqueue/{__version__}"
+_HEADERS = (
+    ("Accept-Encoding", "identity"),
+    ("Accept", "application/json"),
+    ("User-Agent", f"kqueue/{__version__}"),
+)
 _VERSION = ResourceType("", "v1", "version", "Info", namespaced=False)
 _PASSING = frozenset({408, 500, 502, 503, 504})
 """Statuses that may be gone at the next attempt."""
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dryRun": "All"} if dry_run else {}
 
 
 def _words(verb: str, resource: ResourceType, namespace: str | None, *rest: str | None) -> str:

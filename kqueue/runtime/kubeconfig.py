@@ -31,9 +31,40 @@ class Cluster:
     tls_server_name: str | None
     """Name to expect in the server's certificate; None for the URL's host."""
     proxy: str | None
+    namespace: str = "default"
+    """Where a person works who names no namespace."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers of every request: whom to act as."""
 
 
-async def find_cluster(kubeconfig: Path | None, context: str | None) -> Cluster:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What a person says against the kubeconfig; what is empty is as it says there."""
+
+    cluster: str = ""
+    """Name of another cluster entry."""
+    user: str = ""
+    """Name of another user entry."""
+    server: str = ""
+    """Base URL."""
+    token: str = ""
+    """Bearer token, in place of all that the user entry has."""
+    act_as: str = ""
+    """User to act as."""
+    act_as_groups: tuple[str, ...] = ()
+    """Groups to act as; they need a user to go with."""
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What tells the API server whom to act as."""
+        user = [("Impersonate-User", self.act_as)] if self.act_as else []
+        return (*user, *(("Impersonate-Group", group) for group in self.act_as_groups))
+
+
+_AS_IT_IS = Overrides()
+
+
+async def find_cluster(kubeconfig: Path | None, context: str | None, overrides: Overrides = _AS_IT_IS) -> Cluster:
     """The cluster of the first source that applies.
 
     The sources are: `kubeconfig`; the files in the environment's KUBECONFIG; the pod's own service account;
@@ -42,7 +73,7 @@ async def find_cluster(kubeconfig: Path | None, context: str | None) -> Cluster:
     Raises:
         ConfigError: none applies, or the one that does cannot be read; names the path and the remedy.
     """
-    source = _source(kubeconfig, context)
+    source = _source(kubeconfig, context, overrides)
     cfg = await source.load()
     url = urlsplit(cfg.host)
     from_environment = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
@@ -52,19 +83,22 @@ async def find_cluster(kubeconfig: Path | None, context: str | None) -> Cluster:
         tls=_tls(cfg, source.name) if url.scheme == "https" else None,
         tls_server_name=cfg.tls_server_name,
         proxy=cfg.proxy or from_environment,
+        namespace=source.namespace or "default",
+        headers=overrides.headers,
     )
 
 
-_Loader = Callable[[Any], Awaitable[None]]
-"""Fills a `kubernetes_asyncio.client.Configuration`."""
+_Loader = Callable[[Any], Awaitable[str]]
+"""Fills a `kubernetes_asyncio.client.Configuration` and returns the namespace to work in, empty where none is named."""
 
 
 class _Source:
     """A place that configuration comes from; it can be read again, and so it serves as our credentials."""
 
-    def __init__(self, name: str, load_into: _Loader) -> None:
+    def __init__(self, name: str, load_into: _Loader, overrides: Overrides) -> None:
         self.name = name
-        self._load_into = load_into
+        self.namespace = ""
+        self._load_into, self._overrides = load_into, overrides
         self._cfg: Any = None
 
     async def load(self) -> Any:
@@ -73,9 +107,10 @@ class _Source:
         cfg: Any = Configuration()
         cfg.host = ""  # or it stays at http://localhost when the cluster entry has no server
         try:
-            await self._load_into(cfg)
+            self.namespace = await self._load_into(cfg)
         except Exception as e:  # the library raises whatever its parsing stumbles over
             raise ConfigError(f"{self.name} cannot be used: {e or type(e).__name__}") from e
+        self._override(cfg)
         if urlsplit(cfg.host).scheme not in {"http", "https"}:
             raise ConfigError(
                 f"{self.name}: the cluster of the chosen context needs a `server` that begins with https:// "
@@ -83,6 +118,12 @@ class _Source:
             )
         self._cfg = cfg
         return cfg
+
+    def _override(self, cfg: Any) -> None:
+        cfg.host = self._overrides.server or cfg.host
+        if self._overrides.token:
+            cfg.api_key = {"BearerToken": f"Bearer {self._overrides.token}"}
+            cfg.cert_file = cfg.key_file = cfg.refresh_api_key_hook = None
 
     async def header(self) -> str | None:
         """Asks the configuration, which reads a service account's token file again each minute."""
@@ -96,39 +137,75 @@ class _Source:
         await self.load()
 
 
-def _source(kubeconfig: Path | None, context: str | None) -> _Source:
+def _source(kubeconfig: Path | None, context: str | None, overrides: Overrides) -> _Source:
     if kubeconfig is not None:
-        return _from_files(f"kubeconfig {kubeconfig}", [kubeconfig], context, remedy="check --kubeconfig")
+        return _from_files(f"kubeconfig {kubeconfig}", [kubeconfig], context, overrides, remedy="check --kubeconfig")
     named = [Path(p) for p in os.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
     if named:
         shown = os.pathsep.join(map(str, named))
-        return _from_files(f"kubeconfig {shown} (from KUBECONFIG)", named, context, remedy="check or unset KUBECONFIG")
+        remedy = "check or unset KUBECONFIG"
+        return _from_files(f"kubeconfig {shown} (from KUBECONFIG)", named, context, overrides, remedy=remedy)
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
-        return _Source("the pod's service account", _load_in_cluster)
+        if overrides.cluster or overrides.user:
+            raise ConfigError("inside a cluster there is no kubeconfig to take --cluster and --user from: give one")
+        return _Source("the pod's service account", _load_in_cluster, overrides)
     default = Path("~/.kube/config")
     remedy = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
-    return _from_files(f"kubeconfig {default}", [default], context, remedy=remedy)
+    return _from_files(f"kubeconfig {default}", [default], context, overrides, remedy=remedy)
 
 
-def _from_files(name: str, files: list[Path], context: str | None, *, remedy: str) -> _Source:
+def _from_files(name: str, files: list[Path], context: str | None, overrides: Overrides, *, remedy: str) -> _Source:
     files = [f.expanduser() for f in files]
     if not any(f.is_file() for f in files):
         raise ConfigError(f"{name} does not exist: {remedy}")
 
-    async def load_into(cfg: Any) -> None:
-        from kubernetes_asyncio.config import load_kube_config
+    async def load_into(cfg: Any) -> str:
+        from kubernetes_asyncio.config.kube_config import KubeConfigMerger, load_kube_config_from_dict
 
-        paths = os.pathsep.join(map(str, files))
-        await load_kube_config(paths, context=context, client_configuration=cfg, persist_config=False)
+        merged: Any = KubeConfigMerger(os.pathsep.join(map(str, files))).config
+        chosen = _with_context(merged.value, context, overrides)
+        loader: Any = await load_kube_config_from_dict(merged, context=chosen, client_configuration=cfg)
+        return loader.current_context["context"].get("namespace") or ""
 
-    return _Source(name, load_into)
+    return _Source(name, load_into, overrides)
 
 
-async def _load_in_cluster(cfg: Any) -> None:
+def _with_context(config: Any, context: str | None, overrides: Overrides) -> str | None:
+    """The name of the context to use, which is a new one where another cluster or user is to be in it."""
+    if not (overrides.cluster or overrides.user):
+        return context
+    named = context or config.get("current-context")
+    found = next((each["context"] for each in config["contexts"] if each["name"] == named), None)
+    if found is None and (context or not (overrides.cluster and overrides.user)):
+        raise ConfigError(f"it has no context {named!r}: check --context")
+    if overrides.user and not any(each["name"] == overrides.user for each in config["users"]):
+        raise ConfigError(f"it has no user {overrides.user!r}: check --user")  # the library would go on as nobody
+    plain = getattr(found, "value", found) or {}  # merged files hold their parts in nodes that remember the path
+    wanted = {"cluster": overrides.cluster, "user": overrides.user}
+    made = {**plain, **{key: value for key, value in wanted.items() if value}}
+    config["contexts"].append({"name": _OVERRIDDEN, "context": made})
+    return _OVERRIDDEN
+
+
+_OVERRIDDEN = "(as the command line says)"
+
+
+async def _load_in_cluster(cfg: Any) -> str:
     from kubernetes_asyncio import config
 
     load: Callable[..., None] = config.load_incluster_config
     load(client_configuration=cfg)
+    return _own_namespace()
+
+
+def _own_namespace() -> str:
+    try:
+        return _OWN_NAMESPACE.read_text().strip()
+    except OSError:
+        return ""
+
+
+_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def _tls(cfg: Any, name: str) -> ssl.SSLContext:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 from kqueue.runtime.resources import ResourceType
 
@@ -97,6 +98,8 @@ class FakeServer:
     """By verb: list, watch, get, create, update, patch, delete."""
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     """(verb, path, query) of everything asked."""
+    headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
+    """Headers of everything asked."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     cut: asyncio.Event = field(default_factory=asyncio.Event)
     mangle: Callable[[list[bytes]], list[bytes]] = lambda lines: lines
@@ -152,6 +155,7 @@ class FakeServer:
         verb = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(request.method, "")
         verb = verb or ("get" if named or parts == ["version"] else "watch" if "watch" in request.query else "list")
         self.requests.append((verb, request.path, dict(request.query)))
+        self.headers.append(request.headers)
         waiting = self.faults.get(verb)
         if waiting:
             return await waiting.popleft()(request)

@@ -687,6 +687,10 @@ class Queues:
         queue = self._queues.get(name)
         return queue is not None and queue.usage is not None
 
+    def knows(self, name: str) -> bool:
+        """Whether there is such a ClusterQueue."""
+        return name in self._queues
+
     def names(self) -> list[str]:
         """All known ClusterQueues."""
         return list(self._queues)

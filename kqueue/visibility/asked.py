@@ -26,6 +26,8 @@ class Asked:
 View = Callable[[Asked], Awaitable[JSON]]
 """Answers an object or a list with `kind` and `metadata`; `apiVersion` is added where it is missing.
 
+`items` may be an iterator of JSON: a long list is read from it and written in pieces, between which others run.
+
 Raises:
     NotFoundError: there is no such object (404).
     InvalidObjectError, ConfigError: the question makes no sense (400).

@@ -1,0 +1,175 @@
+"""Who waits in a queue, in which order: the `pendingworkloads` of ClusterQueues and LocalQueues.
+
+The order is that of the heap, over all that wait: those who are to be tried, those set aside, and the one that is being
+tried.  A long line is put in order in steps, between which others run, and what was found is used for a moment by
+everybody who asks: so asking costs no more the more often it is done.
+
+Source: the compatible system's visibility API, as documented and as it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock, utc_text
+from kqueue.errors import FieldError, InvalidObjectError, NotFoundError
+from kqueue.runtime.store import Store, object_key, split_key
+from kqueue.state.queues import Pending, Queues
+from kqueue.visibility.asked import JSON, Asked
+
+KIND = "PendingWorkloadsSummary"
+DEFAULT_LIMIT, MOST = 1000, 100_000
+"""Items of one answer: when nothing is asked for, and whatever is asked for."""
+_INT64 = 2**63
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_STEP = 1000
+"""Workloads that are put in order before others get a turn: 2 ms."""
+_KEPT = 1.0
+"""Seconds for which a line of more than one step is not put in order again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One that waits, and how many are before it."""
+
+    item: Pending
+    in_cluster_queue: int
+    in_local_queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    places: tuple[_Place, ...]
+    seen: float
+
+
+class PendingWorkloads:
+    """The two views.  `items` of their answers come one by one."""
+
+    def __init__(
+        self,
+        *,
+        queues: Queues,
+        workloads: Store[wire.Workload],
+        local_queues: Store[wire.LocalQueue],
+        clock: Clock,
+    ) -> None:
+        self._queues, self._workloads, self._local_queues, self._clock = queues, workloads, local_queues, clock
+        self._lines: dict[str, _Line] = {}
+        self._looks: dict[str, asyncio.Task[_Line]] = {}
+
+    async def of_cluster_queue(self, asked: Asked) -> JSON:
+        """All that wait in the ClusterQueue `asked.name`; offset and limit cut its order."""
+        window = _window(asked.params)
+        if not self._queues.knows(asked.name):
+            raise NotFoundError(f'clusterqueues "{asked.name}" not found', status=404)
+        line = await self._line(asked.name)
+        return self._summary(line.places[window])
+
+    async def of_local_queue(self, asked: Asked) -> JSON:
+        """Those of the LocalQueue that wait; offset and limit cut their own order.
+
+        Places in the ClusterQueue count all namespaces.  Without its ClusterQueue nobody waits.
+        """
+        window = _window(asked.params)
+        key = object_key(asked.namespace, asked.name)
+        if key not in self._local_queues:
+            raise NotFoundError(f'localqueues "{asked.name}" not found', status=404)
+        home = self._queues.cluster_queue_of(key)
+        if home is None or not self._queues.knows(home):
+            return self._summary(())
+        line = await self._line(home)
+        own = (place for place in line.places if place.item.local_queue == key)
+        return self._summary(islice(own, window.start, window.stop))
+
+    def _summary(self, places: Iterable[_Place]) -> JSON:
+        return {"kind": KIND, "metadata": {}, "items": self._items(places)}
+
+    def _items(self, places: Iterable[_Place]) -> Iterator[JSON]:
+        for place in places:
+            workload = self._workloads.get(place.item.key)
+            if workload is not None:  # else it was deleted since
+                yield _item(workload, place)
+
+    # --- order
+
+    async def _line(self, name: str) -> _Line:
+        known = self._lines.get(name)
+        if known is not None and self._clock.monotonic() - known.seen <= _KEPT:
+            return known
+        look = self._looks.get(name)
+        if look is None:
+            look = self._looks[name] = asyncio.create_task(self._look(name), name=f"pending workloads of {name}")
+        return await asyncio.shield(look)  # others may wait for it too
+
+    async def _look(self, name: str) -> _Line:
+        try:
+            line = _Line(tuple(await self._places(name)), self._clock.monotonic())
+            now = self._clock.monotonic()
+            self._lines = {other: known for other, known in self._lines.items() if now - known.seen <= _KEPT}
+            if len(line.places) > _STEP:
+                self._lines[name] = line
+            return line
+        finally:
+            del self._looks[name]
+
+    async def _places(self, name: str) -> list[_Place]:
+        """Everyone with a place.  What changes between two steps is seen or not; a queue that goes ends it."""
+        waiting, runs = self._queues.waiting(name), list[list[tuple[object, str, Pending]]]()
+        for start in range(0, len(waiting), _STEP):
+            if start:
+                await self._clock.sleep(0)
+                if not self._queues.knows(name):
+                    return []
+            step = waiting[start : start + _STEP]
+            runs.append(sorted((self._queues.rank(name, item), item.key, item) for item in step))
+        places, before = list[_Place](), Counter[str]()
+        for number, (_, _, item) in enumerate(merge(*runs)):
+            if number and number % _STEP == 0:
+                await self._clock.sleep(0)
+            places.append(_Place(item, number, before[item.local_queue]))
+            before[item.local_queue] += 1
+        return places
+
+
+def _item(workload: wire.Workload, place: _Place) -> JSON:
+    metadata = workload.metadata
+    shown: JSON = {"name": metadata.name, "namespace": metadata.namespace}
+    if metadata.creation_timestamp is not None:
+        shown["creationTimestamp"] = utc_text(metadata.creation_timestamp)
+    if metadata.owner_references:
+        shown["ownerReferences"] = [
+            {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+            for owner in metadata.owner_references
+        ]
+    return {
+        "metadata": shown,
+        "priority": workload.spec.priority or 0,
+        "localQueueName": split_key(place.item.local_queue)[1],
+        "positionInClusterQueue": place.in_cluster_queue,
+        "positionInLocalQueue": place.in_local_queue,
+    }
+
+
+def _window(params: Mapping[str, str]) -> slice:
+    """What `offset` and `limit` leave of an order.
+
+    Raises:
+        InvalidObjectError: one of them is no number.
+    """
+    limit, offset = _number(params, "limit") or DEFAULT_LIMIT, max(0, _number(params, "offset"))
+    return slice(offset, offset + max(0, min(limit, MOST)))
+
+
+def _number(params: Mapping[str, str], name: str) -> int:
+    text = params.get(name, "0")
+    if _NUMBER.fullmatch(text) and -_INT64 <= int(text) < _INT64:
+        return int(text)
+    raise InvalidObjectError("the query", [FieldError(name, "must be a whole number of 64 bits", text)])

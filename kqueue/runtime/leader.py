@@ -220,6 +220,10 @@ class LeaderElection:
             self._hold(await self._request(write), asked_at)
         except (ConflictError, AlreadyExistsError):
             return False
+        except NotFoundError as e:
+            if lease is not None:
+                raise
+            raise KqueueError(f"{e}; create the namespace, or correct leaderElection.resourceNamespace") from e
         return True
 
     # --- leading

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ class Shelf:
     def __init__(self) -> None:
         self.lease: Json | None = None
         self.version = 0
+        self.has_namespace = True
 
     def store(self, lease: Json) -> Json:
         self.version += 1
@@ -71,6 +73,8 @@ class Door:
         self, resource: ResourceType, obj: Any, namespace: str | None = None, *, lane: Lane = Lane.JOBS
     ) -> Json:
         await self._pass()
+        if not self.shelf.has_namespace:
+            raise NotFoundError(f"create lease: namespaces {namespace!r} not found", status=404)
         if self.shelf.lease is not None:
             raise AlreadyExistsError("there is one", status=409)
         return self._answer(self.shelf.store(obj))
@@ -290,6 +294,24 @@ async def test_a_deleted_lease_is_made_again() -> None:
 
         assert shelf.spec["holderIdentity"] == "a"
     assert a.terms == 1
+
+
+async def test_a_namespace_that_is_missing_is_told_with_its_remedy() -> None:
+    """Whoever makes it need not start the process again."""
+    clock, shelf = FakeClock(), Shelf()
+    shelf.has_namespace = False
+    a = Candidate("a", shelf, clock)
+
+    with structlog.testing.capture_logs() as logs:
+        async with running(a.run()):
+            await pass_time(clock, 10, a)
+            told = [line["error"] for line in logs if line["event"] == "lease not reachable"]
+            shelf.has_namespace = True
+            await pass_time(clock, 30, a)
+
+            assert a.at_work
+    assert told
+    assert all("create the namespace, or correct leaderElection.resourceNamespace" in error for error in told)
 
 
 async def test_a_usurped_leader_stops_at_once() -> None:

@@ -66,7 +66,7 @@ def lines(found: Sequence[Leftover], outcome: Outcome | None) -> list[str]:
         same = [leftover for leftover in found if leftover.left is left]
         if same:
             what, remedy = _WORDS[left]
-            shown += ["", f"{len(same)} {what} ({remedy}):"]
+            shown += ["", f"{what}: {len(same)} ({remedy})"]
             width = max(len(_where(leftover)) for leftover in same[:_SHOWN])
             shown += [
                 f"  {_where(leftover):<{width}}  {', '.join(leftover.ours)}".rstrip() for leftover in same[:_SHOWN]

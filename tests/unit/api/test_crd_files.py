@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from kqueue.api.model import Resource
 from kqueue.api.schema import KINDS, crd
-from tools.crds import FOLDER, files
+from tools.crds import CHART, FOLDER, files
 
 
-def test_the_files_are_what_the_models_say() -> None:
+@pytest.mark.parametrize("folder", [FOLDER, CHART], ids=["config", "chart"])
+def test_the_files_are_what_the_models_say(folder: Path) -> None:
     """`make crds` would write nothing."""
-    assert {p.name: p.read_text() for p in FOLDER.glob("*.yaml")} == files()
+    assert {p.name: p.read_text() for p in folder.glob("*.yaml")} == files()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -1,0 +1,192 @@
+{{/* Labels of everything.  `component` is controller, webhook or uninstall. */}}
+{{- define "kqueue.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/name: kqueue
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* What selects the pods of one component: (list $ "webhook"). */}}
+{{- define "kqueue.selector" -}}
+app.kubernetes.io/name: kqueue
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "kqueue.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Fails, in words, where the configuration names what the chart fills in, or what does not exist. */}}
+{{- define "kqueue.checked" -}}
+{{- $given := .Values.configuration -}}
+{{- $known := list "leaderElection" "health" "metrics" "controller" "clientConnection" "tls" "manageJobsWithoutQueueName"
+  "managedJobsNamespaceSelector" "waitForPodsReady" "integrations" "multiKueue" "fairSharing" "admissionFairSharing"
+  "resources" "objectRetentionPolicies" "tas" "featureGates" -}}
+{{- $filled := list "apiVersion" "kind" "namespace" "webhook" "internalCertManagement" "visibilityServer"
+  "pprofBindAddress" -}}
+{{- range $key, $_ := $given -}}
+  {{- if has $key $filled -}}
+    {{- fail (printf "configuration.%s: the chart fills this in, so that it fits its other objects; leave it out" $key) -}}
+  {{- else if not (has $key $known) -}}
+    {{- fail (printf "configuration.%s: unknown; known are %s" $key (join ", " $known)) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $path := list "health.healthProbeBindAddress" "metrics.bindAddress" "leaderElection.resourceNamespace" -}}
+  {{- $parts := splitList "." $path -}}
+  {{- if hasKey (index $given (first $parts) | default dict) (last $parts) -}}
+    {{- fail (printf "configuration.%s: the chart fills this in, so that it fits its other objects; leave it out" $path) -}}
+  {{- end -}}
+{{- end -}}
+{{- $election := $given.leaderElection | default dict -}}
+{{- if and (hasKey $election "leaderElect") (not $election.leaderElect) (gt (int .Values.controller.replicas) 1) -}}
+  {{- fail "configuration.leaderElection.leaderElect: must not be false with controller.replicas above 1: all of them would decide" -}}
+{{- end -}}
+{{- end }}
+
+{{/* The configuration file, as text.  What has to fit the objects of this chart is filled in here. */}}
+{{- define "kqueue.configuration" -}}
+{{- $ours := dict "apiVersion" "config.kueue.x-k8s.io/v1beta2" "kind" "Configuration" "namespace" .Release.Namespace -}}
+{{- if .Values.certManager.enable -}}
+{{- $_ := set $ours "internalCertManagement" (dict "enable" false) -}}
+{{- $_ := set $ours "webhook" (dict "certDir" "/etc/kqueue/certificates") -}}
+{{- end -}}
+{{ merge $ours .Values.configuration | toYaml }}
+{{- end }}
+
+{{/* Frameworks that are on, as JSON: {"list": [...]}. */}}
+{{- define "kqueue.frameworks" -}}
+{{- $integrations := .Values.configuration.integrations | default dict -}}
+{{ dict "list" ($integrations.frameworks | default (list "batch/job")) | toJson }}
+{{- end }}
+
+{{- define "kqueue.lease" -}}
+{{ (.Values.configuration.leaderElection | default dict).resourceName | default "c1f6bfd2.kueue.x-k8s.io" }}
+{{- end }}
+
+{{/* What all pods have in common: (list $ "controller"). */}}
+{{- define "kqueue.pod" -}}
+{{- $root := index . 0 -}}
+serviceAccountName: kqueue-{{ index . 1 }}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- end }}
+
+{{- define "kqueue.container" -}}
+image: {{ include "kqueue.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end }}
+
+{{/* Replicas on hosts and in zones of their own where there are any: (list $ "webhook"). */}}
+{{- define "kqueue.spread" -}}
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "kqueue.selector" $ | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{- define "kqueue.probes" -}}
+{{- $health := .Values.configuration.health | default dict -}}
+livenessProbe:
+  httpGet: {path: {{ $health.livenessEndpointName | default "/healthz" }}, port: health}
+  initialDelaySeconds: 15
+  periodSeconds: 20
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet: {path: {{ $health.readinessEndpointName | default "/readyz" }}, port: health}
+  periodSeconds: 5
+  timeoutSeconds: 3
+{{- end }}
+
+{{/* Kinds above a job through which owners are followed, whether they are queued or not: group, plural. */}}
+{{- define "kqueue.owners" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get]
+- apiGroups: [apps]
+  resources: [deployments, replicasets, statefulsets]
+  verbs: [get]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs, mpijobs]
+  verbs: [get]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [get]
+- apiGroups: [ray.io]
+  resources: [rayjobs, rayclusters, rayservices]
+  verbs: [get]
+- apiGroups: [workload.codeflare.dev]
+  resources: [appwrappers]
+  verbs: [get]
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get]
+{{- $integrations := .Values.configuration.integrations | default dict }}
+{{- range $integrations.externalFrameworks }}
+{{- $parts := splitn "." 3 . }}
+- apiGroups: [{{ $parts._2 }}]
+  resources: [{{ lower $parts._0 }}s]
+  verbs: [get]
+{{- end }}
+{{- range $integrations.declaredKinds }}
+- apiGroups: [{{ dir .apiVersion }}]
+  resources: [{{ .resource | default (printf "%ss" (lower .kind)) }}]
+  verbs: [get]
+{{- end }}
+{{- end }}
+
+{{/* A ClusterRoleBinding or RoleBinding's ends: (list $ "ClusterRole" "kqueue-webhook" "webhook"). */}}
+{{- define "kqueue.binds" -}}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ index . 1 }}
+  name: {{ index . 2 }}
+subjects:
+  - kind: ServiceAccount
+    name: kqueue-{{ index . 3 }}
+    namespace: {{ (index . 0).Release.Namespace }}
+{{- end }}

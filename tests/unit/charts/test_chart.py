@@ -1,0 +1,236 @@
+"""The chart renders what its goldens say, refuses wrong values in words, and fits the code.
+
+Goldens are made anew by `KQUEUE_REMAKE_GOLDENS=1 .venv/bin/pytest tests/unit/charts`; read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kqueue import __version__
+from kqueue.config import parse
+from kqueue.config.model import Configuration
+from kqueue.jobs import ancestry
+from tests.unit.charts.rendering import CHART, Object, by_template, configuration, helm, objects, one, rendered_text
+from tools.crds import FOLDER as CRDS
+
+GOLDENS = Path(__file__).parent / "goldens"
+ALL_FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
+EVERYTHING: Object = {
+    "image": {"repository": "registry.example.com/kqueue", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "configuration": {
+        "leaderElection": {"resourceName": "other.example.com"},
+        "health": {"readinessEndpointName": "/ready"},
+        "integrations": {
+            "frameworks": ALL_FRAMEWORKS,
+            "externalFrameworks": ["Sim.v1.lab.example.com"],
+            "declaredKinds": [
+                {
+                    "apiVersion": "train.example.com/v1",
+                    "kind": "Train",
+                    "podSets": [{"template": "spec.template", "replicas": "spec.replicas"}],
+                    "succeeded": {"condition": "Complete"},
+                    "ready": {"count": "status.ready"},
+                }
+            ],
+        },
+        "objectRetentionPolicies": {"workloads": {"afterDeactivatedByKueue": "1h"}},
+    },
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "system", "operator": "Exists"}],
+    "priorityClassName": "",
+    "certManager": {"issuerRef": {"kind": "ClusterIssuer", "name": "internal"}},
+    "monitoring": {"serviceMonitor": True, "alerts": True, "dashboard": True, "labels": {"release": "prometheus"}},
+    "networkPolicy": {"enable": True, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+}  # fmt: skip
+CASES = {
+    "default": {},
+    "cert-manager": {"certManager": {"enable": True}},
+    "everything": EVERYTHING,
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_rendered_is_what_the_golden_says(case: str) -> None:
+    """All but what only repeats a file, and the roles of users where another golden has them."""
+    left_out = {"crds.yaml"} | ({"user-roles.yaml"} if case != "default" else set())
+    parts = by_template(rendered_text(CASES[case]))
+    shown = [document for name, documents in parts.items() if name not in left_out for document in documents]
+    text = "".join(d for d in shown if "kind: PrometheusRule" not in d and "name: kqueue-dashboard" not in d)
+    golden = GOLDENS / f"{case}.yaml"
+    if os.environ.get("KQUEUE_REMAKE_GOLDENS"):
+        golden.write_text(text)
+
+    assert text == golden.read_text()
+
+
+def test_helm_lint_has_nothing_to_say() -> None:
+    """But that there is no icon."""
+    done = helm("lint", "--strict", str(CHART), "--kube-version", "1.36")
+    said = [line for line in done.stdout.splitlines() if line.startswith("[") and "icon is recommended" not in line]
+
+    assert (done.returncode, said) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        pytest.param({"controler": {}}, "'controler' not allowed", id="a value that does not exist"),
+        pytest.param({"controller": {"replicas": 0}}, "'/controller/replicas': minimum", id="no replica"),
+        pytest.param({"controller": {"replicas": "two"}}, "got string, want integer", id="a text where a number belongs"),
+        pytest.param({"webhook": {"logLevel": "loud"}}, "value must be one of 'debug', 'info'", id="no such level"),
+        pytest.param({"image": {"tag": "a/b"}}, "'/image/tag': 'a/b' does not match", id="a tag with a slash"),
+        pytest.param({"image": {"digest": "abc"}}, "'/image/digest'", id="a digest that is none"),
+        pytest.param({"networkPolicy": {"apiServerPorts": []}}, "minItems", id="no way to the API server"),
+        pytest.param({"uninstall": {"deadlineSeconds": 1}}, "minimum", id="no time to let go"),
+        pytest.param(
+            {"configuration": {"integration": {}}},
+            "configuration.integration: unknown; known are leaderElection, health",
+            id="a section that does not exist",
+        ),
+        pytest.param(
+            {"configuration": {"namespace": "x"}},
+            "configuration.namespace: the chart fills this in",
+            id="what has to fit the release",
+        ),
+        pytest.param(
+            {"configuration": {"metrics": {"bindAddress": ":1"}}},
+            "configuration.metrics.bindAddress: the chart fills this in",
+            id="what has to fit the Services",
+        ),
+        pytest.param(
+            {"configuration": {"leaderElection": {"leaderElect": False}}},
+            "all of them would decide",
+            id="two replicas that do not elect",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused_in_words(values: Object, words: str) -> None:
+    """Before anything is made."""
+    done = helm("template", "kqueue", str(CHART), "--kube-version", "1.36", values=values)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+
+
+def test_one_replica_need_not_elect() -> None:
+    """Nobody else decides."""
+    values = {"controller": {"replicas": 1}, "configuration": {"leaderElection": {"leaderElect": False}}}
+
+    assert parse(configuration(objects(values)), source="test").leader_election.leader_elect is False
+
+
+def test_a_cluster_that_is_too_old_is_refused() -> None:
+    """Conditions of webhooks and the pause before a stop came with 1.30."""
+    done = helm("template", "kqueue", str(CHART), "--kube-version", "1.29")
+
+    assert "requires kubeVersion: >=1.30" in done.stderr
+
+
+def test_definitions_are_ours_and_outlive_the_release() -> None:
+    """As in config/crd, and with the word that keeps Helm from deleting them."""
+    made = [o for o in objects() if o["kind"] == "CustomResourceDefinition"]
+    policies = {o["metadata"].pop("annotations")["helm.sh/resource-policy"] for o in made}
+    ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
+
+    assert policies == {"keep"}
+    assert sorted(made, key=lambda o: str(o["metadata"]["name"])) == sorted(ours, key=lambda o: o["metadata"]["name"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_configuration_is_one_that_the_processes_take(case: str) -> None:
+    """In the release's namespace; nothing in it is without effect."""
+    read = parse(configuration(objects(CASES[case])), source="test")
+
+    assert (read.namespace, read.warnings) == ("kueue-system", ())
+    assert read.internal_cert_management.enable is (case == "default" or case == "everything")
+
+
+def test_the_chart_knows_every_section_of_the_configuration() -> None:
+    """A new one is either the user's or the chart's to fill in."""
+    helpers = (CHART / "templates" / "_helpers.tpl").read_text()
+    listed = {
+        word for found in re.findall(r"\$(?:known|filled) := list ([^}]*?) -}}", helpers) for word in found.split()
+    }
+
+    assert {word.strip('"') for word in listed} - {"apiVersion", "kind"} == {
+        field.alias or name for name, field in Configuration.model_fields.items()
+    }
+
+
+def granted(role: Object) -> dict[tuple[str, str], set[str]]:
+    """(group, resource) to verbs."""
+    verbs: dict[tuple[str, str], set[str]] = {}
+    for rule in role["rules"]:
+        for resource in rule["resources"]:
+            verbs.setdefault((rule["apiGroups"][0], resource), set()).update(rule["verbs"])
+    return verbs
+
+
+@pytest.mark.parametrize("process", ["controller", "webhook"])
+def test_every_owner_that_is_followed_may_be_read(process: str) -> None:
+    """A review that may not look its owner up refuses the creation."""
+    made = objects(EVERYTHING)
+    known = ancestry.owner_kinds((), EVERYTHING["configuration"]["integrations"]["externalFrameworks"])
+    role = granted(one(made, "ClusterRole", f"kqueue-{process}"))
+
+    for owner in known.values():
+        assert "get" in role[owner.gvk.group, owner.resource], owner
+    assert "get" in role["train.example.com", "trains"]
+
+
+def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
+    """No star in any rule; Secrets in the own namespace only, and there by name."""
+    made = objects(EVERYTHING)
+    rules = [(o, rule) for o in made if o["kind"] in ("Role", "ClusterRole") for rule in o.get("rules") or ()]
+    starred = [o["metadata"]["name"] for o, rule in rules if any("*" in values for values in rule.values())]
+    secrets = [(o["kind"], rule) for o, rule in rules if "secrets" in rule.get("resources", ())]
+
+    assert starred == []
+    assert {kind for kind, _rule in secrets} == {"Role"}
+    assert all(rule.get("resourceNames") or rule["verbs"] == ["create"] for _kind, rule in secrets)
+
+
+def test_rights_follow_the_frameworks() -> None:
+    """Where only Jobs are queued nobody may delete pods or touch JobSets."""
+    few = granted(one(objects(), "ClusterRole", "kqueue-controller"))
+    many = granted(one(objects(EVERYTHING), "ClusterRole", "kqueue-controller"))
+
+    assert "delete" not in few["", "pods"] | few["batch", "jobs"]
+    assert few["jobset.x-k8s.io", "jobsets"] == {"get"}
+    assert {"delete", "patch", "watch"} <= many["jobset.x-k8s.io", "jobsets"] & many["train.example.com", "trains"]
+
+
+def hardened(pod: Object) -> list[Any]:
+    """What matters of a pod's security."""
+    container = pod["containers"][0]["securityContext"]
+    return [
+        pod["securityContext"]["runAsNonRoot"],
+        pod["securityContext"]["seccompProfile"]["type"],
+        container["readOnlyRootFilesystem"],
+        container["allowPrivilegeEscalation"],
+        container["capabilities"],
+    ]
+
+
+def test_every_pod_runs_with_the_least_that_it_needs() -> None:
+    """Deployments and Jobs alike."""
+    pods = [o["spec"]["template"]["spec"] for o in objects() if o["kind"] in ("Deployment", "Job")]
+
+    assert len(pods) >= 2
+    assert all(hardened(pod) == [True, "RuntimeDefault", True, False, {"drop": ["ALL"]}] for pod in pods)
+    assert all(set(pod["containers"][0]["resources"]) == {"requests", "limits"} for pod in pods)
+
+
+def test_the_chart_has_the_version_of_the_package() -> None:
+    """Both, because they are released together."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)

@@ -63,8 +63,12 @@ class Simulation:
                     self.moves += 1
 
     def dismiss(self, admitted: Admitted) -> None:
-        """Let a workload leave that was told to: its hosts come back in all flavors that stand on them."""
-        self.uncharge(admitted.queue, admitted.usage)
+        """Let a workload leave that was told to: its hosts come back in all flavors that stand on them.
+
+        Of one in a tree that the snapshot does not have, only the hosts.
+        """
+        if admitted.queue in self.snapshot.nodes:
+            self.uncharge(admitted.queue, admitted.usage)
         if self._with_domains:
             for flavor, domains in admitted.domains.items():
                 self._try_on_all(flavor)

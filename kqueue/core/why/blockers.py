@@ -1,0 +1,331 @@
+"""All that stands in the way of a workload, and how far away it is: not only what a cycle stops at.
+
+Each pod set is looked at by itself, in every flavor that its queue lists; in each flavor quota and domains are looked
+at whatever the other says; and domains at every level from the widest one to the one that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kqueue.core import quota
+from kqueue.core.cycle import Decision, Wait
+from kqueue.core.demand import Choice, Demands, GroupDemand, Option
+from kqueue.core.explain import Blocker, BlockerKind
+from kqueue.core.nomination import topology_blocker
+from kqueue.core.quota import FlavorResource
+from kqueue.core.topology.counting import Tally, shortage, tally
+from kqueue.core.topology.placement import place
+from kqueue.core.topology.request import PodSetRequest, Resolved, resolve
+from kqueue.core.topology.result import Misfit, Path, Shortage
+from kqueue.core.topology.tree import Ints
+from kqueue.core.value import value
+from kqueue.core.why.holders import Held, Occupancy, column_holders
+from kqueue.core.why.trials import Trials
+from kqueue.core.why.world import World
+from kqueue.core.workload import Head, TopologyView
+
+DOMAINS_SHOWN = 3
+"""Of each level, the best ones."""
+
+
+@value(kw_only=True)
+class ColumnLook:
+    """Quota of one resource in one flavor.
+
+    Args:
+        asked: by all pods of the pod sets.
+        free: what the queue could still take, borrowing included; never negative.
+        most: what it could take if nobody used anything.
+        nominal, used: of the queue itself.
+        held: who holds the rest, where it is short.
+    """
+
+    column: FlavorResource
+    asked: int
+    free: int
+    most: int
+    nominal: int
+    used: int
+    held: Held | None = None
+
+
+@value(kw_only=True)
+class DomainLook:
+    """One of the domains that come closest.
+
+    Args:
+        fit, total: units (pods, or slices of them) that fit, of how many.
+        short: what is scarcest there, None where rules keep the pods out.
+        held: who holds that.
+    """
+
+    path: Path
+    fit: int
+    total: int
+    short: Shortage | None = None
+    held: Held | None = None
+
+
+@value(kw_only=True)
+class LevelLook:
+    """One level of a flavor's topology.
+
+    Args:
+        asked: the request names it.
+        unit: `pod` or `slice`.
+        domains: how many there are.
+        fit: units that fit in all of them together, of `total`.
+        best: the roomiest ones.
+    """
+
+    level: str
+    asked: bool
+    unit: str
+    domains: int
+    fit: int
+    total: int
+    best: tuple[DomainLook, ...]
+
+
+@value(kw_only=True)
+class FlavorLook:
+    """What one flavor has for pod sets that get the same one.
+
+    Args:
+        pod_sets: their names.
+        problem: why their pods could not run on its nodes; then nothing else was looked at.
+        misfit: why they have no domains; None where they have, or need none.
+        never: not even an empty cluster has domains for them.
+    """
+
+    pod_sets: tuple[str, ...]
+    flavor: str
+    problem: Blocker | None = None
+    columns: tuple[ColumnLook, ...] = ()
+    levels: tuple[LevelLook, ...] = ()
+    misfit: Misfit | None = None
+    never: bool = False
+
+    @property
+    def fits(self) -> bool:
+        """Whether nothing of this flavor stands in the way."""
+        return not (self.problem or self.misfit or any(c.asked > c.free for c in self.columns))
+
+    def blockers(self, queue: str) -> Iterator[Blocker]:
+        """What stands in the way here."""
+        if self.problem is not None:
+            yield self.problem
+        for column in self.columns:
+            if column.asked > column.free:
+                never = column.asked > column.most
+                yield Blocker(
+                    kind=BlockerKind.EXCEEDS_MAX_QUOTA if never else BlockerKind.QUOTA,
+                    pod_set=self.pod_sets[0],
+                    queue=queue,
+                    flavor=self.flavor,
+                    resource=column.column.resource,
+                    asked=column.asked,
+                    free=column.most if never else column.free,
+                    never=never,
+                )
+        if self.misfit is not None:
+            yield topology_blocker(self.flavor, self.misfit, never=self.never)
+
+
+@dataclass(slots=True)
+class Look:
+    """All that was found; complete when `look` is through.
+
+    `decision` is what a cycle with this workload alone would decide now.
+    """
+
+    decision: Decision | None = None
+    flavors: list[FlavorLook] = field(default_factory=list)
+    uncovered: list[Blocker] = field(default_factory=list)
+    """Resources that no flavor of the queue lists."""
+    occupancy: dict[str, Occupancy] = field(default_factory=dict)
+
+    def blockers(self, queue: str) -> tuple[Blocker, ...]:
+        """What a cycle would say, then all else that is in the way; each once."""
+        told = self.decision.blockers if isinstance(self.decision, Wait) else ()
+        found = [*told, *self.uncovered]
+        found += [blocker for one in self.flavors for blocker in one.blockers(queue)]
+        seen: dict[tuple[object, ...], Blocker] = {}
+        for blocker in found:
+            seen.setdefault(_identity(blocker), blocker)
+        return tuple(seen.values())
+
+
+def _identity(blocker: Blocker) -> tuple[object, ...]:
+    kind = blocker.kind
+    if kind in (BlockerKind.QUOTA, BlockerKind.TOPOLOGY, BlockerKind.EXCEEDS_MAX_QUOTA):
+        return kind, blocker.pod_set, blocker.flavor, blocker.resource
+    return kind, blocker.pod_set, blocker.flavor, blocker.resource, blocker.detail
+
+
+def look(head: Head, world: World, trials: Trials, found: Look) -> Iterator[None]:
+    """Find all that stands in a workload's way, into `found`, in pieces of some milliseconds."""
+    found.decision = trials.decide(head)
+    yield
+    spec = world.snapshot.queues.get(head.queue)
+    if spec is None or head.problem:
+        return
+    for demand in Demands().of(head.pod_sets, spec):
+        for resource, asked in demand.uncovered.items():
+            kind = BlockerKind.RESOURCE_NOT_COVERED
+            found.uncovered.append(
+                Blocker(kind=kind, pod_set=demand.name, queue=spec.name, resource=resource, asked=asked)
+            )
+        for choice in demand.choices:
+            for index in range(len(choice.group.flavors)):
+                yield from _look_at(_Case(head, world, trials, found, demand, choice, index))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One flavor for one group of pod sets."""
+
+    head: Head
+    world: World
+    trials: Trials
+    found: Look
+    demand: GroupDemand
+    choice: Choice
+    index: int
+
+
+def _look_at(case: _Case) -> Iterator[None]:
+    snapshot = case.trials.scratch
+    option = case.demand.option(case.choice, case.index, snapshot)
+    pod_sets = tuple(pod_set.name for pod_set in case.demand.pod_sets)
+    if option.problem is not None:
+        case.found.flavors.append(FlavorLook(pod_sets=pod_sets, flavor=option.name, problem=option.problem))
+        return
+    columns = []
+    for column, asked in option.columns:
+        columns.append(_column(case, column, asked))
+        yield
+    levels: list[LevelLook] = []
+    misfit, never = None, False
+    requests = _placed(case.demand, option)
+    if requests:
+        view = snapshot.topologies[option.name]
+        profile = snapshot.queues[case.head.queue].profile.with_algorithm(case.head.algorithm)
+        answer = place(view.capacity, requests, profile=profile)
+        yield
+        if isinstance(answer, Misfit):
+            misfit = answer
+            never = isinstance(place(view.capacity, requests, profile=profile, empty=True, explain=False), Misfit)
+            yield from _occupied(case, option.name, view)
+            resolved = resolve(workers_of(requests), view.tree.levels, profile)
+            if isinstance(resolved, Resolved):
+                yield from _levels(case, option.name, view, requests, resolved, levels)
+    case.found.flavors.append(
+        FlavorLook(
+            pod_sets=pod_sets,
+            flavor=option.name,
+            columns=tuple(columns),
+            levels=tuple(levels),
+            misfit=misfit,
+            never=never,
+        )
+    )
+
+
+def _column(case: _Case, column: FlavorResource, asked: int) -> ColumnLook:
+    node = case.trials.scratch.nodes[case.head.queue]
+    free = max(0, quota.available(node, column))
+    short = asked > free
+    return ColumnLook(
+        column=column,
+        asked=asked,
+        free=free,
+        most=quota.potential_available(node, column),
+        nominal=node.quota(column).nominal,
+        used=node.usage.get(column, 0),
+        held=Held.of(column.resource, column_holders(case.world, case.head.queue, column)) if short else None,
+    )
+
+
+def _placed(demand: GroupDemand, option: Option) -> Sequence[PodSetRequest]:
+    """The pod sets that want a place in this flavor."""
+    if option.topology is None:
+        return ()
+    wanting = (p for p in demand.pod_sets if p.asks_topology or p.request.topology.implied)
+    return [p.request for p in wanting if p.request.count > 0]
+
+
+def workers_of(requests: Sequence[PodSetRequest]) -> PodSetRequest:
+    """Of pod sets that share a domain, the larger one."""
+    return max(requests, key=lambda request: request.count + request.ended)
+
+
+def leader_of(requests: Sequence[PodSetRequest]) -> PodSetRequest | None:
+    """The other one; None where there is one only."""
+    workers = workers_of(requests)
+    return next((request for request in requests if request is not workers), None)
+
+
+def _occupied(case: _Case, flavor: str, view: TopologyView) -> Iterator[None]:
+    if flavor not in case.found.occupancy:
+        occupancy = Occupancy(flavor, view)
+        yield from occupancy.steps(case.world)
+        case.found.occupancy[flavor] = occupancy
+
+
+def _levels(
+    case: _Case,
+    flavor: str,
+    view: TopologyView,
+    requests: Sequence[PodSetRequest],
+    resolved: Resolved,
+    levels: list[LevelLook],
+) -> Iterator[None]:
+    workers, leader = workers_of(requests), leader_of(requests)
+    counts = tally(view.capacity, workers, leader, resolved, affinity=False)
+    yield
+    asked = {resolved.level, resolved.slice_level} if resolved.slice_size > 1 else {resolved.level}
+    for level in sorted({*range(resolved.level + 1), *asked}):
+        room, total, unit = units(counts, resolved, level)
+        best = []
+        for domain in roomiest(room, DOMAINS_SHOWN):
+            leaves = view.tree.leaves_of(level, domain)
+            demand = [(workers.shape, workers.count), *([(leader.shape, 1)] if leader is not None else [])]
+            short = shortage(view.capacity, workers.shape, demand, leaves)
+            held = case.found.occupancy[flavor].held(leaves, short.resource) if short is not None else None
+            path, fit = view.tree.path_of(level, domain), room.item(domain)
+            best.append(DomainLook(path=path, fit=fit, total=total, short=short, held=held))
+            yield
+        levels.append(
+            LevelLook(
+                level=view.tree.levels[level],
+                asked=level in asked and not resolved.unconstrained,
+                unit=unit,
+                domains=len(room),
+                fit=int(room.sum()),
+                total=total,
+                best=tuple(best),
+            )
+        )
+
+
+def units(counts: Tally, resolved: Resolved, level: int) -> tuple[Ints, int, str]:
+    """What fits in each domain of a level, beside the leader if there is one; how much must; and what it is."""
+    if level <= resolved.slice_level and resolved.slice_size > 1:
+        return counts.slices_led[level], resolved.need, "slice"
+    return counts.pods_led[level], resolved.count, "pod"
+
+
+def roomiest(room: Ints, most: int) -> list[int]:
+    """The domains with most room, the first of equals first."""
+    if len(room) > 4 * most:
+        least = np.partition(room, len(room) - most)[len(room) - most]
+        above = np.flatnonzero(room > least)
+        some = np.concatenate([above, np.flatnonzero(room == least)[: most - len(above)]])
+    else:
+        some = np.arange(len(room))
+    return sorted(some.tolist(), key=lambda domain: (-room.item(domain), domain))[:most]

@@ -1,0 +1,113 @@
+"""Who holds what: on the leaves of a flavor, and in a column of quota."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from kqueue.core.charging import same_hosts
+from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.topology.node import PODS
+from kqueue.core.topology.result import DomainUsage
+from kqueue.core.value import value
+from kqueue.core.why.world import World
+from kqueue.core.workload import Admitted, TopologyView
+
+SHOWN = 3
+"""So many holders are named; the others are counted."""
+_STEP = 200
+"""Workloads that are looked at in one piece."""
+
+
+@value(kw_only=True)
+class Holder:
+    """A workload that holds some of what is short.  `pods` is 0 where it is quota that it holds."""
+
+    workload: Admitted
+    amount: int
+    pods: int = 0
+
+
+@value(kw_only=True)
+class Held:
+    """Who holds what somebody else needs.
+
+    Args:
+        resource: what is short.
+        first: those who hold most of it, at most `SHOWN`.
+        others: how many more workloads hold some of it.
+        foreign: what pods hold that are not placed by topology; None where nobody looked.
+    """
+
+    resource: str
+    first: tuple[Holder, ...] = ()
+    others: int = 0
+    foreign: int | None = None
+
+    @classmethod
+    def of(cls, resource: str, holders: Iterable[Holder], foreign: int | None = None) -> Held:
+        """The largest first; equals by their key."""
+        known = list(holders)
+        first = heapq.nsmallest(SHOWN, known, key=lambda h: (-h.amount, -h.pods, h.workload.key))
+        return cls(resource=resource, first=tuple(first), others=len(known) - len(first), foreign=foreign)
+
+
+class Occupancy:
+    """Who stands on which leaf of one flavor.  Empty until `steps` are through."""
+
+    def __init__(self, flavor: str, view: TopologyView) -> None:
+        self._flavor, self._view = flavor, view
+        self._on: dict[int, list[tuple[Admitted, DomainUsage]]] = {}
+
+    def steps(self, world: World) -> Iterator[None]:
+        """Look at all who hold anything, in short pieces."""
+        topologies = world.snapshot.topologies
+        leaf_of, on = self._view.tree.leaf_of, self._on
+        meets = {name: self._flavor in same_hosts(name, topologies) for name in topologies}
+        for number, workload in enumerate(world.holders, start=1):
+            for flavor, domains in workload.domains.items():
+                if not meets.get(flavor):
+                    continue
+                for usage in domains:
+                    leaf = leaf_of(usage.values)
+                    if leaf is not None:
+                        on.setdefault(leaf, []).append((workload, usage))
+            if number % _STEP == 0:
+                yield
+
+    def holders(self, leaves: slice, resource: str) -> list[Holder]:
+        """Who holds some of a resource on these leaves."""
+        amounts: dict[Admitted, list[int]] = {}
+        on = self._on
+        for leaf in range(leaves.start, leaves.stop):
+            for workload, usage in on.get(leaf, ()):
+                sums = amounts.get(workload)
+                if sums is None:
+                    sums = amounts[workload] = [0, 0]
+                sums[0] += usage.count if resource == PODS else usage.requests.get(resource, 0) * usage.count
+                sums[1] += usage.count
+        return [Holder(workload=w, amount=amount, pods=pods) for w, (amount, pods) in amounts.items() if amount]
+
+    def held(self, leaves: slice, resource: str) -> Held:
+        """The same in short, and what strangers hold there."""
+        idle = self._view.capacity.empty().row(resource)
+        there = sum(node.allocatable.get(resource, 0) for leaf in self._view.tree.leaves[leaves] for node in leaf.nodes)
+        left = int(np.maximum(idle[leaves], 0).sum(dtype=object)) if idle is not None else 0
+        return Held.of(resource, self.holders(leaves, resource), foreign=max(0, there - left))
+
+
+def column_holders(world: World, queue: str, column: FlavorResource) -> list[Holder]:
+    """Who holds quota of a column in the tree that a ClusterQueue is in."""
+    node = world.snapshot.nodes[queue]
+    return [
+        Holder(workload=workload, amount=amount)
+        for name in _queues_of(node)
+        for workload in (world.snapshot.admitted.get(name) or {}).values()
+        if (amount := workload.usage.get(column, 0)) > 0
+    ]
+
+
+def _queues_of(node: QuotaNode) -> Sequence[str]:
+    return [below.name for below in node.root.walk() if not below.is_cohort]

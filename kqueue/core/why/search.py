@@ -1,0 +1,491 @@
+"""Which changes would let a workload start.
+
+Candidates are sifted by what quota and domains say, which is cheap; who is left is decided by the planner, and only
+what it admits is found.  Each kind of change is a piece of work of its own, the cheapest kinds first.  The work is
+bounded: so many candidates of a kind are looked at, and whoever runs the search may stop it between pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from kqueue.core import quota
+from kqueue.core.cycle import Admit
+from kqueue.core.quota import FlavorResource
+from kqueue.core.topology.counting import leaves_within, shortage, tally
+from kqueue.core.topology.node import PODS
+from kqueue.core.topology.request import PodSetRequest, Resolved, TopologyRequest, resolve
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Ints
+from kqueue.core.value import value
+from kqueue.core.why.blockers import FlavorLook, Look, leader_of, roomiest, units, workers_of
+from kqueue.core.why.changes import (
+    Change,
+    FewerPods,
+    NodesReturn,
+    OtherQueue,
+    OtherWish,
+    WhatIf,
+    WorkloadsEnd,
+    size,
+)
+from kqueue.core.why.holders import column_holders
+from kqueue.core.why.trials import Trials
+from kqueue.core.why.world import Spare, World, with_spares
+from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
+
+T = TypeVar("T")
+
+_SINGLES = 48
+"""Workloads, or nodes, of which it is asked whether one alone is enough."""
+_KEPT = 3
+"""Answers of one kind: more would not be read."""
+_PLACES = 6
+"""Domains that are looked at for sets of workloads or nodes."""
+_LARGEST_SET = 256
+"""Sets are not looked for beyond so many workloads or nodes."""
+_PRUNED = 32
+"""Of sets up to this size it is asked of each member whether it can be left out."""
+_QUEUES = 8
+
+
+@value(kw_only=True)
+class Alternative:
+    """The workload as it would be in another LocalQueue (a name) of its namespace."""
+
+    local_queue: str
+    head: Head
+
+
+class Search:
+    """Looks for what would let one workload start.  What it has found grows while `steps` goes on."""
+
+    def __init__(
+        self, head: Head, world: World, trials: Trials, found: Look, alternatives: Sequence[Alternative] = ()
+    ) -> None:
+        """`found` is what `look` has found; `alternatives` are of queues that `trials` knows."""
+        self._head, self._world, self._trials, self._look = head, world, trials, found
+        self._alternatives = alternatives[:_QUEUES]
+        self._found: list[WhatIf] = []
+        self._waiting: list[tuple[str, Callable[[], Iterator[None]]]] = [
+            ("nodes that are left out", self._nodes),
+            ("another topology request", self._wishes),
+            ("another queue", self._queues),
+            ("fewer pods", self._fewer),
+            ("the end of others", self._ends),
+        ]
+
+    @property
+    def found(self) -> list[WhatIf]:
+        """What was found so far, the cheapest first."""
+        return sorted(self._found, key=lambda what_if: what_if.cost)
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Kinds of changes that were not looked at to the end."""
+        return [kind for kind, _ in self._waiting]
+
+    def steps(self) -> Iterator[None]:
+        """Search, in pieces of some milliseconds; not for one that starts anyway."""
+        if isinstance(self._look.decision, Admit):
+            self._waiting.clear()
+        while self._waiting:
+            yield from self._waiting[0][1]()
+            del self._waiting[0]
+            yield
+
+    def _verified(
+        self,
+        change: Change,
+        head: Head | None = None,
+        *,
+        ended: Collection[Admitted] = (),
+        returned: Collection[Spare] = (),
+    ) -> bool:
+        """Whether the planner admits it after the change; then it is found."""
+        admit = self._trials.starts(head or self._head, ended=ended, returned=returned)
+        if admit is not None:
+            self._found.append(WhatIf(change=change, admit=admit))
+        return admit is not None
+
+    # --- nodes come back ---------------------------------------------------------------------------------------------
+
+    def _nodes(self) -> Iterator[None]:
+        spares = self._useful_spares()
+        if not spares:
+            return
+        now = self._trials.scratch
+        by_flavor: dict[str, list[Spare]] = {}
+        for of_node in spares.values():
+            for spare in of_node:
+                by_flavor.setdefault(spare.flavor, []).append(spare)
+        views = {
+            flavor: with_spares(TopologyView(v.name, v.tree, v.capacity.fork()), by_flavor.get(flavor, []), free=False)
+            for flavor, v in now.topologies.items()
+        }
+        wider = replace(now, topologies=views)
+        yield
+        order = sorted(spares)
+        if not self._fits_with(wider, [s for node in order for s in spares[node]]):
+            return
+        yield
+        singles = 0
+        for node in order[:_SINGLES]:
+            if self._fits_with(wider, spares[node]):
+                singles += self._verified(_returning([node], spares), returned=spares[node])
+            yield
+            if singles >= _KEPT:
+                break
+        if not singles:
+            yield from self._node_sets(wider, spares)
+
+    def _useful_spares(self) -> dict[str, list[Spare]]:
+        """By node; of flavors in which pods would have no domain, or not enough quota is not the only thing."""
+        wanted = {one.flavor for one in self._look.flavors if one.misfit is not None}
+        hosts: dict[str, list[Spare]] = {}
+        for spare in self._world.spares:
+            hosts.setdefault(spare.node, []).append(spare)
+        return {node: of_node for node, of_node in hosts.items() if any(s.flavor in wanted for s in of_node)}
+
+    def _fits_with(self, wider: Snapshot, spares: Collection[Spare]) -> bool:
+        trials = [view.capacity.trial() for view in wider.topologies.values()]
+        for trial in trials:
+            trial.__enter__()
+        try:
+            for spare in spares:
+                view = wider.topologies[spare.flavor]
+                leaf = view.tree.leaf_of(spare.leaf.path[-1:] if view.tree.is_hostname else spare.leaf.path)
+                if leaf is not None:
+                    view.capacity.add(leaf, spare.free)
+            return self._trials.might_fit(self._head, wider)
+        finally:
+            for trial in reversed(trials):
+                trial.__exit__(None, None, None)
+
+    def _node_sets(self, wider: Snapshot, spares: Mapping[str, list[Spare]]) -> Iterator[None]:
+        """Sets of one domain each, the smallest domain that is enough; else any of them."""
+        best: list[str] | None = None
+
+        def fits(nodes: Sequence[str]) -> bool:
+            return self._fits_with(wider, [spare for node in nodes for spare in spares[node]])
+
+        for group in _by_place(self._head, wider, spares, self._look.flavors):
+            chosen = yield from _prefix(group, fits)
+            if chosen is None:
+                continue
+            smaller = yield from _pruned(chosen, fits)
+            if best is None or len(smaller) < len(best):
+                best = smaller
+        if best is not None:
+            self._verified(_returning(best, spares), returned=[s for node in best for s in spares[node]])
+
+    # --- the workload asks for something else ------------------------------------------------------------------------
+
+    def _wishes(self) -> Iterator[None]:
+        groups: dict[str, list[str]] = {}
+        for index, pod_set in enumerate(self._head.pod_sets):
+            if pod_set.request.topology.required is not None:
+                groups.setdefault(pod_set.request.group or str(index), []).append(pod_set.name)
+        sets = [tuple(names) for names in groups.values()]
+        if len(sets) > 1:
+            sets.append(tuple(name for names in sets for name in names))
+        for names in sets:
+            before = len(self._found)
+            for change in self._wishes_of(names):
+                head = _wishing(self._head, change)
+                if self._trials.might_fit(head) and self._verified(change, head) and change.required:
+                    break  # a still wider level gives up more for nothing
+                yield
+            if len(self._found) > before and len(sets) > 1:
+                return
+
+    def _wishes_of(self, names: Sequence[str]) -> Iterator[OtherWish]:
+        (level, *_) = [p.request.topology.required for p in self._head.pod_sets if p.name == names[0]]
+        assert level is not None
+        yield OtherWish(pod_sets=tuple(names), level=level, required=False, instead_of=level)
+        wider = dict.fromkeys(
+            above for levels in self._levels() if level in levels for above in reversed(levels[: levels.index(level)])
+        )
+        for above in wider:
+            yield OtherWish(pod_sets=tuple(names), level=above, required=True, instead_of=level)
+
+    def _levels(self) -> list[tuple[str, ...]]:
+        topologies = self._trials.scratch.topologies
+        flavors = {one.flavor for one in self._look.flavors if one.problem is None}
+        return [view.tree.levels for name, view in topologies.items() if name in flavors]
+
+    # --- another queue -----------------------------------------------------------------------------------------------
+
+    def _queues(self) -> Iterator[None]:
+        for other in self._alternatives:
+            if self._trials.might_fit(other.head):
+                change = OtherQueue(local_queue=other.local_queue, queue=other.head.queue)
+                self._verified(change, other.head)
+            yield
+
+    # --- fewer pods --------------------------------------------------------------------------------------------------
+
+    def _fewer(self) -> Iterator[None]:
+        """The largest count of one pod set alone with which it fits; whole slices where it asks for slices."""
+        for pod_set in sorted(self._head.pod_sets, key=lambda p: -p.request.count):
+            slices = pod_set.request.topology.slices
+            unit = slices[0].size if slices else 1
+            of = pod_set.request.count
+            if unit <= 0 or of <= unit:
+                continue
+            low, high, best = 1, (of - 1) // unit, 0
+            while low <= high:
+                middle = (low + high) // 2
+                if self._trials.might_fit(_with_count(self._head, pod_set.name, middle * unit)):
+                    best, low = middle, middle + 1
+                else:
+                    high = middle - 1
+                yield
+            if best:
+                change = FewerPods(pod_set=pod_set.name, count=best * unit, of=of)
+                if self._verified(change, _with_count(self._head, pod_set.name, best * unit)):
+                    return
+                yield
+
+    # --- others end --------------------------------------------------------------------------------------------------
+
+    def _ends(self) -> Iterator[None]:
+        if not self._can_ever_fit():
+            return
+        leaving = [workload for workload in self._world.holders if workload.evicted][:_LARGEST_SET]
+        if leaving and self._fits_without(leaving):
+            smaller = yield from _pruned(leaving, self._fits_without)
+            self._verified(WorkloadsEnd(workloads=tuple(smaller)), ended=smaller)
+            yield
+        lines = yield from self._lines()
+        singles = yield from self._single_ends(lines)
+        if not singles:
+            yield from self._sets_of_ends(lines)
+
+    def _can_ever_fit(self) -> bool:
+        """Whether any flavor could hold it if nobody else were there."""
+        by_pod_sets: dict[tuple[str, ...], bool] = {}
+        for one in self._look.flavors:
+            could = one.problem is None and not one.never and all(c.asked <= c.most for c in one.columns)
+            by_pod_sets[one.pod_sets] = by_pod_sets.get(one.pod_sets, False) or could
+        return bool(by_pod_sets) and not self._look.uncovered and all(by_pod_sets.values())
+
+    def _fits_without(self, ended: Sequence[Admitted]) -> bool:
+        with self._trials.without(ended):
+            return self._trials.might_fit(self._head)
+
+    def _lines(self) -> Generator[None, None, list[list[Admitted]]]:
+        """Lines of workloads; if enough of any of them ended, from its beginning on, there might be room."""
+        holding: list[Admitted] = []
+        for column, lacking in self._short_columns():
+            found = column_holders(self._world, self._head.queue, column)
+            enough = sorted((h for h in found if h.amount >= lacking), key=lambda h: (h.amount, h.workload.key))
+            rest = sorted((h for h in found if h.amount < lacking), key=lambda h: (-h.amount, h.workload.key))
+            holding += [h.workload for h in (*enough, *rest)]
+            yield
+        lines: list[list[Admitted]] = []
+        for one in self._look.flavors:
+            if one.misfit is not None and not one.never and one.problem is None:
+                lines += [[*standing, *holding] for standing in self._standing(one)]
+                yield
+        unique = [list(dict.fromkeys(line)) for line in (lines or [holding])]
+        older = self._head.replaces.key if self._head.replaces is not None else None
+        return [[w for w in line if w.key not in (self._head.key, older)] for line in unique]
+
+    def _short_columns(self) -> list[tuple[FlavorResource, int]]:
+        node = self._trials.scratch.nodes[self._head.queue]
+        short: dict[FlavorResource, int] = {}
+        for one in self._look.flavors:
+            if one.problem is None:
+                for column in one.columns:
+                    lacking = column.asked - max(0, quota.available(node, column.column))
+                    if lacking > 0 and column.asked <= column.most:
+                        short[column.column] = max(short.get(column.column, 0), lacking)
+        return list(short.items())
+
+    def _standing(self, one: FlavorLook) -> list[list[Admitted]]:
+        """Who stands in the domains that would be roomy enough, the nearest ones: those who take most there first."""
+        view = self._trials.scratch.topologies[one.flavor]
+        occupancy = self._look.occupancy.get(one.flavor)
+        if occupancy is None:
+            return []
+        found = []
+        for leaves in _places(self._head, self._trials.scratch, view, one, most=_PLACES):
+            holders = occupancy.holders(leaves, _short_resource(view, _requests(self._head, one), leaves))
+            holders.sort(key=lambda h: (-h.amount, h.workload.key))
+            found.append([h.workload for h in holders])
+        return found
+
+    def _single_ends(self, lines: Sequence[Sequence[Admitted]]) -> Generator[None, None, int]:
+        """How many of them are enough alone.  The smaller ones are asked about first: they cost least."""
+        per_line = max(1, _SINGLES // max(1, len(lines)))
+        some = dict.fromkeys(w for line in lines for w in [*line[:per_line], *line[len(line) // 2 :][: per_line // 4]])
+        enough = 0
+        for workload in sorted(some, key=lambda w: (not w.evicted, w.priority, size(w), w.key)):
+            if self._fits_without([workload]):
+                enough += self._verified(WorkloadsEnd(workloads=(workload,)), ended=[workload])
+                if enough >= _KEPT:
+                    return enough
+            yield
+        return enough
+
+    def _sets_of_ends(self, lines: Sequence[Sequence[Admitted]]) -> Iterator[None]:
+        best: list[Admitted] | None = None
+        for line in lines:
+            chosen = yield from _prefix(line[:_LARGEST_SET], self._fits_without)
+            if chosen is None:
+                continue
+            chosen = yield from _pruned(chosen, self._fits_without)
+            if best is None or len(chosen) < len(best):
+                best = chosen
+        if best is not None and len(best) > 1:
+            best.sort(key=lambda w: (-size(w), w.key))
+            self._verified(WorkloadsEnd(workloads=tuple(best)), ended=best)
+            yield
+
+
+# --- sets ------------------------------------------------------------------------------------------------------------
+
+
+def _prefix(line: Sequence[T], fits: Callable[[Sequence[T]], bool]) -> Generator[None, None, list[T] | None]:
+    """The shortest beginning of a line that is enough, give or take; None when all of it is not."""
+    if not line:
+        return None
+    high = 1
+    while not fits(line[:high]):
+        yield
+        if high >= len(line):
+            return None
+        high = min(2 * high, len(line))
+    low = high // 2 + 1
+    while low < high:
+        middle = (low + high) // 2
+        if fits(line[:middle]):
+            high = middle
+        else:
+            low = middle + 1
+        yield
+    return list(line[:high])
+
+
+def _pruned(chosen: Sequence[T], fits: Callable[[Sequence[T]], bool]) -> Generator[None, None, list[T]]:
+    """The same without members that are not needed; large sets are left as they are."""
+    kept = list(chosen)
+    if len(kept) > _PRUNED:
+        return kept
+    for member in list(kept):
+        if len(kept) == 1:
+            break
+        fewer = [other for other in kept if other is not member]
+        if fits(fewer):
+            kept = fewer
+        yield
+    return kept
+
+
+# --- heads that ask for something else -------------------------------------------------------------------------------
+
+
+def _wishing(head: Head, change: OtherWish) -> Head:
+    def changed(pod_set: PodSet) -> PodSet:
+        if pod_set.name not in change.pod_sets:
+            return pod_set
+        slices = pod_set.request.topology.slices
+        wish = TopologyRequest(
+            required=change.level if change.required else None,
+            preferred=None if change.required else change.level,
+            slices=slices,
+        )
+        return replace(pod_set, request=replace(pod_set.request, topology=wish))
+
+    return replace(head, pod_sets=tuple(map(changed, head.pod_sets)))
+
+
+def _with_count(head: Head, name: str, count: int) -> Head:
+    pod_sets = (
+        replace(p, request=replace(p.request, count=count), min_count=None) if p.name == name else p
+        for p in head.pod_sets
+    )
+    return replace(head, pod_sets=tuple(pod_sets))
+
+
+# --- places ----------------------------------------------------------------------------------------------------------
+
+
+def _requests(head: Head, one: FlavorLook) -> list[PodSetRequest]:
+    return [p.request for p in head.pod_sets if p.name in one.pod_sets and p.request.count > 0]
+
+
+def _room(
+    head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, empty: bool = False
+) -> tuple[Resolved, Ints, int] | None:
+    """What fits in each domain of the level that one domain must hold everything of (the widest, where none must)."""
+    requests = _requests(head, one)
+    workers, leader = workers_of(requests), leader_of(requests)
+    profile = snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
+    resolved = resolve(workers, view.tree.levels, profile)
+    if not isinstance(resolved, Resolved):
+        return None
+    capacity = view.capacity.empty() if empty else view.capacity
+    room, total, _ = units(tally(capacity, workers, leader, resolved, affinity=False), resolved, _level(resolved))
+    return resolved, room, total
+
+
+def _level(resolved: Resolved) -> int:
+    return resolved.level if resolved.required else 0
+
+
+def _places(head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, most: int) -> list[slice]:
+    """The leaves of each domain that would be roomy enough if others left: those that lack least first."""
+    now, idle = _room(head, snapshot, view, one), _room(head, snapshot, view, one, empty=True)
+    if now is None or idle is None:
+        return []
+    resolved, room, total = now
+    if not resolved.required:
+        return [slice(0, len(view.tree))]
+    enough = np.flatnonzero(idle[1] >= total)
+    return [view.tree.leaves_of(_level(resolved), int(enough[i])) for i in roomiest(room[enough], most)]
+
+
+def _by_place(
+    head: Head, wider: Snapshot, spares: Mapping[str, list[Spare]], looks: Sequence[FlavorLook]
+) -> Iterator[list[str]]:
+    """Nodes that would come back to the same domain, domains that lack least first."""
+    for one in looks:
+        if one.misfit is None or one.problem is not None:
+            continue
+        view = wider.topologies[one.flavor]
+        now = _room(head, wider, view, one)
+        if now is None:
+            continue
+        resolved, room, _ = now
+        depth = _level(resolved) + 1 if resolved.required else 0
+        groups: dict[Path, list[str]] = {}
+        for node in sorted(spares):
+            for spare in spares[node]:
+                if spare.flavor == one.flavor:
+                    groups.setdefault(spare.leaf.path[:depth], []).append(node)
+        lengths = {path: _there(view, path, room) for path in groups}
+        for path in sorted(groups, key=lambda path: (-lengths[path], path))[:_PLACES]:
+            yield groups[path][:_LARGEST_SET]
+
+
+def _there(view: TopologyView, path: Path, room: Ints) -> int:
+    if not path:
+        return 0
+    leaves = leaves_within(view.tree, path)
+    return room.item(int(view.tree.domain_of(len(path) - 1)[leaves.start]))
+
+
+def _short_resource(view: TopologyView, requests: Sequence[PodSetRequest], leaves: slice) -> str:
+    workers = workers_of(requests)
+    short = shortage(view.capacity, workers.shape, [(workers.shape, workers.count)], leaves)
+    return short.resource if short is not None else PODS
+
+
+def _returning(nodes: Sequence[str], spares: Mapping[str, list[Spare]]) -> NodesReturn:
+    return NodesReturn(nodes=tuple((node, spares[node][0].reason) for node in nodes))

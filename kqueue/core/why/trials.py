@@ -1,0 +1,91 @@
+"""The planner on a changed copy of a snapshot: would a workload start?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from kqueue.core import cycle, flavors
+from kqueue.core.claims import Claims
+from kqueue.core.cycle import Admit, Decision
+from kqueue.core.demand import Demands
+from kqueue.core.preemption import simulate
+from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
+from kqueue.core.topology.placement import place_workload
+from kqueue.core.topology.result import Placement
+from kqueue.core.why.world import Spare, World
+from kqueue.core.workload import Admitted, Head, Snapshot
+
+
+class Trials:
+    """Asks about heads of some ClusterQueues.
+
+    There are two ways.  `might_fit` looks at quota and domains on a copy that is changed and changed back: it is cheap,
+    and asked often.  `decide` runs a whole cycle with this one head on a copy of its own: what it says is true.
+    """
+
+    def __init__(self, world: World, queues: Collection[str]) -> None:
+        """`queues` are those of all heads that will be asked about."""
+        self._world, self._queues = world, frozenset(queues)
+        self.scratch: Snapshot = world.copied(queues)
+        """What `might_fit` looks at: with what is kept for others charged."""
+        self._claims = Claims(self.scratch, self.scratch.claims)
+        self._demands = Demands()
+        self.asked = 0
+        """How often the planner was asked, in either way."""
+
+    def decide(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Decision:
+        """What a cycle would decide if these had ended and these nodes had come back."""
+        self.asked += 1
+        copy = self._world.copied(self._queues, ended=ended, returned=returned)
+        (decision,) = cycle.plan(copy, [head], rules=self._world.rules)
+        return decision
+
+    def starts(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Admit | None:
+        """What it would get; None when it would not start, or not as a whole."""
+        decision = self.decide(head, ended=ended, returned=returned)
+        return decision if isinstance(decision, Admit) and _is_whole(decision, head) else None
+
+    @contextmanager
+    def without(self, ended: Collection[Admitted]) -> Iterator[None]:
+        """Inside the block these hold nothing in `scratch`."""
+        with simulate(self.scratch) as simulation:
+            for workload in ended:
+                simulation.dismiss(workload)
+            yield
+
+    def might_fit(self, head: Head, snapshot: Snapshot | None = None) -> bool:
+        """Whether quota and domains for all of it are there, nobody being preempted for it.
+
+        `snapshot`: in place of `scratch`, for one with other domains.
+        """
+        self.asked += 1
+        now = snapshot if snapshot is not None else self.scratch
+        spec = now.queues.get(head.queue)
+        if spec is None or head.problem:
+            return False
+        with self._claims.without(head.uid), without_older(head, now):
+            assignment = flavors.assign(
+                head,
+                now,
+                fair=self._world.rules.fair is not None,
+                pinned=flavors_to_keep(head),
+                demands=self._demands,
+            )
+            if assignment.mode is not flavors.FIT:
+                return False
+            if not assignment.places:
+                return True
+            answers = place_workload(
+                {name: now.topologies[name].capacity for name in assignment.places},
+                assignment.places,
+                profile=spec.profile.with_algorithm(head.algorithm),
+                explain=False,
+                previous=places_to_keep(head),
+            )
+            return all(isinstance(answer, Placement) for answer in answers.values())
+
+
+def _is_whole(decision: Admit, head: Head) -> bool:
+    counts = {pod_set.name: pod_set.count for pod_set in decision.admission.pod_sets}
+    return all(counts.get(pod_set.name) == pod_set.request.count for pod_set in head.pod_sets)

@@ -1,0 +1,140 @@
+"""What is asked about: a snapshot, all who hold anything, and nodes that are left out."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from kqueue.core import quota
+from kqueue.core.charging import same_hosts
+from kqueue.core.preemption import Rules
+from kqueue.core.quota import QuotaNode
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Leaf
+from kqueue.core.value import value
+from kqueue.core.workload import Admitted, Snapshot, TopologyView
+
+
+@value(kw_only=True)
+class Spare:
+    """A node with a flavor's labels that is no part of its tree now and could come back.
+
+    Args:
+        flavor: whose tree it would be part of.
+        reason: `notReady` or `unschedulable`, the first that applies.
+        leaf: what it would be in the tree.
+        free, idle: what would be free on it, and what without workloads placed by topology.
+    """
+
+    node: str
+    flavor: str
+    reason: str
+    leaf: Leaf
+    free: Mapping[str, int]
+    idle: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One state of things.  Nothing here is changed by those who ask: they work on copies.
+
+    Args:
+        snapshot: of the queues that are asked about; it may have more.  Its claims are not charged yet.
+        rules: how preemption chooses.
+        holders: all who hold anything, also in queues that the snapshot does not have.
+        spares: nodes that are left out, of all flavors; a node has one for each flavor.
+    """
+
+    snapshot: Snapshot
+    rules: Rules
+    holders: Sequence[Admitted] = ()
+    spares: Sequence[Spare] = ()
+
+    def copied(
+        self, queues: Iterable[str], *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()
+    ) -> Snapshot:
+        """A snapshot of its own: without those who have ended, with nodes that have returned.
+
+        Quota trees are copied where these ClusterQueues or the claims are; the others are shared, to be read only.
+        """
+        now = self.snapshot
+        nodes = self._trees({*queues, *(claim.queue for claim in now.claims)})
+        views = {name: TopologyView(v.name, v.tree, v.capacity.fork()) for name, v in now.topologies.items()}
+        for name in {spare.flavor for spare in returned}:
+            views[name] = with_spares(views[name], [spare for spare in returned if spare.flavor == name])
+        copy = replace(now, nodes={**now.nodes, **nodes}, topologies=views)
+        if ended:
+            copy.admitted = _without(now.admitted, ended)
+            for workload in ended:
+                _end(workload, copy, nodes)
+        return copy
+
+    def _trees(self, queues: Iterable[str]) -> dict[str, QuotaNode]:
+        roots = {id(node.root): node.root for name in queues if (node := self.snapshot.nodes.get(name)) is not None}
+        return {name: node for root in roots.values() for name, node in quota.copy_tree(root).items()}
+
+
+def with_spares(view: TopologyView, spares: Sequence[Spare], *, free: bool = True) -> TopologyView:
+    """A flavor's domains with nodes that have come back; `free` off: with nothing free on them yet.
+
+    A node of a domain that is there already adds to what is free in it.
+    """
+    new: dict[Path, Spare] = {}
+    added: list[tuple[int, Spare]] = []
+    capacity = view.capacity
+    for spare in spares:
+        leaf = view.tree.leaf_of(spare.leaf.path[-1:] if view.tree.is_hostname else spare.leaf.path)
+        if leaf is not None:
+            added.append((leaf, spare))
+        elif spare.leaf.path in new:
+            new[spare.leaf.path] = _together(new[spare.leaf.path], spare)
+        else:
+            new[spare.leaf.path] = spare
+    if free:
+        for leaf, spare in added:
+            capacity.add(leaf, spare.free)
+            if capacity.empty() is not capacity:
+                capacity.empty().add(leaf, spare.idle)
+    if not new:
+        return TopologyView(view.name, view.tree, capacity)
+    ordered = sorted(new.values(), key=lambda spare: spare.leaf.path)
+    tree, edit = view.tree.edited([], [spare.leaf for spare in ordered])
+    columns = [spare.free if free else dict.fromkeys(spare.free, 0) for spare in ordered]
+    return TopologyView(view.name, tree, capacity.edited(tree, edit, columns, idle=[s.idle for s in ordered]))
+
+
+def _together(one: Spare, other: Spare) -> Spare:
+    """Two nodes of one domain."""
+    leaf = Leaf(one.leaf.path, (*one.leaf.nodes, *other.leaf.nodes))
+    return replace(one, leaf=leaf, free=_sum(one.free, other.free), idle=_sum(one.idle, other.idle))
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {resource: one.get(resource, 0) + other.get(resource, 0) for resource in {**one, **other}}
+
+
+def _end(workload: Admitted, copy: Snapshot, own: Collection[str]) -> None:
+    """Give back what a workload holds; quota only in trees of the copy's own."""
+    if workload.queue in own:
+        node = copy.nodes[workload.queue]
+        for column, amount in workload.usage.items():
+            quota.remove_usage(node, column, amount)
+    for flavor, domains in workload.domains.items():
+        for name in same_hosts(flavor, copy.topologies):
+            copy.topologies[name].capacity.release(domains)
+
+
+_Admitted = Mapping[str, Mapping[str, Admitted]]
+
+
+def _without(admitted: _Admitted, ended: Iterable[Admitted]) -> _Admitted:
+    left: dict[str, dict[str, Admitted]] = {}
+    for workload in ended:
+        of_queue = left.get(workload.queue)
+        if of_queue is None:
+            of_queue = left[workload.queue] = dict(admitted.get(workload.queue) or {})
+        of_queue.pop(workload.key, None)
+    layers = (left, admitted)  # only the first is ever written to, and nobody does
+    return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))

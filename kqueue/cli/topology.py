@@ -1,0 +1,125 @@
+"""`kqueue topology`: what is free where, which nodes are left out, and whether nodes are labelled as they should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kqueue.cli.output import Output, OutputOption
+from kqueue.cli.reaching import Reach, flags_behind_name, reaches_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kqueue.cli.node_labels.values import Finding
+
+_FOUND = 1
+_SHOWN = 8
+"""Commands, and nodes, of one finding that are printed to people."""
+_SELECTOR = Annotated[str, typer.Option("--selector", "-l", help="Label selector: only these nodes.")]
+
+
+class _ShowByDefault(TyperGroup):
+    """`kqueue topology NAME` is `kqueue topology show NAME`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `show` where no command was written."""
+        args = flags_behind_name(args)
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(cls=_ShowByDefault, rich_markup_mode=None, help=_ABOUT)
+    app.add_typer(group, name="topology")
+    group.command("labels")(reaches_cluster(labels))
+    group.command("detect")(reaches_cluster(detect))
+
+
+_ABOUT = "What is free in which domain, which nodes are left out and why; labels that are missing or odd."
+
+
+def labels(
+    name: Annotated[str, typer.Argument(metavar="[TOPOLOGY]", help="Only this Topology.")] = "",
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Look for level labels that are missing or odd on nodes, and print what mends them.
+
+    Reads Nodes, Topologies and ResourceFlavors; the controller need not run.
+
+    Exit codes: 0 all is well, or there are notes only; 1 something is odd; 2 the call is wrong.
+    """
+    from kqueue.cli.node_labels.findings import find
+    from kqueue.cli.node_labels.reading import read_nodes, read_topologies
+    from kqueue.cli.output import show
+    from kqueue.runtime.loop import run
+
+    async def look() -> list[tuple[str, int, list[Finding]]]:
+        async with reach.session() as session:
+            topologies = await read_topologies(session.client, name)
+            nodes = await read_nodes(session.client) if topologies else []
+        return [(t.name, sum(map(t.has, nodes)), find(t, nodes)) for t in topologies]
+
+    found = run(look())
+    if output is not Output.TEXT:
+        told = [finding.as_json(topology) for topology, _, findings in found for finding in findings]
+        show({"findings": told}, output)
+    elif found:
+        print("\n".join(line for topology, nodes, findings in found for line in _report(topology, nodes, findings)))
+    else:
+        print("there is no Topology; kqueue topology detect proposes one from the labels of nodes")
+    if any(not finding.is_note for _, _, findings in found for finding in findings):
+        raise typer.Exit(_FOUND)
+
+
+def _report(topology: str, nodes: int, findings: Sequence[Finding]) -> list[str]:
+    from kqueue.cli.node_labels.values import some
+    from kqueue.cli.output import printable
+
+    problems = sum(not finding.is_note for finding in findings)
+    verdict = f"{problems} problems" if problems > 1 else "1 problem" if problems else "no problem"
+    lines = [f"Topology {topology}: {nodes} nodes, {verdict}"]
+    for finding in findings:
+        lines += ["", f"  {'note' if finding.is_note else 'problem'}: {finding.text}"]
+        if finding.nodes:
+            lines.append(f"    nodes: {some(finding.nodes, _SHOWN)}")
+        lines += [f"    {command}" for command in finding.mend[:_SHOWN]]
+        if len(finding.mend) > _SHOWN:
+            lines.append(f"    and {len(finding.mend) - _SHOWN} more commands; -o json has them all")
+    return [*map(printable, lines), ""]
+
+
+def detect(
+    name: Annotated[str, typer.Option("--name", help="Name of the proposed Topology.")] = "default",
+    selector: _SELECTOR = "",
+    output: OutputOption = Output.YAML,
+    *,
+    reach: Reach,
+) -> None:
+    """Propose a Topology from the labels of nodes, as YAML to look at and to apply.
+
+    \b
+        kqueue topology detect --selector pool=gpu > topology.yaml
+        kubectl apply -f topology.yaml
+
+    What it was made from stands in comments.  A ResourceFlavor uses it by spec.topologyName.
+    """
+    from kqueue.cli.node_labels.proposal import propose
+    from kqueue.cli.node_labels.reading import read_nodes
+    from kqueue.cli.output import printable, show
+    from kqueue.runtime.loop import run
+
+    async def look() -> Any:
+        async with reach.session() as session:
+            return propose(await read_nodes(session.client, selector))
+
+    proposal = run(look())
+    if output is not Output.JSON:
+        print("\n".join(printable(f"# {line}") for line in proposal.comments()))
+    show(proposal.topology(name), Output.JSON if output is Output.JSON else Output.YAML)

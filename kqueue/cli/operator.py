@@ -103,6 +103,7 @@ class Operator:
             preemptions=wiring.preemptions,
             fair_usage=wiring.fair_usage,
             host_of=wiring.host_of,
+            quarantine=wiring.quarantine,
         )
         self._intake = Intake(
             cache=wiring.cache,
@@ -117,6 +118,7 @@ class Operator:
             waits_for_ready=rules.blocks_admission(config),
             fair_usage=wiring.fair_usage,
             tries=lambda: self.loop.busy,
+            quarantine=wiring.quarantine,
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
         self._surrounded: Controller | None = None
@@ -304,6 +306,7 @@ class Operator:
         while True:
             await self.clock.sleep(self.timings.metrics_cache)
             gauges.refresh(self.watches.local_queues.store.values(), self.watches.workloads.store.values())
+            self.metrics.quarantined(self.wiring.quarantine.by_queue())
             nodes.refresh()
             await foreign.refresh()
             if self.clock.monotonic() - last_audit >= self.timings.audit_interval:

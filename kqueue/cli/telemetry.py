@@ -86,6 +86,11 @@ class CycleObserver:
         """Tell the user why."""
         self._events.record(workload_reference(workload), reason=reason, message=message, warning=True)
 
+    def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
+        """Count it, and tell the user."""
+        self._metrics.cluster_queue(queue).quarantines()
+        self._record(workload, reason=names.REASON_QUARANTINED, message=message, warning=True)
+
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
         """Tell the user that a newer slice took over."""
         self._record(workload, reason=names.EVENT_WORKLOAD_SLICE_REPLACED, message=f"Replaced by {by}")

@@ -76,6 +76,8 @@ class Explainer:
         written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         if written is not None and written.reason == names.REASON_ON_HOLD:
             return None
+        if written is not None and written.reason == names.REASON_QUARANTINED and not self._queues.is_known(key):
+            return None
         blocked, stamp = self._blockers.blocker(workload), status.Stamp(self._clock.now())
         if blocked is not None:
             return status.wait(workload, reason=blocked.reason, message=blocked.message, stamp=stamp)

@@ -20,6 +20,7 @@ from kqueue.state import from_api
 from kqueue.state.cache import Cache, Holding
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
+from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Pending, Queues, Strategy
 
 _log = structlog.get_logger(__name__)
@@ -78,6 +79,7 @@ class Intake:
         waits_for_ready: bool = False,
         fair_usage: FairUsage | None = None,
         tries: Callable[[], float] | None = None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         """`wake` tells the scheduling loop; the windows are seconds.
 
@@ -85,9 +87,10 @@ class Intake:
         a part of their window only.  None: for all of it.
 
         `order` is as in `from_api.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
-        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.
+        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.  `quarantine` knows who is left alone.
         """
         self._clock, self._fair_usage = clock, fair_usage
+        self._quarantine = quarantine or Quarantine()
         self._cache, self._queues, self._wake = cache, queues, wake
         self._namespace_labels, self._order, self._waits_for_ready = namespace_labels, order, waits_for_ready
         self._flush_window, self._tries = flush_window, tries
@@ -109,6 +112,25 @@ class Intake:
         seen = new if new is not None else old
         assert seen is not None
         key = from_api.workload_key(seen)
+        self._quarantine.observe(key, new)
+        try:
+            self._take_in(key, old, new)
+        except Exception as e:
+            if new is not None and from_api.is_queueable(new) and self._cache.holding(key) is None:
+                self._keep_out(key, new, e)
+            raise
+
+    def _keep_out(self, key: str, obj: wire.Workload, error: Exception) -> None:
+        """It could not even be queued: nothing else would ever try it, and it shall not wait without a word."""
+        self._queues.delete(key)
+        queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
+        now = self._clock.now()
+        self._quarantine.strike(key, obj, error, doing="taking it in", queue=queue, now=now, for_good=True)
+        self._wake()
+
+    def _take_in(self, key: str, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        assert seen is not None
         held = self._cache.holding(key)
         gave_back = self._cache.on_workload(key, new, old)
         if self._fair_usage is not None and self._fair_usage.is_entering(key):
@@ -126,8 +148,8 @@ class Intake:
             if self._queues.is_known(key):
                 self._queues.delete(key)
                 self._wake()  # what others left for, for its sake, is free
-        elif holding is None:
-            self._queues.push(self._cache.requests.pending(new, self._order))
+        elif holding is None and key not in self._quarantine:
+            self._queues.push(self._quarantine.delayed(self._cache.requests.pending(new, self._order)))
 
     def _follow_usage(self, fair: FairUsage, key: str, new: wire.Workload | None) -> None:
         holding = self._cache.holding(key)

@@ -172,6 +172,12 @@ class ClusterQueueFamilies(_Group):
         self.preemption_loops = self._counter(
             "kqueue_preemption_loops_total", "Preemptions that went round in circles", *queue
         )
+        self.quarantined = self._gauge(
+            "kqueue_quarantined_workloads", "Workloads left alone because planning them fails on a bug", *queue
+        )
+        self.quarantines = self._counter(
+            "kqueue_quarantines_total", "Workloads that were left alone because planning them failed twice", *queue
+        )
         self.preemption_skips = self._gauge(
             "kueue_admission_cycle_preemption_skips", "Preemptors that got nothing in the last cycle", *queue
         )

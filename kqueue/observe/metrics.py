@@ -69,6 +69,8 @@ class Metrics:
         self._sources: dict[tuple[Gauge, str], Callable[[], float]] = {}
         self._foreign: dict[str, set[str]] = {}
         """Resources with a series of foreign requests, by flavor."""
+        self._quarantined: set[str] = set()
+        """ClusterQueues that had Workloads in quarantine last."""
         self._rendered: tuple[float, bytes] | None = None
         self._rendering = asyncio.Lock()
         ProcessCollector(registry=self._registry)
@@ -128,6 +130,15 @@ class Metrics:
             if self._skips.get(name) != number:
                 self._skips[name] = number
                 self.cluster_queue(name).preemption_skips(number)
+
+    def quarantined(self, by_queue: Mapping[str, int]) -> None:
+        """How many Workloads are in quarantine, by ClusterQueue; empty for those that are in none."""
+        for name in self._quarantined - by_queue.keys():
+            if name in self._cluster_queues:
+                self.cluster_queue(name).quarantined(0)
+        for name, number in by_queue.items():
+            self.cluster_queue(name).quarantined(number)
+        self._quarantined = set(by_queue)
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """A Workload was created, `seconds` after its job."""

@@ -232,6 +232,14 @@ class ClusterQueueMetrics(_QueueMetrics):
         """A Workload was evicted to make room for one of this queue."""
         self._count(self._p.preempted, reason)
 
+    def quarantined(self, number: int) -> None:
+        """So many of its Workloads are in quarantine."""
+        self._set(self._f.quarantined, number)
+
+    def quarantines(self) -> None:
+        """A Workload came into quarantine."""
+        self._count(self._f.quarantines)
+
     def preemption_loop(self) -> None:
         """A Workload of this queue made another one leave again, without having been admitted in between."""
         self._count(self._f.preemption_loops)

@@ -60,13 +60,17 @@ class Admissions:
         preemptions: Preemptions,
         fair_usage: FairUsage | None,
         paused: Callable[[str, datetime], None],
+        broke: Callable[[str, Exception], None],
+        sound: Callable[[str], None],
     ) -> None:
         """`paused` is told of a ClusterQueue in which a workload stays parked until then, because it could not be
-        written; `order` places those in their queue that come back.
+        written; `order` places those in their queue that come back.  `broke` is told of a workload on whose write a
+        bug showed, `sound` of one that is admitted.
         """
         self._cache, self._queues, self._writer, self._writes = cache, queues, writer, writes
         self._observer, self._clock, self._order = observer, clock, order
         self._preemptions, self._fair_usage, self._paused = preemptions, fair_usage, paused
+        self._broke, self._sound = broke, sound
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
         """How often in a row an admission could not be written."""
 
@@ -119,6 +123,12 @@ class Admissions:
                 self._fair_usage.withdraw(key)
             self._push_again(key, int(tried or 0))
             return
+        except Exception as e:  # noqa: BLE001 - it has left its queue, and nobody else would bring it back
+            if self._fair_usage is not None:
+                self._fair_usage.withdraw(key)
+            self._broke(key, e)
+            return
+        self._sound(key)
         self._failures.pop(key, None)
         self._cache.on_written(key, written)
         _log.info(

@@ -104,8 +104,9 @@ class Evictions:
 
         try:
             written = await self._writes.write(victim.key, change)
-        except KqueueError as e:
-            _log.warning("a preemption was not written", workload=victim.key, error=str(e))
+        except Exception as e:  # noqa: BLE001 - whatever it is, the victim is as before, and the other ones go on
+            bug = None if isinstance(e, KqueueError) else e
+            _log.warning("a preemption was not written", workload=victim.key, error=str(e), exc_info=bug)
             self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
             self._cache.mark_evicted(victim.key, victim.uid, evicted=False)
             self._failed()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -32,6 +32,7 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.admissions import AdmissionObserver, Admissions
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
 from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
+from kqueue.scheduling.trouble import Trouble, TroubleObserver
 from kqueue.scheduling.waits import WaitObserver, Waits, Why
 from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api
@@ -40,6 +41,7 @@ from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
+from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
 from kqueue.state.queues import Strategy as QueueingStrategy
 
@@ -54,7 +56,6 @@ _REQUEUE = {
     Outcome.GATED: RequeueReason.PREEMPTION_GATED,
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.REFUSED: RequeueReason.GENERIC,
-    Outcome.BROKEN: RequeueReason.GENERIC,
 }
 
 _GATED = Outcome.GATED
@@ -71,6 +72,12 @@ _MOST_SCANS = 100_000
 
 _MOST_QUEUES = 10_000
 """ClusterQueues of which it is kept how low the priorities there go; then it begins anew."""
+
+_FAILURES_REST = 30.0
+"""Seconds of rest at most, where one cycle after the other fails as a whole."""
+
+_UNSOUND_FOR = timedelta(seconds=10)
+"""For how long a ClusterQueue rests of which no snapshot could be made."""
 
 _SOON = timedelta(seconds=1)
 """Until what could not be known, or written, is looked at again."""
@@ -98,7 +105,7 @@ class _Read(NamedTuple):
         )
 
 
-class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, Protocol):
+class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, TroubleObserver, Protocol):
     """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
 
     def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
@@ -168,19 +175,22 @@ class SchedulingLoop:
         preemptions: Preemptions | None = None,
         fair_usage: FairUsage | None = None,
         host_of: Callable[[str], str | None] = lambda _node: None,
+        quarantine: Quarantine | None = None,
     ) -> None:
         """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
 
-        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.
+        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.  `quarantine` is where those come on whom
+        scheduling fails; whoever queues workloads shares it.
         """
         self._cache, self._queues, self._writer = cache, queues, writer
         self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
         self._writes = Writes(writer, in_flight=self._settings.in_flight)
+        self._quarantine = quarantine = quarantine or Quarantine()
         self._waits = Waits(
             writes=self._writes,
-            is_held=lambda key: cache.holding(key) is not None,
+            is_held=lambda key: cache.holding(key) is not None or key in quarantine,
             observer=observer,
             clock=clock,
             at_once=self._settings.told_at_once,
@@ -199,6 +209,18 @@ class SchedulingLoop:
         )
         self._preemptions = preemptions or Preemptions()
         self._fair_usage = fair_usage
+        self._trouble = Trouble(
+            quarantine=quarantine,
+            cache=cache,
+            queues=queues,
+            preemptions=self._preemptions,
+            writer=writer,
+            writes=self._writes,
+            observer=observer,
+            clock=clock,
+            order=self._settings.queue_order,
+            paused=self._pause,
+        )
         self._evictions = Evictions(
             cache=cache,
             preemptions=self._preemptions,
@@ -218,6 +240,8 @@ class SchedulingLoop:
             preemptions=self._preemptions,
             fair_usage=fair_usage,
             paused=self._pause,
+            broke=lambda key, error: self._failed(key, error, doing="writing its admission"),
+            sound=quarantine.sound,
         )
         self._scans: OrderedDict[str, ScanMemory] = OrderedDict()
         self._came_back: set[str] = set()
@@ -241,6 +265,8 @@ class SchedulingLoop:
         """ClusterQueues of those who wait for that."""
         self._paused: dict[str, datetime] = {}
         """ClusterQueues of those whose admission could not be written, and until when these are left alone."""
+        self._unsound: dict[str, datetime] = {}
+        """ClusterQueues of which no snapshot could be made, and until when nobody of theirs is tried."""
         self.cycles = 0
         """Cycles run so far."""
         self.busy = 0.0
@@ -253,17 +279,22 @@ class SchedulingLoop:
     async def run(self) -> None:
         """Run cycles until cancelled; then wait for the writes that are under way."""
         self._waits.resume()
-        pause = self._settings.retry_base
+        self._trouble.resume()
+        pause, failures = self._settings.retry_base, 0
         try:
             while True:
                 await self._work.wait()
                 self._work.clear()
                 try:
                     success = await self.cycle()
+                    failures = 0
                 except Exception:  # noqa: BLE001 - a bug in one cycle must not end scheduling
-                    _log.exception("scheduling cycle failed, the next one goes on")
-                    success = False
+                    failures += 1
+                    rest = min(_FAILURES_REST, self._settings.retry_max * 2.0 ** min(failures - 1, 20))
+                    _log.exception("scheduling cycle failed, the next one goes on", failures=failures, seconds=rest)
                     self.wake()
+                    await self._clock.sleep(rest)
+                    continue
                 pause = self._settings.retry_base if success else min(self._settings.retry_max, pause * 2)
                 await self._clock.sleep(0 if success else pause)
         finally:
@@ -273,6 +304,7 @@ class SchedulingLoop:
         """Wait until every write under way has ended; what is to be told later waits for the next run."""
         await self._writes.drain()
         self._waits.pause()
+        self._trouble.pause()
         if self._alarm is not None:
             self._alarm.cancel()
             await asyncio.gather(self._alarm, return_exceptions=True)
@@ -280,6 +312,7 @@ class SchedulingLoop:
 
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
+        self._trouble.tell()
         for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
             await self._clock.sleep(0)
         self._preemptions.claims(self._still_waits)  # nobody may be left to try, and what is over must be told
@@ -313,16 +346,17 @@ class SchedulingLoop:
                 if self._preemptions.has_claims:
                     self._pass_by(queue, item)
                 head = self._head(queue, item, now)
-            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._park_after_bug(item.key)
+            except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                self._failed(item.key, e, doing="reading it")
                 continue
             if head is not None:
                 heads.append(head)
         if not heads and not damaged:
             return False
         self.cycles += 1
+        self._gave_way = False
         started = self._clock.monotonic()
-        success = await self._plan(heads, damaged)
+        success = await self._plan_in_parts(heads, damaged)
         robbed = {**dict.fromkeys([head.queue for head in heads], 0), **self._robbed}
         took = self._clock.monotonic() - started
         self.busy += took
@@ -357,11 +391,81 @@ class SchedulingLoop:
         refused.add(tries)
 
     def _may_admit(self, queue: str) -> bool:
+        if self._unsound and self._unsound.get(queue, self._clock.now()) > self._clock.now():
+            return False
         return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
+
+    # --- plans, and those on whom they fail as a whole
+
+    async def _plan_in_parts(self, heads: list[Head], damaged: list[Patient]) -> bool:
+        """Plan all together.  Where that fails, and not on one head alone, plan halves until it is known on whom.
+
+        What was decided before it failed stands; who was not come to is in one of the halves.
+        """
+        try:
+            return await self._plan(heads, damaged)
+        except Exception as e:
+            self._forget_what_is_kept()
+            left = [head for head in heads if self._is_in_flight(head)]
+            if not left:
+                raise
+            if len(left) > 1:
+                _log.error("a plan failed as a whole, it is made in halves", heads=len(left), exc_info=e)
+            error = e
+        if self._end_broken_claims():
+            return await self._plan_in_parts([head for head in left if self._is_in_flight(head)], [])
+        if len(left) == 1:
+            self._blame(left[0], error)
+            return False
+        middle = len(left) // 2
+        success = await self._plan_in_parts(left[:middle], [])
+        return await self._plan_in_parts(left[middle:], []) or success
+
+    def _is_in_flight(self, head: Head) -> bool:
+        item = self._queues.in_flight(head.queue)
+        return item is not None and item.key == head.key
+
+    def _blame(self, head: Head, error: Exception) -> None:
+        """A plan for this head alone has failed: on the head, or on what its whole queue stands on."""
+        trouble = self._trouble_with({head.queue})
+        if trouble is None:
+            self._failed(head.key, error, doing="planning it")
+            return
+        if self._trouble_with(()) is not None:
+            raise error  # no queue is to blame
+        _log.error("a ClusterQueue rests, no snapshot of it can be made", cluster_queue=head.queue, exc_info=trouble)
+        until = self._unsound[head.queue] = self._clock.now() + _UNSOUND_FOR
+        self._requeue(head.key, RequeueReason.GENERIC)
+        self._pause(head.queue, until)
+
+    def _end_broken_claims(self) -> bool:
+        """End claims on which every plan fails, and blame their preemptors; whether there were any."""
+        broken = False
+        for claim in self._preemptions.claims(self._still_waits):
+            trouble = self._trouble_with((), claim)
+            if trouble is not None and self._trouble_with({claim.queue}) is None:
+                self._preemptions.end(claim.uid)
+                self._failed(claim.key, trouble, doing="keeping room for it")
+                broken = True
+        return broken
+
+    def _trouble_with(self, queues: Iterable[str], *claims: Claim) -> Exception | None:
+        """Why no plan can be made of these, even for nobody; None when one can."""
+        try:
+            for _ in self._decisions(self._cache.snapshot(queues, claims), []):
+                pass
+        except Exception as e:  # noqa: BLE001 - that is what was asked
+            return e
+        return None
+
+    def _forget_what_is_kept(self) -> None:
+        """After a failure nothing is relied on that was worked out with it."""
+        self._demands = Demands()
+        self._lowest.clear()
 
     async def _plan(self, heads: list[Head], damaged: list[Patient]) -> bool:
         snapshot = self._cache.snapshot({head.queue for head in heads}, self._preemptions.claims(self._still_waits))
-        self._safe_until, self._gave_way = None, False
+        self._safe_until = None
         since, success = self._clock.monotonic(), False
         while damaged:
             success |= self._repairs.mend(snapshot, damaged.pop(0))
@@ -370,8 +474,8 @@ class SchedulingLoop:
         for decision in self._decisions(snapshot, heads):
             try:
                 success |= self._apply(decision)
-            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._park_after_bug(decision.head.key)
+            except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                self._failed(decision.head.key, e, doing="carrying out what was decided on it")
             if self._clock.monotonic() - since > self._settings.yield_after:
                 since = await self._give_way()
         self._set_alarm()
@@ -397,12 +501,19 @@ class SchedulingLoop:
 
     async def _ring(self, at: datetime) -> None:
         await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
+        try:
+            self._come_back()
+        except Exception:  # noqa: BLE001 - a bug here must not keep the others from being tried
+            _log.exception("who was set aside for a while could not be brought back")
+        self.wake()
+
+    def _come_back(self) -> None:
         now, queues = self._clock.now(), self._held_up
         queues |= {queue for queue, until in self._paused.items() if until <= now}
         self._held_up = set()
         self._paused = {queue: until for queue, until in self._paused.items() if until > now}
+        self._unsound = {queue: until for queue, until in self._unsound.items() if until > now}
         self._queues.flush(queues)
-        self.wake()
         if self._paused:
             self._alarm = None
             self._look_again(min(self._paused.values()))
@@ -454,6 +565,13 @@ class SchedulingLoop:
 
     def _still_waits(self, claim: Claim) -> bool:
         """Whether a preemptor may still get what is kept for it."""
+        try:
+            return self._still_waits_for(claim)
+        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            _log.exception("whether room is still kept for a workload is unknown, so it is not", workload=claim.key)
+            return False
+
+    def _still_waits_for(self, claim: Claim) -> bool:
         obj = self._writer.newest(claim.key)
         return (
             obj is not None
@@ -463,10 +581,12 @@ class SchedulingLoop:
             and self._may_admit(claim.queue)
         )
 
-    def _park_after_bug(self, key: str) -> None:
-        """A bug on one workload is its own: the others of the cycle go on."""
-        _log.exception("scheduling failed on a bug", workload=key)
-        self._requeue(key, RequeueReason.GENERIC)
+    def _failed(self, key: str, error: Exception, *, doing: str) -> None:
+        """A bug on one workload is its own: the others of the cycle go on, and rely on nothing that came of it."""
+        self._gave_way = True  # whoever is admitted after it is measured by the cache, too
+        self._forget_what_is_kept()
+        self._scans.pop(key, None)
+        self._trouble.failed(key, error, doing=doing)
 
     def _requeue(
         self, key: str, reason: RequeueReason, *, verdict: Verdict = NO_VERDICT, has_more: bool = False
@@ -547,6 +667,7 @@ class SchedulingLoop:
         obj = self._as_decided(head)
         if obj is None:
             return False
+        self._quarantine.sound(head.key)
         self._preemptions.begin(decision.claim)
         self._evictions.begin(decision, obj)
         self._scans.pop(head.key, None)
@@ -574,9 +695,11 @@ class SchedulingLoop:
         head = decision.head
         if decision.is_robbed:
             self._robbed[head.queue] += 1
-        obj = self._as_decided(head)
         if decision.error is not None:
-            _log.error("planning failed on a bug", workload=head.key, exc_info=decision.error)
+            self._failed(head.key, decision.error, doing="planning it")
+            return
+        self._quarantine.sound(head.key)
+        obj = self._as_decided(head)
         if decision.outcome not in _GOES_ON_WAITING:
             self._preemptions.end(head.uid)
         if obj is None:

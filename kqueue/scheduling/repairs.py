@@ -84,8 +84,7 @@ class Repairs:
             try:
                 patient = self._patient(key)
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                _log.exception("the second pass failed on a bug", workload=key)
-                self._second_pass.failed(key)
+                self._look_later(key)
                 continue
             if patient is None:
                 self._second_pass.drop(key)
@@ -135,8 +134,7 @@ class Repairs:
                     held.enter_context(self._cache.moved(key, admission))
                 self._writes.spawn(self._write_mended(patient, found, held.pop_all()))
         except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            _log.exception("the second pass failed on a bug", workload=key)
-            self._second_pass.failed(key)
+            self._look_later(key)
             return False
         return True
 
@@ -152,6 +150,9 @@ class Repairs:
         except KqueueError as e:
             _log.info("the new hosts were not written", workload=key, error=str(e))
             self.ask_again(key)
+            return
+        except Exception:  # noqa: BLE001 - nobody else would look at it again
+            self._look_later(key)
             return
         self._second_pass.drop(key)
         if found.stays:
@@ -181,13 +182,22 @@ class Repairs:
             stamp = status.Stamp(self._clock.now())
             return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
 
-        written = await self._writes.tell(key, change, what="the eviction")
+        try:
+            written = await self._writes.tell(key, change, what="the eviction")
+        except Exception:  # noqa: BLE001 - nobody else would look at it again
+            self._look_later(key)
+            return
         if written is None:
             self.ask_again(key)
             return
         self._second_pass.drop(key)
         _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
         self._observer.not_mended(written, message=message)
+
+    def _look_later(self, key: str) -> None:
+        """A bug showed: it holds what it held, and is looked at again after a pause that grows."""
+        _log.exception("the second pass failed on a bug", workload=key)
+        self._second_pass.failed(key)
 
     def ask_again(self, key: str) -> None:
         """It has changed meanwhile: begin anew."""

@@ -20,7 +20,11 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+import structlog
+
 from kqueue.state.ranked import Ranked
+
+_log = structlog.get_logger(__name__)
 
 
 class Strategy(StrEnum):
@@ -524,9 +528,13 @@ class Queues:
         """Take the best workload of every active ClusterQueue that has none in flight: (ClusterQueue, workload)."""
         heads: list[tuple[str, Pending]] = []
         for name, queue in self._queues.items():
-            if queue.in_flight is not None or not queue.fronts or not is_active(name):
+            if queue.in_flight is not None or not queue.fronts:
                 continue
-            item = queue.pop()
+            try:
+                item = queue.pop() if is_active(name) else None
+            except Exception:  # noqa: BLE001 - the boundary that keeps one queue from stopping the others
+                _log.exception("a ClusterQueue could not be asked for its head", cluster_queue=name)
+                continue
             if item is not None:
                 heads.append((name, item))
         return heads

@@ -10,7 +10,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
+import structlog
+
 from kqueue.core.workload import Admitted
+
+_log = structlog.get_logger(__name__)
 
 
 class Viewed(Protocol):
@@ -39,6 +43,8 @@ class HoldingsByQueue(Generic[H]):
         self._seen: dict[str, tuple[frozenset[str], Mapping[str, Admitted]]] = {}
         """Of queues that did not change since: what was made of them last."""
         self._given: list[ref[Views[H]]] = []
+        self._unseen: set[str] = set()
+        """Workloads that were told to be left out."""
 
     def of(self, queue: str) -> Mapping[str, H]:
         """The holdings in a ClusterQueue, by workload; not to be changed."""
@@ -76,8 +82,22 @@ class HoldingsByQueue(Generic[H]):
         known = self._seen.get(queue)
         if known is not None and known[0] == with_topology:
             return known[1]
-        made = {key: holding.view(with_topology) for key, holding in self.of(queue).items()}
+        made = self.viewed(self.of(queue), with_topology)
         self._seen[queue] = with_topology, made
+        return made
+
+    def viewed(self, holdings: Mapping[str, H], with_topology: frozenset[str]) -> Mapping[str, Admitted]:
+        """Holdings as preemption sees them.  One on which that fails is not seen, so it is not made to leave, and
+        spoils no snapshot; that is told once.
+        """
+        made: dict[str, Admitted] = {}
+        for key, holding in holdings.items():
+            try:
+                made[key] = holding.view(with_topology)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                if key not in self._unseen:
+                    self._unseen.add(key)
+                    _log.exception("what a workload holds cannot be looked at, it is not preempted", workload=key)
         return made
 
 
@@ -105,7 +125,8 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
         if before is None:
             return self._holdings.seen(queue, self._with_topology)
         then: dict[str, H | None] = {**self._holdings.of(queue), **before}
-        return {key: holding.view(self._with_topology) for key, holding in then.items() if holding is not None}
+        left = {key: holding for key, holding in then.items() if holding is not None}
+        return self._holdings.viewed(left, self._with_topology)
 
     def get(self, queue: str, default: Any = None, /) -> Any:
         """As of any mapping; every head asks for its queue, so it is not left to an exception."""

@@ -24,6 +24,7 @@ from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions
+from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues, SecondPass
 from kqueue.state.requests import Requests
 
@@ -62,6 +63,7 @@ class Wiring:
         self.queues = Queues(clock.now, wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
+        self.quarantine = Quarantine()
         self.fair_usage = rules.fair_usage(config)
         self.recorder = self._make_recorder()
         self.events = Events(self.recorder)

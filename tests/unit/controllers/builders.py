@@ -17,6 +17,7 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
+from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
 from tests.unit.controllers.fakes import FakeClient, FakeRecorder
 
@@ -152,6 +153,7 @@ class World:
         self.on_wake: Callable[[], None] = lambda: None
         self.cache = Cache()
         self.queues = Queues(self.clock.now, self._wake)
+        self.quarantine = Quarantine()
         self.intake = Intake(
             cache=self.cache,
             queues=self.queues,
@@ -160,6 +162,7 @@ class World:
             clock=self.clock,
             waits_for_ready=waits_for_ready,
             fair_usage=fair_usage,
+            quarantine=self.quarantine,
         )
         intake = self.intake
         self.topologies: Store[wire.Topology] = self._watch(TOPOLOGIES, wire.Topology, intake.on_topology)

@@ -30,6 +30,7 @@ class Observed:
         self.loops: list[tuple[str, tuple[str, ...]]] = []
         self.not_mended_messages: list[str] = []
         self.taken_over: list[tuple[str, str]] = []
+        self.quarantines: list[tuple[str, str, str]] = []
 
     def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
         del seconds
@@ -43,6 +44,9 @@ class Observed:
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
         del message
         self.waiting.append((workload.metadata.name, reason))
+
+    def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
+        self.quarantines.append((workload.metadata.name, queue, message))
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
         self.taken_over.append((workload.metadata.name, by))
@@ -97,6 +101,7 @@ class Scheduled(World):
             preemptions=self.preemptions,
             fair_usage=self.fair_usage,
             host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
+            quarantine=self.quarantine,
         )
         self.on_wake = self.loop.wake
 

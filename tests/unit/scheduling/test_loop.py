@@ -503,33 +503,6 @@ async def test_one_broken_workload_does_not_stop_the_others(make: Callable[..., 
     assert "'lots'" in message_of(world.workload("broken"), "QuotaReserved")
 
 
-@pytest.mark.parametrize("where", ["head", "workload_key"], ids=["reading the workload", "writing down why it waits"])
-@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
-async def test_a_bug_on_one_workload_does_not_stop_the_others(
-    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch, strategy: str, where: str
-) -> None:
-    """It stays queued, whoever it does not block is admitted, and the loop comes to rest."""
-    world = make(*three_teams(), (CLUSTER_QUEUES, make_cluster_queue("red", queueingStrategy=strategy)))
-    world.add(make_workload("broken", queue="red", cpus=20), make_workload("behind", queue="red", minute=1))
-    world.add(make_workload("other", queue="blue"))
-    whole = getattr(from_api, where)
-
-    def broken(obj: wire.Workload, **more: Any) -> Any:
-        if obj.metadata.name == "broken":
-            raise ZeroDivisionError
-        return whole(obj, **more)
-
-    await world.settle()
-    monkeypatch.setattr(from_api, where, broken)
-    world.start()
-
-    await world.until_quiet()
-
-    admitted = ["other"] if strategy == "StrictFIFO" else ["behind", "other"]
-    assert sorted(world.observed.reservations) == admitted
-    assert world.queues.is_known("ns/broken")
-
-
 async def test_a_bug_in_one_cycle_does_not_end_scheduling(
     make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch
 ) -> None:

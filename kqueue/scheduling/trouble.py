@@ -1,0 +1,142 @@
+"""What becomes of a workload on which scheduling fails with a bug: set aside, tried once more, then left alone.
+
+Nothing here may raise: it is what the boundaries call that keep one workload from stopping the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+from cachetools import LRUCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.errors import KqueueError
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.timetable import Timetable
+from kqueue.scheduling.writes import Writes
+from kqueue.state import from_api, status
+from kqueue.state.cache import Cache
+from kqueue.state.from_api import QueueOrder
+from kqueue.state.preemptions import Preemptions
+from kqueue.state.quarantine import SET_ASIDE, Quarantine, Quarantined
+from kqueue.state.queues import Queues
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds before what could not be told is told again; doubles."""
+
+
+class TroubleObserver(Protocol):
+    """Who wants to know.  Calls must return at once and must not raise."""
+
+    def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
+        """A workload was told that it is left alone; `queue` is the ClusterQueue that it waited in, if any."""
+        ...
+
+
+class Trouble:
+    """Sets aside, brings into quarantine, and tells so."""
+
+    def __init__(
+        self,
+        *,
+        quarantine: Quarantine,
+        cache: Cache,
+        queues: Queues,
+        preemptions: Preemptions,
+        writer: StatusWriter[wire.Workload],
+        writes: Writes,
+        observer: TroubleObserver,
+        clock: Clock,
+        order: QueueOrder,
+        paused: Callable[[str, datetime], None],
+    ) -> None:
+        """`paused` is told of a ClusterQueue in which a workload stays parked until then."""
+        self._quarantine, self._cache, self._queues, self._preemptions = quarantine, cache, queues, preemptions
+        self._writer, self._writes, self._observer, self._clock = writer, writes, observer, clock
+        self._order, self._paused = order, paused
+        self._arrivals = 0
+        self._told: LRUCache[str, Quarantined] = LRUCache(maxsize=10_000)
+        self._pauses: dict[str, float] = {}
+        self._timetable = Timetable(clock, self._tell)
+
+    def failed(self, key: str, error: Exception, *, doing: str) -> None:
+        """Scheduling a workload (namespace/name) failed while `doing` something, such as "planning it"."""
+        _log.error("scheduling failed on a bug", workload=key, doing=doing, exc_info=error)
+        try:
+            self._failed(key, error, doing)
+        except Exception:  # noqa: BLE001 - it has left its queue, so it stops nobody
+            _log.exception("a workload that breaks scheduling could not be set aside", workload=key)
+
+    def _failed(self, key: str, error: Exception, doing: str) -> None:
+        self._queues.delete(key)
+        obj = self._writer.newest(key)
+        if obj is None:
+            return
+        self._preemptions.end(obj.metadata.uid)
+        queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
+        now = self._clock.now()
+        if self._quarantine.strike(key, obj, error, doing=doing, queue=queue, now=now) is not None:
+            self.tell()
+            return
+        try:
+            if from_api.is_queueable(obj) and self._cache.holding(key) is None:
+                self._queues.push(self._quarantine.delayed(self._cache.requests.pending(obj, self._order)))
+                self._paused(queue, now + SET_ASIDE)
+        except Exception as e:  # noqa: BLE001 - nothing would ever try it
+            _log.exception("a workload that was set aside cannot be queued again", workload=key)
+            self._quarantine.strike(key, obj, e, doing="taking it in", queue=queue, now=now, for_good=True)
+            self.tell()
+
+    # --- telling
+
+    def tell(self) -> None:
+        """Let all in quarantine say so that do not yet."""
+        if self._arrivals == self._quarantine.arrivals:
+            return
+        self._arrivals = self._quarantine.arrivals
+        for held in self._quarantine.values():
+            if self._told.get(held.key) is not held:
+                self._told[held.key] = held
+                self._tell(held.key)
+
+    def resume(self) -> None:
+        """Go on after a pause, or begin: whoever came into quarantine meanwhile is told."""
+        self._told.clear()
+        self._arrivals = 0
+        self.tell()
+
+    def pause(self) -> None:
+        """Tell nobody any more what could not be told so far."""
+        self._timetable.clear()
+        self._pauses.clear()
+
+    def _tell(self, key: str) -> None:
+        self._writes.spawn(self._write(key))
+
+    async def _write(self, key: str) -> None:
+        def change(obj: wire.Workload) -> status.Patch | None:
+            held = self._quarantine.get(key)
+            if held is None or not held.is_of(obj) or self._cache.holding(key) is not None:
+                return None
+            stamp = status.Stamp(self._clock.now())
+            return status.wait(obj, reason=names.REASON_QUARANTINED, message=held.message, stamp=stamp)
+
+        try:
+            written = await self._writes.write(key, change)
+        except KqueueError as e:
+            pause = self._pauses[key] = min(_LONGEST_PAUSE, 2 * self._pauses.get(key, _FIRST_PAUSE / 2))
+            _log.warning("a quarantine was not written, tried again", workload=key, error=str(e), seconds=pause)
+            self._timetable.add(key, pause)
+            return
+        self._pauses.pop(key, None)
+        held = self._quarantine.get(key)
+        if written is not None and held is not None:
+            _log.error("workload is in quarantine", workload=key, cluster_queue=held.queue, message=held.message)
+            self._observer.quarantined(written, queue=held.queue, message=held.message)

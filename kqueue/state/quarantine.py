@@ -1,0 +1,168 @@
+"""Workloads on which planning fails with a bug of ours: tried twice, then left alone, so that all others go on.
+
+    strike ──► set aside for a moment ──► tried ──► strike ──► in quarantine ──► its spec or the annotation changes
+                                            └──► an answer, whatever it is: forgotten
+
+Nothing of this is stored: who starts kqueue anew, perhaps another version, has everything tried again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from cachetools import LRUCache
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.state import from_api
+from kqueue.state.queues import Pending
+
+STRIKES = 2
+"""Failures in a row that bring a workload into quarantine."""
+SET_ASIDE = timedelta(seconds=1)
+"""From the first failure to the second try: what passes by itself has passed, and nobody spins."""
+_MOST_STRUCK = 10_000
+_LONGEST_ERROR = 200
+"""Characters of what an exception says that are handed on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """A workload that is left alone.
+
+    `queue` is the ClusterQueue that it waited in, empty where it was in none; `generation` and `asked` are its spec's
+    and the annotation's as they were; `since` is when it came here; `message` is what its user is told.
+    """
+
+    key: str
+    uid: str
+    generation: int
+    asked: str
+    queue: str
+    since: datetime
+    message: str
+
+    def is_of(self, obj: wire.Workload) -> bool:
+        """Whether this still is the workload that failed, as it was then."""
+        return (self.uid, self.generation, self.asked) == _identity(obj)
+
+
+@dataclass(frozen=True, slots=True)
+class _Struck:
+    """Failed, but not often enough."""
+
+    identity: tuple[str, int, str]
+    times: int
+    until: datetime
+
+
+class Quarantine:
+    """Who failed how often, and who is left alone."""
+
+    def __init__(self) -> None:
+        self._struck: LRUCache[str, _Struck] = LRUCache(maxsize=_MOST_STRUCK)
+        self._held: dict[str, Quarantined] = {}
+        self.arrivals = 0
+        """How many came here since the start."""
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the workload (namespace/name) is left alone."""
+        return key in self._held
+
+    def get(self, key: str) -> Quarantined | None:
+        """What is known of a workload in quarantine; None when it is in none."""
+        return self._held.get(key)
+
+    def values(self) -> Collection[Quarantined]:
+        """All of them, in the order in which they came."""
+        return self._held.values()
+
+    def by_queue(self) -> Mapping[str, int]:
+        """How many are here, by ClusterQueue."""
+        return MappingProxyType(Counter(held.queue for held in self._held.values()))
+
+    def strike(
+        self,
+        key: str,
+        obj: wire.Workload,
+        error: Exception,
+        *,
+        doing: str,
+        queue: str,
+        now: datetime,
+        for_good: bool = False,
+    ) -> Quarantined | None:
+        """Planning a workload failed; it is in quarantine from now on, or (None) is to be tried once more, later.
+
+        `doing` says at what, as in "planning it"; `for_good`: another try would do exactly the same.
+        """
+        identity = _identity(obj)
+        before = self._struck.pop(key, None)
+        times = before.times + 1 if before is not None and before.identity == identity else 1
+        if times < STRIKES and not for_good:
+            self._struck[key] = _Struck(identity, times, now + SET_ASIDE)
+            return None
+        uid, generation, asked = identity
+        held = self._held[key] = Quarantined(
+            key=key,
+            uid=uid,
+            generation=generation,
+            asked=asked,
+            queue=queue,
+            since=now,
+            message=_message(error, doing),
+        )
+        self.arrivals += 1
+        return held
+
+    def delayed(self, item: Pending) -> Pending:
+        """A workload that is to be queued; one that was set aside rests until its time."""
+        struck = self._struck.get(item.key)
+        if struck is None or struck.identity[0] != item.uid:
+            return item
+        return replace(item, not_before=max(struck.until, item.not_before or struck.until))
+
+    def sound(self, key: str) -> None:
+        """A try has come to an answer: what failed before is forgotten."""
+        if self._struck:
+            self._struck.pop(key, None)
+
+    def observe(self, key: str, obj: wire.Workload | None) -> bool:
+        """What the watch says of a workload (None: it is gone).  True when it leaves the quarantine with that."""
+        if not self._held and not self._struck:
+            return False
+        if obj is None or obj.status.admission is not None or from_api.is_over(obj):
+            self._struck.pop(key, None)
+            return self._held.pop(key, None) is not None
+        held = self._held.get(key)
+        if held is not None and not held.is_of(obj):
+            del self._held[key]
+            return True
+        struck = self._struck.get(key)
+        if struck is not None and struck.identity != _identity(obj):
+            del self._struck[key]
+        return False
+
+
+def _identity(obj: wire.Workload) -> tuple[str, int, str]:
+    metadata = obj.metadata
+    return metadata.uid, metadata.generation, metadata.annotations.get(names.TRY_AGAIN_ANNOTATION, "")
+
+
+def described(error: Exception) -> str:
+    """An exception in one short line; what it says may come from users."""
+    said = " ".join(str(error).split())
+    said = said if len(said) <= _LONGEST_ERROR else f"{said[:_LONGEST_ERROR]}…"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _message(error: Exception, doing: str) -> str:
+    return (
+        f"{doing[:1].upper()}{doing[1:]} fails on a bug in kqueue ({described(error)}), so it is left alone until "
+        f"somebody edits it, deletes it, or sets its annotation {names.TRY_AGAIN_ANNOTATION} to another value; "
+        "it is tried again, too, when kqueue restarts; please report it"
+    )

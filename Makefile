@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 # one worker more than cores: tests on a control plane wait as much as they compute
 JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else 'auto')")
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-deep check format crds integrations controlplane bench
+.PHONY: help venv lock demo test test-fast test-deep check format crds integrations reference controlplane bench
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,6 +46,9 @@ crds: venv ## config/crd/*.yaml from kqueue/api
 
 integrations: venv ## the matrix of docs/integrations.md from the marks of the tests
 	@$(BIN)/python tools/integrations.py
+
+reference: venv ## docs/reference from CRDs, names, configuration and commands
+	@$(BIN)/python tools/reference.py
 
 controlplane: venv ## build kube-apiserver, etcd, kwok and friends into the user's cache
 	@$(BIN)/python tools/controlplane.py

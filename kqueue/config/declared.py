@@ -24,6 +24,7 @@ class Sign(Section):
     condition: str = ""
     """Type of a condition in `status.conditions` that is then True."""
     path: Path | None = None
+    """Where a value stands."""
     values: tuple[str, ...] = ()
     """Values at `path`; booleans as true and false, numbers in digits."""
 
@@ -93,9 +94,11 @@ class DeclaredKind(Section):
     api_version: str
     """`group/version`."""
     kind: str
+    """The kind."""
     resource: str = ""
     """Plural name in URLs; empty in the file: the kind in lower case with an `s`."""
     suspend: Path = ObjectPath(("spec", "suspend"))
+    """The flag that keeps the object from starting."""
     pod_sets: Annotated[tuple[DeclaredPodSet, ...], Field(min_length=1, max_length=PODSETS_MAX)]
     succeeded: Sign
     failed: Sign | None = None

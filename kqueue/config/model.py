@@ -55,9 +55,11 @@ class Configuration(Section):
     client_connection: ClientConnection = ClientConnection()
     internal_cert_management: InternalCertManagement = InternalCertManagement()
     pprof_bind_address: BindAddress = ""
+    """Profiles of Go programs; there is nothing to serve here."""
     tls: Tls | None = None
     """None: the libraries' choice."""
     manage_jobs_without_queue_name: bool = False
+    """Whether jobs that name no queue wait, too, for somebody to name one."""
     managed_jobs_namespace_selector: LabelSelector | None = None
     """Never None after `load`: all namespaces but kube-system and the own one."""
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady().resolved()

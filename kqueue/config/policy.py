@@ -75,19 +75,24 @@ class RequeuingStrategy(Section):
     """How a workload evicted for not being ready comes back."""
 
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
+    """Whether it stands in line by the time of its eviction or of its creation."""
     backoff_limit_count: Annotated[int, Field(ge=0)] | None = None
     """None means without limit."""
     backoff_base_seconds: Annotated[int, Field(ge=0)] = 60
+    """Pause before the first return; each further one is twice as long."""
     backoff_max_seconds: Annotated[int, Field(ge=0)] = 3600
+    """The longest pause."""
 
 
 class WaitForPodsReady(Section):
     """Evict what was admitted but does not get its pods ready."""
 
     timeout: Duration = timedelta(minutes=30)
+    """How long all pods may take until they are ready after the admission."""
     recovery_timeout: Duration | None = None
     """None in the file: as `timeout`; never None after `load`.  Zero disables eviction after a recovery."""
     block_admission: bool = False
+    """Whether nobody else is admitted meanwhile."""
     requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
 
     def resolved(self) -> Self:
@@ -101,7 +106,9 @@ class Integrations(Section):
     """Which job kinds are managed."""
 
     frameworks: tuple[str, ...] = ("batch/job",)
+    """Job kinds that are queued.  `pod` is switched on with `deployment` and `statefulset`."""
     external_frameworks: tuple[str, ...] = ()
+    """Kinds, as `Kind.version.group`, that somebody else queues: what they own is left to them."""
     label_keys_to_copy: tuple[str, ...] = ()
     """Labels copied from the job to its Workload."""
     declared_kinds: tuple[DeclaredKind, ...] = ()
@@ -150,12 +157,14 @@ class IncrementalDispatcherConfig(Section):
     """How many clusters the incremental dispatcher adds per round."""
 
     step_size: Annotated[int, Field(ge=1)] = 3
+    """Clusters per round."""
 
 
 class ExternalFramework(Section):
     """A kind that MultiKueue dispatches without knowing it."""
 
     name: str
+    """`Kind.version.group`."""
 
     @field_validator("name")
     @classmethod
@@ -169,25 +178,35 @@ class EnvironmentVariable(Section):
     """One variable of a credentials program."""
 
     name: Annotated[str, Field(min_length=1)]
+    """Name."""
     value: str = ""
+    """Value."""
 
 
 class ExecConfig(Section):
     """A program that prints credentials."""
 
     api_version: Annotated[str, Field(min_length=1)]
+    """Version in which the program answers."""
     command: Annotated[str, Field(min_length=1)]
+    """The program."""
     args: tuple[str, ...] = ()
+    """Its arguments."""
     env: tuple[EnvironmentVariable, ...] = ()
+    """Variables that it gets besides its own."""
     install_hint: str = ""
+    """Told when it is missing."""
     provide_cluster_info: bool = False
+    """Whether it is told of the cluster."""
     interactive_mode: Literal["Never", "IfAvailable", "Always"]
+    """Whether it may ask a person."""
 
 
 class AccessProvider(Section):
     """How clusters of one kind are reached."""
 
     name: Annotated[str, Field(min_length=1)]
+    """Name of the provider."""
     exec_config: ExecConfig
 
 
@@ -209,9 +228,13 @@ class MultiKueue(Section):
     """Admission to several clusters."""
 
     gc_interval: Duration = timedelta(minutes=1)
+    """Time between two looks for what was left on worker clusters."""
     origin: str = "multikueue"
+    """Label value that marks what comes from this cluster."""
     worker_lost_timeout: Duration = timedelta(minutes=15)
+    """How long a worker cluster may be silent."""
     dispatcher_name: str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
+    """Who chooses the clusters."""
     incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
     external_frameworks: tuple[ExternalFramework, ...] = ()
     cluster_profile: ClusterProfile | None = None
@@ -240,6 +263,7 @@ class FairSharing(Section):
     """Preemption by weighted share.  On when the section is present."""
 
     preemption_strategies: tuple[str, ...]
+    """When a queue may take back from a sibling: by the shares after it, or by those before it."""
 
     @field_validator("preemption_strategies")
     @classmethod
@@ -253,7 +277,9 @@ class AdmissionFairSharing(Section):
     """Order queues by what they used lately."""
 
     usage_half_life_time: Duration = timedelta(0)
+    """Time in which past use counts half; 0 counts the present alone."""
     usage_sampling_interval: Duration = timedelta(minutes=5)
+    """Time between two measurements."""
     resource_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     """A resource left out weighs 1."""
 
@@ -277,8 +303,11 @@ class Transformation(Section):
     """Count one resource as others."""
 
     input: Annotated[str, Field(min_length=1)]
+    """Resource that is counted as others."""
     strategy: Literal["Retain", "Replace"] = "Retain"
+    """Whether it is counted itself, too."""
     multiply_by: str = ""
+    """Resource whose amount multiplies the outputs."""
     outputs: dict[str, Annotated[str, PlainValidator(_quantity)]] = Field(default_factory=dict)
     """Resource to quantity per unit of the input."""
 
@@ -287,6 +316,7 @@ class CelSelector(Section):
     """An expression about a device."""
 
     expression: Annotated[str, Field(min_length=1)]
+    """In CEL, about one device."""
 
 
 class DeviceSelector(Section):
@@ -308,7 +338,9 @@ class CounterSource(Section):
     """A shared counter of a driver."""
 
     name: str
+    """Name of the counter."""
     driver: str
+    """Driver of the devices."""
     device_selector: DeviceSelector
 
     @field_validator("name")
@@ -325,7 +357,9 @@ class CapacitySource(Section):
     """A capacity of a driver's devices."""
 
     name: str
+    """Name of the capacity."""
     driver: str
+    """Driver of the devices."""
     device_selector: DeviceSelector
 
     @field_validator("name")
@@ -357,7 +391,9 @@ class DeviceClassMapping(Section):
     """Device classes counted as one resource."""
 
     name: str
+    """Resource as which they are counted."""
     device_class_names: Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
+    """Device classes that are counted."""
     sources: tuple[DeviceSource, ...] = ()
 
     @model_validator(mode="after")
@@ -383,7 +419,9 @@ class Resources(Section):
     """Which requests count toward quota, and as what."""
 
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
+    """Whether a resource that a queue does not name keeps a workload out, or is not counted."""
     exclude_resource_prefixes: tuple[str, ...] = ()
+    """Resources whose names begin so are not counted."""
     transformations: tuple[Transformation, ...] = ()
     device_class_mappings: Annotated[tuple[DeviceClassMapping, ...], Field(max_length=16)] = ()
 
@@ -412,7 +450,9 @@ class WorkloadRetention(Section):
     """How long Workloads are kept.  None means for ever, zero means not at all."""
 
     after_finished: Duration | None = None
+    """After its end."""
     after_deactivated_by_kueue: Duration | None = None
+    """After kqueue has switched it off."""
 
 
 class Tas(Section):

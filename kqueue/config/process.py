@@ -39,8 +39,11 @@ class Health(Section):
     """Where liveness and readiness are asked."""
 
     health_probe_bind_address: BindAddress = ":8081"
+    """Address of the probes; `0` switches them off."""
     readiness_endpoint_name: UrlPath = "/readyz"
+    """Path that says whether it works; the answer names what does not."""
     liveness_endpoint_name: UrlPath = "/healthz"
+    """Path that says whether it lives."""
 
     @model_validator(mode="after")
     def _paths_differ(self) -> Self:
@@ -53,10 +56,15 @@ class CustomLabel(Section):
     """A label of metrics whose value comes from a label or an annotation of the object."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$")]
+    """Name of the label; the metrics carry it with the prefix `custom_`."""
     source_label_key: str = ""
+    """Label that the value is read from; the name, where neither key is given."""
     source_annotation_key: str = ""
+    """Annotation that the value is read from."""
     source_kind: Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"] = "ClusterQueue"
+    """Of which object."""
     tracked_values: tuple[str, ...] = ()
+    """Values that are told; others count as one.  Empty: all are told."""
 
     @model_validator(mode="after")
     def _rules(self) -> Self:
@@ -84,6 +92,7 @@ class LocalQueueMetrics(Section):
     """Whether LocalQueues have metrics of their own."""
 
     enable: bool = False
+    """Whether there are any."""
     local_queue_selector: LabelSelector | None = None
     """Which LocalQueues; None means all."""
 
@@ -92,7 +101,9 @@ class MetricsOptions(Section):
     """Where metrics are served, and which."""
 
     bind_address: BindAddress = ":8443"
+    """Address of `/metrics`; `0` switches it off."""
     enable_cluster_queue_resources: bool = False
+    """Whether quota and use of every queue, flavor and resource are told, too."""
     local_queue_metrics: LocalQueueMetrics = LocalQueueMetrics(enable=True)
     custom_labels: Annotated[tuple[CustomLabel, ...], Field(max_length=20)] = ()
 
@@ -114,6 +125,7 @@ class Webhook(Section):
     """Where admission webhooks are served."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = 9443
+    """Port of the webhooks."""
     host: str = ""
     """Empty: all interfaces."""
     cert_dir: Path = Path("/").joinpath("tmp", "k8s-webhook-server", "serving-certs")
@@ -124,11 +136,17 @@ class LeaderElection(Section):
     """The Lease that lets one replica decide."""
 
     leader_elect: bool = True
+    """Whether replicas elect one; without, there must be only one."""
     lease_duration: Duration = timedelta(seconds=15)
+    """How long followers wait without a sign of the leader."""
     renew_deadline: Duration = timedelta(seconds=10)
+    """How long a leader that cannot renew goes on."""
     retry_period: Duration = timedelta(seconds=2)
+    """Time between two tries."""
     resource_lock: Literal["leases"] = "leases"
+    """Kind of the lock."""
     resource_name: str = "c1f6bfd2.kueue.x-k8s.io"
+    """Name of the Lease."""
     resource_namespace: str = ""
     """Empty in the file: the own namespace; never empty after `load`."""
 
@@ -177,6 +195,7 @@ class ClientConnection(Section):
     qps: float = 300.0
     """Calls per second; negative switches the limiter off."""
     burst: Annotated[int, Field(ge=0, le=2**31 - 1)] = 500
+    """Calls that may be made at once after a pause."""
 
     @model_validator(mode="after")
     def _rate_lets_calls_through(self) -> Self:
@@ -191,8 +210,11 @@ class InternalCertManagement(Section):
     """Whether kqueue makes its own certificates."""
 
     enable: bool = True
+    """Whether they are made, shared in a Secret and rotated here; otherwise they are read from `webhook.certDir`."""
     webhook_service_name: str = "kueue-webhook-service"
+    """Service of the webhooks, for which the certificate is made."""
     webhook_secret_name: str = "kueue-webhook-server-cert"  # noqa: S105  (the name of an object)
+    """Secret that the replicas share."""
 
     @model_validator(mode="after")
     def _names_are_valid_when_used(self) -> Self:
@@ -211,7 +233,9 @@ class VisibilityServer(Section):
     """Where the aggregated pending-workloads API is served."""
 
     bind_address: str = ""
+    """Address; empty: all interfaces."""
     bind_port: Annotated[int, Field(ge=1, le=65535)] = 8082
+    """Port."""
 
     @field_validator("bind_address")
     @classmethod

@@ -15,8 +15,11 @@ class Requirement(Section):
     """One condition on a label."""
 
     key: str
+    """Label that it is about."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How the label is compared with the values."""
     values: tuple[str, ...] = ()
+    """At least one for In and NotIn, none otherwise."""
 
     @model_validator(mode="after")
     def _values_fit_the_operator(self) -> Self:
@@ -43,7 +46,9 @@ class LabelSelector(Section):
     """All of `match_labels` and `match_expressions` must hold; an empty selector matches everything."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
+    """Labels with exactly these values."""
     match_expressions: tuple[Requirement, ...] = ()
+    """Rules about labels."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """True when an object with `labels` is selected."""

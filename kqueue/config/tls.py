@@ -43,6 +43,7 @@ class Tls(Section):
     """Versions and ciphers that webhook, metrics and visibility server accept."""
 
     min_version: Literal["VersionTLS12", "VersionTLS13"] = "VersionTLS12"
+    """The oldest version that is accepted."""
     cipher_suites: tuple[str, ...] = ()
     """IANA names; empty means the library's choice."""
     curve_preferences: tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...] = ()

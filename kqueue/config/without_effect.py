@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pydantic.alias_generators import to_camel
+
 from kqueue.config.gates import GATES, GROUPS
 
 if TYPE_CHECKING:
@@ -87,6 +89,16 @@ _PARTLY = {
     "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
 }
 """Gates that do something already, and what."""
+
+
+def acts(gate: str) -> bool:
+    """Whether anything asks about a feature gate."""
+    return gate in _GATES or gate in _PARTLY
+
+
+def idle_fields() -> list[str]:
+    """Paths of the fields and sections that nothing acts on, as they stand in the file."""
+    return [".".join(map(to_camel, path.split("."))) for path in _PATHS]
 
 
 def warnings(configuration: Configuration) -> list[str]:

@@ -12,8 +12,9 @@ from typing import Any
 import structlog
 
 from kqueue.api.wire import core as wire_core
-from kqueue.cli.telemetry import CycleObserver, QueueGauges
-from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
+from kqueue.cli.gauges import QueueGauges, cohorts_above
+from kqueue.cli.telemetry import CycleObserver, describe_objects
+from kqueue.cli.upkeep import Auditor, ForeignGauges, Gauges, NodeGauges, RoomGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
 from kqueue.cli.wiring.jobs import make_jobs, make_steps
@@ -122,6 +123,8 @@ class Operator:
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
         self._surrounded: Controller | None = None
+        self.metrics.cohorts_above = self._cohorts_above
+        describe_objects(metrics, self.watches, config.metrics.local_queue_metrics.local_queue_selector)
         self._subscribe_intake()
         self._make_controllers()
         self._add_checks()
@@ -240,6 +243,7 @@ class Operator:
                 tasks.create_task(probe.run())
                 tasks.create_task(self.wiring.recorder.run())
                 tasks.create_task(self._compete())
+                tasks.create_task(self._keep_gauges())
         finally:
             await self._intake.close()
 
@@ -284,34 +288,44 @@ class Operator:
         if "scheduler" in self.parts:
             work.append(self.loop.run())
             self.loop.wake()
-        work.append(self._keep_gauges())
+        work.append(self._keep_auditing())
         self.ready.set()
         async with asyncio.TaskGroup() as tasks:
             for coroutine in work:
                 tasks.create_task(coroutine)
 
+    def _cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        node = self.cache.node_of(cluster_queue)
+        return cohorts_above(node) if node is not None else ()
+
     async def _keep_gauges(self) -> None:
-        """Gauges of queues, and the audit, in the background."""
-        gauges = QueueGauges(
-            self.metrics,
-            self.cache,
-            self.queues,
-            fair_sharing=self.config.fair_sharing is not None,
-            fair_usage=self.fair_usage,
+        """Gauges of queues and nodes, in every replica."""
+        workloads, ledger = self.watches.workloads.store, self.cache.ledger
+        gauges = Gauges(
+            queues=QueueGauges(
+                self.metrics,
+                self.cache,
+                self.queues,
+                clock=self.clock,
+                workload=workloads.get,
+                fair_sharing=self.config.fair_sharing is not None,
+                fair_usage=self.fair_usage,
+            ),
+            nodes=NodeGauges(self.metrics, ledger, self.wiring.events),
+            foreign=ForeignGauges(self.metrics, ledger, self.clock),
+            room=RoomGauges(self.metrics, self.cache, self.clock),
         )
-        nodes = NodeGauges(self.metrics, self.cache.ledger, self.wiring.events)
-        foreign = ForeignGauges(self.metrics, self.cache.ledger, self.clock)
-        auditor = self._make_auditor()
-        last_audit = self.clock.monotonic()
+        await self.synced.wait()
         while True:
-            await self.clock.sleep(self.timings.metrics_cache)
-            gauges.refresh(self.watches.local_queues.store.values(), self.watches.workloads.store.values())
+            await self.clock.sleep(max(1.0, self.timings.metrics_cache))
             self.metrics.quarantined(self.wiring.quarantine.by_queue())
-            nodes.refresh()
-            await foreign.refresh()
-            if self.clock.monotonic() - last_audit >= self.timings.audit_interval:
-                last_audit = self.clock.monotonic()
-                await auditor.audit()
+            await gauges.refresh(self.watches.local_queues.store.values(), workloads.values(), tell=self.ready.is_set())
+
+    async def _keep_auditing(self) -> None:
+        auditor = self._make_auditor()
+        while True:
+            await self.clock.sleep(self.timings.audit_interval)
+            await auditor.audit()
 
     def _make_auditor(self) -> Auditor:
         watches = self.watches

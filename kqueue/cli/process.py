@@ -15,6 +15,7 @@ import structlog
 
 from kqueue import __version__
 from kqueue.cli.operator import Operator
+from kqueue.cli.wiring.rules import custom_labels
 from kqueue.clock import Clock, SystemClock
 from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
@@ -118,6 +119,9 @@ async def _frame(
         cohorts=configuration.enabled("MetricsForCohorts"),
         creation_latency=configuration.enabled("MetricForWorkloadCreationLatency"),
         cluster_queue_resources=options.enable_cluster_queue_resources,
+        unadmitted=configuration.enabled("UnadmittedWorkloadsObservability"),
+        hashes=configuration.enabled("SchedulingEquivalenceHashing"),
+        custom_labels=custom_labels(configuration),
         cache_seconds=timings.metrics_cache,
     )
     checks = Checks()

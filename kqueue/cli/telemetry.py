@@ -2,29 +2,69 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any, Protocol
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.config.selector import LabelSelector
 from kqueue.controllers.record import ObjectReference, workload_reference
-from kqueue.core.cycle import Admit, Retargeted
-from kqueue.core.fair_share import dominant_share
+from kqueue.core.cycle import Admit, Phase, Retargeted
 from kqueue.core.preemption import Target
-from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
-from kqueue.observe import EventRecorder, LocalQueueMetrics, Metrics, ResourceFigures
+from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics
+from kqueue.runtime.reflector import Reflector
 from kqueue.state import from_api
-from kqueue.state.cache import Cache
-from kqueue.state.fair_usage import FairUsage
-from kqueue.state.held import Held
-from kqueue.state.queues import Queues
 
 _CONTROLLER = "kueue-admission"
 """Who events are from (reportingController)."""
+
+
+class Described(Protocol):
+    """Watches of the objects that metrics are about."""
+
+    @property
+    def cluster_queues(self) -> Reflector[wire.ClusterQueue, wire.ClusterQueue]:
+        """All ClusterQueues."""
+        ...
+
+    @property
+    def local_queues(self) -> Reflector[wire.LocalQueue, wire.LocalQueue]:
+        """All LocalQueues."""
+        ...
+
+    @property
+    def cohorts(self) -> Reflector[wire.Cohort, wire.Cohort]:
+        """All Cohorts."""
+        ...
+
+
+def describe_objects(metrics: Metrics, watches: Described, shown: LabelSelector | None) -> None:
+    """Keep metrics told of the labels of queues and cohorts, and of which LocalQueues are `shown` (None: all)."""
+
+    def describes(kind: Kind) -> Callable[[Any, Any], None]:
+        def on_object(old: Any, new: Any) -> None:
+            meta = (new if new is not None else old).metadata
+            key = (meta.namespace, meta.name) if meta.namespace else (meta.name,)
+            if new is None:
+                metrics.undescribe(kind, key)
+            else:
+                metrics.describe(kind, key, meta.labels, meta.annotations)
+
+        return on_object
+
+    def on_local_queue(_old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
+        if new is not None and shown is not None:
+            meta = new.metadata
+            metrics.show_local_queue(namespace=meta.namespace, name=meta.name, shown=shown.matches(dict(meta.labels)))
+
+    watches.cluster_queues.subscribe(describes("ClusterQueue"))
+    watches.cohorts.subscribe(describes("Cohort"))
+    watches.local_queues.subscribe(describes("LocalQueue"))
+    watches.local_queues.subscribe(on_local_queue)
 
 
 class Events:
@@ -52,9 +92,12 @@ class CycleObserver:
         """`order` says what makes up a priority."""
         self._metrics, self._events, self._clock, self._order = metrics, events, clock, order
 
-    def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
+    def cycle_ended(
+        self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
+    ) -> None:
         """Count the cycle, and show who got nothing in it."""
         self._metrics.attempt(success=success, seconds=seconds)
+        self._metrics.phases({phase.value: seconds for phase, seconds in phases.items()})
         self._metrics.preemption_skips(robbed)
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
@@ -169,17 +212,16 @@ class WorkloadCounter:
             reason = _reason(new, names.CONDITION_EVICTED)
             cluster.eviction_ended(reason=reason, took=took)
 
-    def on_released(self, workload: wire.Workload, pods: int) -> None:
-        """Pods of an admitted Workload were sent to their domains."""
+    def on_released(self, workload: wire.Workload, in_order: bool | None) -> None:
+        """A pod of an admitted Workload was sent to its domain; `in_order`: by its rank, None where it has none."""
         admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
         if admission is None:
             return
         queue = self._metrics.cluster_queue(admission.cluster_queue)
-        queue.ungated(pods)
+        queue.ungated(1, in_order=in_order)
         if since is not None:
             is_group = workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
-            for _ in range(pods):
-                queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
+            queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
 
     def on_elastic_released(self, workload: wire.Workload, pods: int) -> None:
         """The gate of elastic jobs was removed from pods of an admitted slice."""
@@ -226,143 +268,6 @@ class WorkloadCounter:
         return max(0.0, (self._clock.now() - found.last_transition_time).total_seconds())
 
 
-class QueueGauges:
-    """The gauges of queues, set afresh from cache and queues: one pass over Workloads."""
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        cache: Cache,
-        queues: Queues,
-        *,
-        fair_sharing: bool = False,
-        fair_usage: FairUsage | None = None,
-    ) -> None:
-        self._metrics, self._cache, self._queues = metrics, cache, queues
-        self._fair_sharing, self._fair_usage = fair_sharing, fair_usage
-        self._cluster_queues: set[str] = set()
-        self._cohorts: set[str] = set()
-        self._local_queues: set[str] = set()
-
-    def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
-        """Set every gauge; series of queues that are gone disappear."""
-        tally = _Tally(self._queues)
-        for workload in workloads:
-            tally.add(workload)
-        names_now = set(self._cache.queue_names())
-        for name in self._cluster_queues - names_now:
-            self._metrics.forget_cluster_queue(name)
-        for name in names_now:
-            self._cluster_queue(name, self._cache.held_in(name), tally)
-        if self._fair_sharing:
-            self._shares(names_now)
-        locals_now = {f"{q.metadata.namespace}/{q.metadata.name}": q for q in local_queues}
-        for key in self._local_queues - locals_now.keys():
-            namespace, _, name = key.partition("/")
-            self._metrics.forget_local_queue(namespace=namespace, name=name)
-        for key, queue in locals_now.items():
-            self._local_queue(key, queue, self._cache.held_through(key, queue.spec.cluster_queue or ""), tally)
-        self._cluster_queues, self._local_queues = names_now, set(locals_now)
-
-    def _shares(self, cluster_queues: Iterable[str]) -> None:
-        for name in cluster_queues:
-            node = self._cache.node_of(name)
-            if node is not None:
-                cohort = node.parent.name if node.parent is not None else ""
-                self._metrics.cluster_queue(name).weighted_share(cohort, dominant_share(node).precise())
-        cohorts = {name: node for name in self._cache.cohort_names() if (node := self._cache.cohort_node(name))}
-        for name in self._cohorts - cohorts.keys():
-            self._metrics.forget_cohort(name)
-        for name, node in cohorts.items():
-            self._metrics.cohort_share(name, dominant_share(node).precise())
-        self._cohorts = set(cohorts)
-
-    def _cluster_queue(self, name: str, held: Held, tally: _Tally) -> None:
-        queue = self._metrics.cluster_queue(name)
-        active, inadmissible = self._queues.counts(name)
-        idle = self._cache.inactive(name)
-        queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
-        queue.holding(reserving=held.reserving, admitted=held.admitted)
-        queue.finished_kept(tally.finished[name])
-        queue.unadmitted(tally.unadmitted.get(name, {}))
-        terminating = idle is not None and idle.reason == names.REASON_TERMINATING
-        queue.status("terminating" if terminating else "pending" if idle is not None else "active")
-        node = self._cache.node_of(name)
-        if node is not None:
-            parent = node.parent.name if node.parent is not None else ""
-            queue.place(parent_cohort=parent, root_cohort=node.root.name if parent else "")
-            queue.resources(parent, _figures(node, held))
-
-    def _local_queue(self, key: str, queue: wire.LocalQueue, held: Held, tally: _Tally) -> None:
-        metrics = self._metrics.local_queue(namespace=queue.metadata.namespace, name=queue.metadata.name)
-        active, inadmissible = tally.waiting.get(key, (0, 0))
-        cluster_queue = self._queues.cluster_queue_of(key)
-        idle = cluster_queue is None or self._cache.inactive(cluster_queue) is not None
-        metrics.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
-        metrics.holding(reserving=held.reserving, admitted=held.admitted)
-        metrics.finished_kept(tally.finished_local[key])
-        found = from_api.condition(queue.status.conditions, names.CONDITION_ACTIVE)
-        metrics.status(found.status if found is not None else "Unknown")
-        if self._fair_usage is not None and queue.spec.cluster_queue:
-            metrics.fair_usage(queue.spec.cluster_queue, self._fair_usage.usage(key))
-        reserved, used = held.reserved, held.used
-        metrics.resources(
-            {
-                (column.flavor, column.resource): (
-                    as_written(column.resource, amount),
-                    as_written(column.resource, used.get(column, 0)),
-                )
-                for column, amount in reserved.items()
-            }
-        )
-
-
-class _Tally:
-    """Waiting, finished and unadmitted Workloads, by queue."""
-
-    def __init__(self, queues: Queues) -> None:
-        self._cluster_queue_of = queues.cluster_queue_of
-        self.waiting = queues.local_counts()
-        self.finished: Counter[str] = Counter()
-        self.finished_local: Counter[str] = Counter()
-        self.unadmitted: dict[str, Counter[tuple[str, str]]] = {}
-
-    def add(self, workload: wire.Workload) -> None:
-        local = from_api.local_queue_key(workload)
-        admission = workload.status.admission
-        cluster_queue = admission.cluster_queue if admission is not None else self._cluster_queue_of(local)
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
-            self.finished_local[local] += 1
-            if cluster_queue is not None:
-                self.finished[cluster_queue] += 1
-            return
-        admitted = from_api.condition(workload.status.conditions, names.CONDITION_ADMITTED)
-        if cluster_queue is None or workload.metadata.deletion_timestamp is not None:
-            return
-        if admitted is None or admitted.status != "True":
-            reason = admitted.reason if admitted is not None else names.REASON_NO_RESERVATION
-            why = (reason, _reason(workload, names.CONDITION_QUOTA_RESERVED))
-            self.unadmitted.setdefault(cluster_queue, Counter())[why] += 1
-
-
-def _figures(node: QuotaNode, held: Held) -> dict[tuple[str, str], ResourceFigures]:
-    reserved, used = held.reserved, held.used
-    figures = {}
-    for column, quota in node.quotas.items():
-
-        def shown(amount: int, resource: str = column.resource) -> float:
-            return as_written(resource, amount)
-
-        figures[column.flavor, column.resource] = ResourceFigures(
-            nominal=shown(quota.nominal),
-            reservation=shown(reserved.get(column, 0)),
-            usage=shown(used.get(column, 0)),
-            borrowing_limit=None if quota.borrowing_limit is None else shown(quota.borrowing_limit),
-            lending_limit=None if quota.lending_limit is None else shown(quota.lending_limit),
-        )
-    return figures
-
-
 def _waited(workload: wire.Workload, now: datetime) -> float:
     """Seconds since it was queued, or queued again: what it ran before an eviction was no waiting."""
     since = _when_true(workload, names.CONDITION_REQUEUED) or workload.metadata.creation_timestamp or now
@@ -379,11 +284,6 @@ def _hosts(admission: Admission) -> set[str]:
     """Host names that an admission holds."""
     held = (pod_set.topology for pod_set in admission.pod_sets if pod_set.topology is not None)
     return {domain.values[-1] for topology in held for domain in topology.domains if topology.levels[-1] == HOSTNAME}
-
-
-def as_written(resource: str, amount: int) -> float:
-    """In the unit that users write: CPUs, bytes, devices."""
-    return amount / 1000 if resource == "cpu" else float(amount)
 
 
 def _priority_class(workload: wire.Workload) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import structlog
 
-from kqueue.cli.telemetry import as_written
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.gauges import QueueGauges, as_written
 from kqueue.clock import Clock
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference, Recorder
@@ -15,12 +18,32 @@ from kqueue.observe import Metrics
 from kqueue.state.audit import Drift, chunks, short
 from kqueue.state.cache import Cache, Told
 from kqueue.state.ledger import NodeLedger
+from kqueue.state.spare import room_of
 
 _log = structlog.get_logger(__name__)
 
 _REASONS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 _LOGGED_DRIFTS = 20
 """Drifts of one audit that are logged one by one; metrics count them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """All that is set afresh now and then, in every replica: a follower shows what it sees, too."""
+
+    queues: QueueGauges
+    nodes: NodeGauges
+    foreign: ForeignGauges
+    room: RoomGauges
+
+    async def refresh(
+        self, local_queues: Collection[wire.LocalQueue], workloads: Collection[wire.Workload], *, tell: bool
+    ) -> None:
+        """Set every gauge; `tell`: with events for what only a person can mend."""
+        await self.queues.refresh(list(local_queues), workloads)
+        self.nodes.refresh(tell=tell)
+        await self.foreign.refresh()
+        await self.room.refresh()
 
 
 class NodeGauges:
@@ -31,8 +54,8 @@ class NodeGauges:
         self._flavors: set[str] = set()
         self._warned: dict[str, str] = {}
 
-    def refresh(self) -> None:
-        """Set every gauge, and record an event for each node that shares its host name since the last look."""
+    def refresh(self, *, tell: bool = True) -> None:
+        """Set every gauge; `tell`: record an event for each node that shares its host name since the last look."""
         flavors = set(self._ledger.flavors())
         for gone in self._flavors - flavors:
             self._metrics.forget_flavor(gone)
@@ -43,10 +66,10 @@ class NodeGauges:
             counts = Counter(why.reason for why in left_out.values())
             self._metrics.ignored_nodes(flavor, {reason: counts[reason] for reason in _REASONS})
             taken |= {name: why.detail[0] for name, why in left_out.items() if why.reason == "duplicateHostname"}
-        for name, other in taken.items():
+        for name, other in taken.items() if tell else ():
             if self._warned.get(name) != other:
                 self._warn(name, other)
-        self._warned = taken
+        self._warned = taken if tell else {}
 
     def _warn(self, name: str, other: str) -> None:
         host = self._ledger.nodes[name].labels[HOSTNAME]
@@ -83,6 +106,41 @@ class ForeignGauges:
             if self._ledger.tree(flavor) is not None:  # it may be gone since
                 shown = {resource: as_written(resource, amount) for resource, amount in taken.items()}
                 self._metrics.foreign(flavor, pods=pods, requests=shown)
+
+
+class RoomGauges:
+    """Shows which gangs the empty nodes of each flavor could hold, and how much of what is free lies in pieces.
+
+    A node is empty when no workload is placed on it and no other pod took a device there.
+    """
+
+    def __init__(self, metrics: Metrics, cache: Cache, clock: Clock) -> None:
+        self._metrics, self._cache, self._clock = metrics, cache, clock
+        self._flavors: set[str] = set()
+
+    async def refresh(self) -> None:
+        """Set every gauge, with turns of the event loop in between."""
+        ledger = self._cache.ledger
+        for _ in ledger.build_steps():  # a follower has no cycles that would do so
+            await self._clock.sleep(0)
+        flavors = ledger.flavors()
+        for gone in self._flavors.difference(flavors):
+            self._metrics.forget_flavor(gone)
+        self._flavors = set(flavors)
+        for flavor in flavors:
+            taken: set[str] = set()
+            for names in chunks(ledger.members(flavor)):
+                taken |= {name for name in names if _holds_device(ledger.foreign_on(name))}
+                await self._clock.sleep(0)
+            capacity = ledger.capacity(flavor)
+            if capacity is not None and len(capacity.tree):
+                room = room_of(capacity, taken, self._cache.resources_of(flavor))
+                self._metrics.room(flavor, slots=room.slots, broken=room.broken)
+            await self._clock.sleep(0)
+
+
+def _holds_device(requests: Mapping[str, int]) -> bool:
+    return any("/" in resource and amount > 0 for resource, amount in requests.items())
 
 
 class Auditor:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
-    "metrics.custom_labels",
-    "metrics.local_queue_metrics.local_queue_selector",
     "multi_kueue",
     "pprof_bind_address",
     "resources.device_class_mappings",
@@ -37,6 +35,7 @@ _GATES = frozenset(
         "AdmissionFairSharing",
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
+        "CustomMetricLabels",
         "DisableWaitForPodsReady",
         "ElasticJobsViaWorkloadSlices",
         "ElasticJobsViaWorkloadSlicesWithTAS",
@@ -86,6 +85,7 @@ _GATES = frozenset(
 
 _PARTLY = {
     "ConcurrentAdmission": "closed preemption gates hold preemption back, but nothing makes or opens any yet",
+    "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions stay",
     "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
 }
 """Gates that do something already, and what."""
@@ -108,6 +108,7 @@ def warnings(configuration: Configuration) -> list[str]:
         for path in _PATHS
         if _given(configuration, path)
     ]
+    found += _labels_without_effect(configuration)
     for name in configuration.integrations.frameworks:
         if name not in _FRAMEWORKS:
             found.append(f"integrations.frameworks: {name} is accepted, but is not managed yet")
@@ -119,6 +120,17 @@ def warnings(configuration: Configuration) -> list[str]:
         elif name in GROUPS and (idle := _idle_in(name, on, configuration.feature_gates)):
             found.append(f"featureGates.{name}: has no effect yet on {', '.join(idle)}")
     return found
+
+
+def _labels_without_effect(configuration: Configuration) -> list[str]:
+    labels = configuration.metrics.custom_labels
+    if labels and not configuration.enabled("CustomMetricLabels"):
+        return ["metrics.customLabels: has no effect while feature gate CustomMetricLabels is off; set it to true"]
+    return [
+        f"metrics.customLabels: {label.name} is accepted, but labels of sourceKind Workload have no effect yet"
+        for label in labels
+        if label.source_kind == "Workload"
+    ]
 
 
 def _idle_in(group: str, on: bool, given: Mapping[str, bool]) -> list[str]:

@@ -139,6 +139,8 @@ class _Choice:
 
     pod: GangPod
     patch: dict[str, object]
+    in_order: bool | None
+    """Whether it goes where its rank belongs; None: its pod set has no ranks."""
 
 
 @dataclass(slots=True)
@@ -176,14 +178,15 @@ class TopologyUngater:
         recorder: Recorder,
         clock: Clock,
         expectation_timeout: float = 60.0,
-        on_released: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
+        on_released: Callable[[wire.Workload, bool | None], None] = lambda _workload, _in_order: None,
         on_fallback: Callable[[str], None] = lambda _reason: None,
     ) -> None:
         """`newest(key)` is a Workload with our own last write, `write(key, change)` changes its status,
         `host_of(node)` is the host name label of a node.
 
-        `on_released(workload, pods)` is told of pods at the moment of their release, `on_fallback(reason)` once per
-        workload and reason that its pods were not placed by rank.
+        `on_released(workload, in_order)` is told of each pod at the moment of its release, and whether it goes where
+        its rank belongs (None: it has none); `on_fallback(reason)` once per workload and reason that its pods were not
+        placed by rank.
         """
         self._client, self._newest, self._write, self._pods, self._host_of = client, newest, write, pods, host_of
         self._recorder = recorder
@@ -256,17 +259,19 @@ class TopologyUngater:
                 continue
             assignment = from_api.assignment(assigned.topology_assignment)
             count = _count(assigned, spec)
+            ranks = self._rank_rules(workload, spec, pods.values(), count=count, before=before.get(assigned.name, 0))
             found = releases(
                 assignment,
                 [_member(pod) for pod in pods.values()],
-                self._rank_rules(workload, spec, pods.values(), count=count, before=before.get(assigned.name, 0)),
+                ranks,
                 count=count,
                 given_back=given_back.get(assigned.name),
             )
+            in_order = found.order_lost is None if ranks.index_label is not None else None
             for release in found.pods:
                 if assignment.levels[-1] != HOSTNAME or release.values[-1] not in unhealthy:
                     pod = pods[release.key]
-                    plan.choices.append(_Choice(pod, _patch(pod, release, assignment.levels)))
+                    plan.choices.append(_Choice(pod, _patch(pod, release, assignment.levels), in_order))
             if found.order_lost is not None and found.pods:
                 plan.lost.append((assigned.name, found.order_lost))
         return plan
@@ -380,7 +385,7 @@ class TopologyUngater:
                 error = await self._release(choice)
                 if error is None:
                     released += 1
-                    self._on_released(plan.workload, 1)
+                    self._on_released(plan.workload, choice.in_order)
                 elif not isinstance(error, NotFoundError):
                     failed.append(error)
 

@@ -14,7 +14,7 @@ Source: the compatible system's scheduling cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -63,6 +63,18 @@ class Outcome(StrEnum):
     """Its queue may not admit now."""
     BROKEN = "Broken"
     """Planning it failed on a bug; the others of the cycle went on."""
+
+
+class Phase(StrEnum):
+    """What a cycle is busy with.  The value is its name in metrics."""
+
+    SNAPSHOT = "snapshot"
+    """What the plan works on is made, and hosts that failed are replaced."""
+    NOMINATE = "nominate"
+    ORDER = "order"
+    PROCESS = "process"
+    APPLY = "apply"
+    """What was decided is charged to the cache and begun to be written."""
 
 
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
@@ -180,6 +192,7 @@ def plan(
     one_at_a_time: bool = False,
     looks: SecondLooks = ALL_LOOKS,
     demands: Demands | None = None,
+    enter: Callable[[Phase], None] = lambda _phase: None,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -194,7 +207,9 @@ def plan(
         one_at_a_time: whoever is admitted holds up all others.
         looks: who is nominated once more.
         demands: what follows from the form of workloads, to be handed in again with the next cycle; None: begin anew.
+        enter: told whenever the plan goes over to another phase, and after each decision.
     """
+    enter(Phase.NOMINATE)
     nominator = Nominator(
         snapshot, Claims(snapshot, snapshot.claims), rules, demands if demands is not None else Demands()
     )
@@ -205,16 +220,21 @@ def plan(
             wait = cycle.not_now(head)
             if wait is not None:
                 yield wait
+                enter(Phase.NOMINATE)
             else:
                 entries.append(cycle.nominate(head))
         except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
             yield _broken(head, e)
+            enter(Phase.NOMINATE)
+    enter(Phase.ORDER)
     for entry in cycle.turns(entries, order):
+        enter(Phase.PROCESS)
         try:
             decision = cycle.process(entry)
         except Exception as e:  # noqa: BLE001 - as above
             decision = _broken(entry.head, e)
         yield decision
+        enter(Phase.ORDER)
 
 
 def _broken(head: Head, error: Exception) -> Wait:

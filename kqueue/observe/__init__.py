@@ -6,20 +6,23 @@ caller or make it wait: lines are bounded, events are queued, pages are rendered
 
 from __future__ import annotations
 
+from kqueue.observe.custom_labels import CustomLabel
 from kqueue.observe.events import EventLimits, EventRecorder
 from kqueue.observe.health import Checks, Endpoint, HealthServer, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
 from kqueue.observe.loop import LoopProbe
-from kqueue.observe.metrics import Metrics, Role
+from kqueue.observe.metrics import Kind, Metrics, Role
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, ResourceFigures
 
 __all__ = [
     "Checks",
     "ClusterQueueMetrics",
+    "CustomLabel",
     "Endpoint",
     "EventLimits",
     "EventRecorder",
     "HealthServer",
+    "Kind",
     "LocalQueueMetrics",
     "LogFormat",
     "LoopProbe",

@@ -7,31 +7,71 @@ twice as fast, which matters because the thread that renders shares the interpre
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import Metric
+from prometheus_client.registry import Collector
+
+from kqueue.observe.custom_labels import CustomLabels
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_LINES = 100
+"""Of a chunk: about 0.3 ms."""
 
 
-def text_page(families: Iterable[Metric], role: str) -> bytes:
-    """The page.  Families named `kueue_` and `kqueue_` get label `replica_role`, except `kueue_build_info`.
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the families of a group are about: objects that `key` names, the first labels of each, with labels of their
+    own.
+    """
+
+    key: tuple[str, ...]
+    custom: CustomLabels
+
+
+Group = tuple[Sequence[Collector], Subject | None]
+"""Families, and what they are about."""
+
+
+def chunks(groups: Iterable[Group], role: str) -> Iterator[bytes]:
+    """The page in short pieces.  Families named `kueue_` and `kqueue_` get label `replica_role`, except
+    `kueue_build_info`.
 
     The `_created` series of the library, which nobody reads, are left out.
     """
-    lines: list[str] = []
-    for family in families:
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        documentation = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
-        lines.append(f"# HELP {name} {documentation}\n# TYPE {name} {family.type}\n")
-        ours = family.name.startswith(("kueue_", "kqueue_")) and family.name != "kueue_build_info"
-        last = f'replica_role="{role}"' if ours else ""
-        for sample in family.samples:
-            if not sample.name.endswith("_created"):
-                lines.append(_line(sample.name, sample.labels, last, sample.value))
-    return "".join(lines).encode()
+    for collectors, subject in groups:
+        if subject is not None and not subject.custom.labels:
+            subject = None
+        for collector in collectors:
+            for family in collector.collect():
+                yield from _family(family, role, subject)
+
+
+def text_page(groups: Iterable[Group], role: str) -> bytes:
+    """The page as a whole."""
+    return b"".join(chunks(groups, role))
+
+
+def _family(family: Metric, role: str, subject: Subject | None) -> Iterator[bytes]:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    documentation = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
+    lines = [f"# HELP {name} {documentation}\n# TYPE {name} {family.type}\n"]
+    ours = family.name.startswith(("kueue_", "kqueue_")) and family.name != "kueue_build_info"
+    last = f'replica_role="{role}"' if ours else ""
+    for sample in family.samples:
+        if sample.name.endswith("_created"):
+            continue
+        labels, more = sample.labels, last
+        if subject is not None:
+            more += subject.custom.text(tuple([labels.get(key, "") for key in subject.key]))
+        lines.append(_line(sample.name, labels, more, sample.value))
+        if len(lines) >= _LINES:
+            yield "".join(lines).encode()
+            lines.clear()
+    yield "".join(lines).encode()
 
 
 def _line(name: str, labels: dict[str, str], last: str, value: float) -> str:

@@ -136,6 +136,9 @@ class CycleFamilies(_Group):
             "kueue_workload_creation_latency_seconds", "From a job's creation to its Workload's", "job_kind",
             buckets=_CREATION_BUCKETS,
         )  # fmt: skip
+        self.phase_seconds = self._histogram(
+            "kqueue_cycle_phase_seconds", "Time of an admission cycle by phase", "phase", buckets=_SHORT_BUCKETS
+        )
 
 
 class PreemptorFamilies(_Group):
@@ -151,7 +154,15 @@ class PreemptorFamilies(_Group):
 class ClusterQueueFamilies(_Group):
     """Per ClusterQueue; `cluster_queue` is the first label of each."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry | None,
+        *,
+        places: bool = True,
+        unadmitted: bool = True,
+        hashes: bool = True,
+    ) -> None:
+        """Show their places in the tree, why Workloads are not admitted, and in how many forms these wait."""
         super().__init__(registry)
         queue, by_class = ("cluster_queue",), ("cluster_queue", "priority_class")
         why = ("cluster_queue", "reason", "underlying_cause", "priority_class")
@@ -160,10 +171,18 @@ class ClusterQueueFamilies(_Group):
         self.admitted_active = self._gauge("kueue_admitted_active_workloads", "Workloads that are admitted", *queue)
         self.finished_now = self._gauge("kueue_finished_workloads", "Finished Workloads that are kept", *queue)
         self.status = self._gauge("kueue_cluster_queue_status", "1 for the status it is in", *queue, "status")
-        self.unadmitted = self._gauge(
-            "kueue_unadmitted_workloads", "Workloads not admitted, by why", *queue, "reason", "underlying_cause"
-        )
-        self.info = self._gauge("kueue_cluster_queue_info", "Its place", *queue, "parent_cohort", "root_cohort")
+        self.unadmitted = Gauge(
+            "kueue_unadmitted_workloads", "Workloads not admitted, by why", (*queue, "reason", "underlying_cause"),
+            registry=registry if unadmitted else None,
+        )  # fmt: skip
+        self.pending_hashes = Gauge(
+            "kueue_pending_scheduling_hashes", "Forms of Workloads that wait", (*queue, "status"),
+            registry=registry if hashes else None,
+        )  # fmt: skip
+        self.info = Gauge(
+            "kueue_cluster_queue_info", "Its place", (*queue, "parent_cohort", "root_cohort"),
+            registry=registry if places else None,
+        )  # fmt: skip
         self.reserved = self._counter("kueue_quota_reserved_workloads_total", "Reservations made", *by_class)
         self.admitted = self._counter("kueue_admitted_workloads_total", "Admissions", *by_class)
         self.finished = self._counter("kueue_finished_workloads_total", "Workloads finished", *by_class)
@@ -209,6 +228,9 @@ class ClusterQueueFamilies(_Group):
             ("cluster_queue", "name", "is_group"), registry=registry,
         )  # fmt: skip
         self.ungated = self._counter("kqueue_ungated_pods_total", "Pods released into their domain", *queue)
+        self.ranked = self._counter(
+            "kqueue_ranked_pods_total", "Pods with a rank, released in the order of ranks or not", *queue, "order"
+        )
         placed = (*queue, "algorithm")
         self.placements = self._counter(
             "kqueue_placements_total",
@@ -240,22 +262,48 @@ class ClusterQueueResourceFamilies(_Group):
         self.weighted_share = self._gauge(
             f"{prefix}weighted_share", "Its fair share, NaN where it is endless", "cluster_queue", "cohort"
         )
+        self.pending = self._gauge(
+            f"{prefix}resource_pending", "Requested by Workloads that wait", "cluster_queue", "resource"
+        )
 
 
 class CohortFamilies(_Group):
     """Per cohort."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: CollectorRegistry | None, *, places: bool = True) -> None:
+        """`places`: show where each of them hangs in the tree."""
         super().__init__(registry)
-        self.weighted_share = self._gauge(
-            "kueue_cohort_weighted_share", "Its fair share, NaN where it is endless", "cohort"
+        p = "kueue_cohort_"
+        by_resource = ("cohort", "flavor", "resource")
+        self.weighted_share = self._gauge(f"{p}weighted_share", "Its fair share, +Inf where it is endless", "cohort")
+        self.info = Gauge(
+            f"{p}info", "Its place", ("cohort", "parent_cohort", "root_cohort"), registry=registry if places else None
+        )
+        self.subtree_quota = self._gauge(f"{p}subtree_quota", "Quota of all below it", *by_resource)
+        self.subtree_reservations = self._gauge(
+            f"{p}subtree_resource_reservations", "Reserved by all below it", *by_resource
+        )
+        self.subtree_admitted = self._counter(
+            f"{p}subtree_admitted_workloads_total", "Admissions below it", "cohort", "priority_class"
+        )
+
+
+class CohortActiveFamilies(_Group):
+    """Per cohort, told apart by the custom labels of ClusterQueues."""
+
+    def __init__(self, registry: CollectorRegistry | None, labels: Sequence[str] = ()) -> None:
+        """`labels` are those custom labels."""
+        super().__init__(registry)
+        self.active = self._gauge(
+            "kueue_cohort_subtree_admitted_active_workloads", "Workloads that are admitted below it", "cohort", *labels
         )
 
 
 class LocalQueueFamilies(_Group):
     """Per LocalQueue; `name` and `namespace` are the first labels of each."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: CollectorRegistry | None, *, unadmitted: bool = True) -> None:
+        """`unadmitted`: show why Workloads are not admitted."""
         super().__init__(registry)
         queue = ("name", "namespace")
         by_class = (*queue, "priority_class")
@@ -267,6 +315,10 @@ class LocalQueueFamilies(_Group):
         self.admitted_active = self._gauge(f"{p}admitted_active_workloads", "Workloads that are admitted", *queue)
         self.finished_now = self._gauge(f"{p}finished_workloads", "Finished Workloads that are kept", *queue)
         self.status = self._gauge(f"{p}status", "1 for the status of condition Active", *queue, "active")
+        self.unadmitted = Gauge(
+            f"{p}unadmitted_workloads", "Workloads not admitted, by why",
+            (*queue, "cluster_queue", "reason", "underlying_cause"), registry=registry if unadmitted else None,
+        )  # fmt: skip
         self.reservation = self._gauge(f"{p}resource_reservation", "Reserved", *by_resource)
         self.usage = self._gauge(f"{p}resource_usage", "Used by admitted Workloads", *by_resource)
         self.fair_usage = self._gauge(
@@ -321,6 +373,14 @@ class ProcessFamilies(_Group):
             "kqueue_foreign_pods", "Pods on a flavor's nodes that are not placed by topology", "flavor"
         )
         self.foreign_requests = self._gauge("kqueue_foreign_requests", "What they request", "flavor", "resource")
+        level = ("flavor", "level")
+        self.gang_slots = self._gauge(
+            "kqueue_gang_slots", "Gangs of so many empty nodes that a level's domains hold", *level, "nodes"
+        )
+        self.fragmentation = self._gauge(
+            "kqueue_fragmentation_ratio", "Free amount in domains that are partly used / all that is free",
+            *level, "resource",
+        )  # fmt: skip
         self.webhooks = self._counter(
             "kqueue_webhook_requests_total", "Admission reviews", "path", "operation", "result"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Literal
@@ -16,19 +16,24 @@ from prometheus_client.registry import Collector
 
 from kqueue.build import build
 from kqueue.clock import Clock, SystemClock
-from kqueue.observe.exposition import text_page
+from kqueue.observe.custom_labels import CustomLabel, CustomLabels
+from kqueue.observe.exposition import Group, Subject, chunks, text_page
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
+    CohortActiveFamilies,
     CohortFamilies,
     CycleFamilies,
     LocalQueueFamilies,
     PreemptorFamilies,
     ProcessFamilies,
 )
-from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, finite
+from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, LocalQueueMetrics
 
 Role = Literal["leader", "follower", "standalone"]
+
+Kind = Literal["ClusterQueue", "LocalQueue", "Cohort"]
+"""Kinds of objects whose metrics may have custom labels."""
 
 
 class Metrics:
@@ -47,23 +52,50 @@ class Metrics:
         cluster_queue_resources: bool = False,
         cohorts: bool = True,
         creation_latency: bool = True,
+        unadmitted: bool = True,
+        hashes: bool = True,
+        custom_labels: Mapping[Kind, Sequence[CustomLabel]] | None = None,
         cache_seconds: float = 5.0,
     ) -> None:
-        """`cache_seconds` is a page's life; the other switches are for whole groups, or for the latency of creation."""
+        """`cache_seconds` is a page's life.  The switches are for groups of families: of LocalQueues; of quota per
+        ClusterQueue; of the places of queues and cohorts in their tree; for the latency of creation; of Workloads by
+        why they are not admitted; of their forms.
+        """
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
-        self._registry = _Registry()
         self._role: Role = role
-        self._cycle = CycleFamilies(self._registry)
-        self._process = ProcessFamilies(self._registry)
-        self._queue_families = ClusterQueueFamilies(self._registry)
-        self._preemptor_families = PreemptorFamilies(self._registry)
-        self._resource_families = ClusterQueueResourceFamilies(self._registry if cluster_queue_resources else None)
-        self._cohort_families = CohortFamilies(self._registry if cohorts else None)
+        found = custom_labels or {}
+        self._custom: dict[Kind, CustomLabels] = {
+            kind: CustomLabels(found.get(kind, ())) for kind in ("ClusterQueue", "LocalQueue", "Cohort")
+        }
+        self._groups: list[tuple[_Registry, Subject | None]] = []
+        of_queue = self._group(Subject(("cluster_queue",), self._custom["ClusterQueue"]))
+        of_preemptor = self._group(Subject(("preempting_cluster_queue",), self._custom["ClusterQueue"]))
+        of_local = self._group(Subject(("namespace", "name"), self._custom["LocalQueue"]))
+        of_cohort = self._group(Subject(("cohort",), self._custom["Cohort"]))
+        others = self._group(None)
+        self._cycle = CycleFamilies(others)
+        self._process = ProcessFamilies(others)
+        self._queue_families = ClusterQueueFamilies(of_queue, places=cohorts, unadmitted=unadmitted, hashes=hashes)
+        self._preemptor_families = PreemptorFamilies(of_preemptor)
+        self._resource_families = ClusterQueueResourceFamilies(of_queue if cluster_queue_resources else None)
+        self.has_resources = cluster_queue_resources
+        """Whether quota per ClusterQueue is shown."""
+        self._cohort_families = CohortFamilies(of_cohort, places=cohorts)
+        self._active_families = CohortActiveFamilies(
+            others, [label.shown_name for label in self._custom["ClusterQueue"].labels]
+        )
         self._creation_latency = creation_latency
-        self._local_families = LocalQueueFamilies(self._registry if local_queues else None)
+        self._local_families = LocalQueueFamilies(of_local if local_queues else None, unadmitted=unadmitted)
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
+        self._left_out: set[tuple[str, str]] = set()
+        """LocalQueues that are not to be shown."""
+        self._nobody = LocalQueueMetrics("", "", self._local_families)
+        self._nobody.close()
+        self._cohorts: dict[str, CohortMetrics] = {}
+        self.cohorts_above: Callable[[str], Sequence[str]] = lambda _queue: ()
+        """Asked for the cohorts above a ClusterQueue when it is first reported; later it says so itself (`place`)."""
         self._skips: dict[str, int] = {}
         """What each ClusterQueue's preemptors missed last."""
         self._sources: dict[tuple[Gauge, str], Callable[[], float]] = {}
@@ -71,10 +103,46 @@ class Metrics:
         """Resources with a series of foreign requests, by flavor."""
         self._quarantined: set[str] = set()
         """ClusterQueues that had Workloads in quarantine last."""
+        self._rooms: dict[tuple[str, Gauge], set[tuple[str, str]]] = {}
+        """Series of a flavor's room."""
         self._rendered: tuple[float, bytes] | None = None
         self._rendering = asyncio.Lock()
-        ProcessCollector(registry=self._registry)
+        ProcessCollector(registry=others)
         self._cycle.build_info.labels(*build().labels()).set(1)
+
+    def _group(self, subject: Subject | None) -> _Registry:
+        registry = _Registry()
+        self._groups.append((registry, subject))
+        return registry
+
+    def described(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """(name, type, labels) of each family, as it is on pages but for `replica_role` and custom labels."""
+        return [found for registry, _ in self._groups for found in registry.described()]
+
+    # --- objects
+
+    def describe(self, kind: Kind, key: tuple[str, ...], labels: Mapping[str, str], notes: Mapping[str, str]) -> None:
+        """An object came or changed; custom labels are taken from its labels and annotations.
+
+        `key` is its name, of a LocalQueue (namespace, name).
+        """
+        self._custom[kind].describe(key, labels, notes)
+
+    def undescribe(self, kind: Kind, key: tuple[str, ...]) -> None:
+        """An object is gone."""
+        self._custom[kind].forget(key)
+
+    def custom_values(self, cluster_queue: str) -> tuple[str, ...]:
+        """Values of the custom labels of a ClusterQueue."""
+        return self._custom["ClusterQueue"].values((cluster_queue,))
+
+    def show_local_queue(self, *, namespace: str, name: str, shown: bool) -> None:
+        """Whether a LocalQueue is reported at all; all are that nobody spoke of."""
+        if shown:
+            self._left_out.discard((namespace, name))
+        else:
+            self._left_out.add((namespace, name))
+            self._forget_series(namespace, name)
 
     # --- queues
 
@@ -82,7 +150,14 @@ class Metrics:
         """What ClusterQueue `name` reports."""
         found = self._cluster_queues.get(name)
         if found is None:
-            found = ClusterQueueMetrics(name, self._queue_families, self._resource_families, self._preemptor_families)
+            found = ClusterQueueMetrics(
+                name,
+                self._queue_families,
+                self._resource_families,
+                self._preemptor_families,
+                self._cohort_families.subtree_admitted,
+                above=self.cohorts_above(name),
+            )
             self._cluster_queues[name] = found
         return found
 
@@ -99,22 +174,34 @@ class Metrics:
         """What a LocalQueue reports."""
         found = self._local_queues.get((namespace, name))
         if found is None:
+            if (namespace, name) in self._left_out:
+                return self._nobody
             found = self._local_queues[namespace, name] = LocalQueueMetrics(name, namespace, self._local_families)
         return found
 
     def forget_local_queue(self, *, namespace: str, name: str) -> None:
         """Remove every series of a deleted LocalQueue."""
+        self._left_out.discard((namespace, name))
+        self._forget_series(namespace, name)
+
+    def _forget_series(self, namespace: str, name: str) -> None:
         if (queue := self._local_queues.pop((namespace, name), None)) is not None:
             queue.close()
             _remove(self._local_families, {"name": name, "namespace": namespace})
 
-    def cohort_share(self, name: str, share: float) -> None:
-        """The fair share of a cohort; infinity is shown as not a number."""
-        self._cohort_families.weighted_share.labels(name).set(finite(share))
+    def cohort(self, name: str) -> CohortMetrics:
+        """What a cohort reports."""
+        found = self._cohorts.get(name)
+        if found is None:
+            found = self._cohorts[name] = CohortMetrics(name, self._cohort_families, self._active_families)
+        return found
 
     def forget_cohort(self, name: str) -> None:
         """Remove every series of a cohort that is gone."""
-        _remove(self._cohort_families, {"cohort": name})
+        if (cohort := self._cohorts.pop(name, None)) is not None:
+            cohort.close()
+        for group in (self._cohort_families, self._active_families):
+            _remove(group, {"cohort": name})
 
     # --- admission
 
@@ -123,6 +210,11 @@ class Metrics:
         result = "success" if success else "inadmissible"
         self._cycle.attempts.labels(result).inc()
         self._cycle.attempt_seconds.labels(result).observe(max(0.0, seconds))
+
+    def phases(self, seconds: Mapping[str, float]) -> None:
+        """What a cycle spent in each of its phases."""
+        for phase, took in seconds.items():
+            self._cycle.phase_seconds.labels(phase).observe(max(0.0, took))
 
     def preemption_skips(self, preemptors: Mapping[str, int]) -> None:
         """By ClusterQueue, so many of its Workloads found whom to preempt in the last cycle, and others took that."""
@@ -164,10 +256,34 @@ class Metrics:
         for resource, amount in requests.items():
             self._process.foreign_requests.labels(flavor, resource).set(amount)
 
+    def room(
+        self, flavor: str, *, slots: Mapping[tuple[str, int], int], broken: Mapping[tuple[str, str], float]
+    ) -> None:
+        """How many gangs of so many empty nodes fit, by (level, nodes), and how much of what is free is in domains that
+        are partly used, by (level, resource); what is not named has no series.
+        """
+        process = self._process
+        sizes = {(level, str(nodes)): float(number) for (level, nodes), number in slots.items()}
+        pages: tuple[tuple[Gauge, Mapping[tuple[str, str], float]], ...] = (
+            (process.gang_slots, sizes),
+            (process.fragmentation, broken),
+        )
+        for family, values in pages:
+            known = self._rooms.setdefault((flavor, family), set())
+            for gone in known - values.keys():
+                family.remove(flavor, *gone)
+            self._rooms[flavor, family] = set(values)
+            for key, value in values.items():
+                family.labels(flavor, *key).set(value)
+
     def forget_flavor(self, name: str) -> None:
         """Remove the series of nodes of a deleted flavor."""
+        process = self._process
         self._foreign.pop(name, None)
-        for family in (self._process.ignored_nodes, self._process.foreign_pods, self._process.foreign_requests):
+        for family in (process.gang_slots, process.fragmentation):
+            self._rooms.pop((name, family), None)
+            family.remove_by_labels({"flavor": name})
+        for family in (process.ignored_nodes, process.foreign_pods, process.foreign_requests):
             family.remove_by_labels({"flavor": name})
 
     # --- the process
@@ -254,14 +370,17 @@ class Metrics:
             now = self._clock.monotonic()
             if self._rendered is None or now - self._rendered[0] > self._cache_seconds:
                 self._sample()
-                page = await asyncio.to_thread(text_page, self._registry.collect(), self._role)
+                page = await asyncio.to_thread(_politely, self._pages(), self._role)
                 self._rendered = (now, page)
             return self._rendered[1]
 
     def render_now(self) -> bytes:
         """The page as of now.  Takes up to 1 ms per ClusterQueue on the caller's thread: for tests and dumps."""
         self._sample()
-        return text_page(self._registry.collect(), self._role)
+        return text_page(self._pages(), self._role)
+
+    def _pages(self) -> list[Group]:
+        return [(registry.collectors, subject) for registry, subject in self._groups]
 
     def _sample(self) -> None:
         for (gauge, label), source in self._sources.items():
@@ -276,16 +395,33 @@ class _Registry(CollectorRegistry):
 
     def __init__(self) -> None:
         super().__init__()
-        self._collectors: list[Collector] = []
+        self.collectors: list[Collector] = []
 
     def register(self, collector: Collector) -> None:
         """Show `collector` on the page."""
-        self._collectors.append(collector)
+        self.collectors.append(collector)
 
     def collect(self) -> Iterable[Metric]:
         """Every family, in the order of registration."""
-        for collector in self._collectors:
+        for collector in self.collectors:
             yield from collector.collect()
+
+    def described(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """(name, type, labels) of each family; what the library collects of the process by itself has none."""
+        for collector in self.collectors:
+            if isinstance(collector, MetricWrapperBase):
+                for family in collector.describe():
+                    name = f"{family.name}_total" if family.type == "counter" else family.name
+                    yield name, family.type, collector._labelnames  # noqa: SLF001 (the library tells nobody)
+
+
+def _politely(groups: Iterable[Group], role: Role) -> bytes:
+    """The page, for a thread: the event loop need not wait longer than for one piece."""
+    pieces: list[bytes] = []
+    for piece in chunks(groups, role):
+        pieces.append(piece)
+        time.sleep(0)
+    return b"".join(pieces)
 
 
 def _remove(group: object, labels: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ An object of these stays valid after its queue is forgotten: what is reported th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +16,10 @@ from prometheus_client.metrics import MetricWrapperBase
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
+    CohortActiveFamilies,
+    CohortFamilies,
     LocalQueueFamilies,
+    LoopCounter,
     PreemptorFamilies,
     Waits,
 )
@@ -62,12 +65,15 @@ class _Bound:
     def __init__(self, *labels: str) -> None:
         self._labels = labels
         self._children: dict[tuple[MetricWrapperBase, tuple[str, ...]], Any] = {}
+        self._replaced: dict[Gauge, dict[tuple[str, ...], float]] = {}
+        """What `_replace` has set."""
         self._closed = False
 
     def close(self) -> None:
         """From now on count for nobody: the object is gone, and late reports must not bring its series back."""
         self._closed = True
         self._children.clear()
+        self._replaced.clear()
 
     def _of(self, family: _M, *rest: str) -> _M:
         key = (family, rest)
@@ -94,12 +100,16 @@ class _Bound:
         """Set the series of `values` and remove this object's others."""
         if self._closed:
             return
-        stale = [rest for known, rest in self._children if known is family and rest not in values]
-        for rest in stale:
-            del self._children[family, rest]
-            family.remove(*self._labels, *rest)
+        before = self._replaced.get(family)
+        if before == values:
+            return
+        for rest in before or ():
+            if rest not in values:
+                del self._children[family, rest]
+                family.remove(*self._labels, *rest)
         for rest, value in values.items():
             self._of(family, *rest).set(value)
+        self._replaced[family] = dict(values)
 
 
 class _QueueMetrics(_Bound):
@@ -175,9 +185,16 @@ class ClusterQueueMetrics(_QueueMetrics):
         families: ClusterQueueFamilies,
         resources: ClusterQueueResourceFamilies,
         preemptor: PreemptorFamilies,
+        below: LoopCounter,
+        *,
+        above: Sequence[str] = (),
     ) -> None:
+        """`below` counts admissions for each of the cohorts `above` it."""
         super().__init__(families, name)
-        self._f, self._r, self._p = families, resources, preemptor
+        self._f, self._r, self._p, self._below = families, resources, preemptor, below
+        self._above = tuple(above)
+        self._figures: Mapping[tuple[str, str], ResourceFigures] | None = None
+        self._cohort = ""
         self._domains: dict[tuple[str, str], tuple[Counter, Counter]] = {}
         """Domains used and fewest possible, by algorithm and level."""
 
@@ -185,6 +202,27 @@ class ClusterQueueMetrics(_QueueMetrics):
         """From now on count for nobody."""
         super().close()
         self._domains.clear()
+
+    def _shown_waits(self, priority_class: str, *, admitted: bool) -> Waits:
+        waits = super()._shown_waits(priority_class, admitted=admitted)
+        for cohort in self._above if admitted else ():
+            self._below.labels(cohort, priority_class).show(waits)
+        return waits
+
+    def admitted(self, *, priority_class: str, waited: float, since_reserved: float) -> None:
+        """A Workload that had a reservation was admitted, `waited` seconds after queueing."""
+        super().admitted(priority_class=priority_class, waited=waited, since_reserved=since_reserved)
+        for cohort in self._above if not self._closed else ():
+            self._below.labels(cohort, priority_class).inc()
+
+    def forms(self, *, active: int, inadmissible: int) -> None:
+        """Forms of the Workloads in the heap and of those set aside."""
+        self._set(self._f.pending_hashes, active, "active")
+        self._set(self._f.pending_hashes, inadmissible, "inadmissible")
+
+    def pending_resources(self, amounts: Mapping[str, float]) -> None:
+        """What Workloads that wait request, by resource."""
+        self._replace(self._r.pending, {(resource,): amount for resource, amount in amounts.items()})
 
     def status(self, current: str) -> None:
         """`pending`, `active` or `terminating`."""
@@ -195,12 +233,19 @@ class ClusterQueueMetrics(_QueueMetrics):
         """Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
         self._replace(self._f.unadmitted, {tuple(why): count for why, count in workloads.items()})
 
-    def place(self, *, parent_cohort: str, root_cohort: str) -> None:
-        """Where it hangs in the tree; both empty without a cohort."""
-        self._replace(self._f.info, {(parent_cohort, root_cohort): 1})
+    def place(self, above: Sequence[str]) -> None:
+        """Where it hangs in the tree: the cohorts above it, from its parent to the root."""
+        parent, root = (above[0], above[-1]) if above else ("", "")
+        self._replace(self._f.info, {(parent, root): 1})
+        if tuple(above) != self._above:
+            self._above = tuple(above)
+            self._waits.clear()  # what was counted stays with the cohorts that were above it
 
     def resources(self, cohort: str, figures: Mapping[tuple[str, str], ResourceFigures]) -> None:
         """Quota and use by (flavor, resource); what is not in `figures` disappears."""
+        if (cohort, figures) == (self._cohort, self._figures):
+            return
+        self._cohort, self._figures = cohort, figures
         rows = {(cohort, flavor, resource): row for (flavor, resource), row in figures.items()}
         self._replace(self._r.reservation, {key: row.reservation for key, row in rows.items()})
         self._replace(self._r.usage, {key: row.usage for key, row in rows.items()})
@@ -273,9 +318,11 @@ class ClusterQueueMetrics(_QueueMetrics):
             used.inc(found.used)
             fewest.inc(found.lower_bound)
 
-    def ungated(self, pods: int) -> None:
-        """Pods were released into their topology domain."""
+    def ungated(self, pods: int, *, in_order: bool | None = None) -> None:
+        """Pods were released into their topology domain; `in_order`: by their ranks, None where they have none."""
         self._count(self._f.ungated, by=pods)
+        if in_order is not None:
+            self._count(self._f.ranked, "kept" if in_order else "lost", by=pods)
 
 
 class LocalQueueMetrics(_QueueMetrics):
@@ -295,6 +342,10 @@ class LocalQueueMetrics(_QueueMetrics):
         self._replace(self._f.reservation, {tuple(key): reserved for key, (reserved, _) in figures.items()})
         self._replace(self._f.usage, {tuple(key): used for key, (_, used) in figures.items()})
 
+    def unadmitted(self, cluster_queue: str, workloads: Mapping[tuple[str, str], int]) -> None:
+        """Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
+        self._replace(self._f.unadmitted, {(cluster_queue, *why): count for why, count in workloads.items()})
+
     def fair_usage(self, cluster_queue: str, usage: float) -> None:
         """What it used lately, as the order of its ClusterQueue sees it; +Inf for a queue of weight 0."""
         self._replace(self._f.fair_usage, {(cluster_queue,): usage})
@@ -302,6 +353,37 @@ class LocalQueueMetrics(_QueueMetrics):
     def evicted(self, *, reason: str, underlying_cause: str, priority_class: str) -> None:
         """A Workload was evicted."""
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
+
+
+class CohortMetrics(_Bound):
+    """One cohort."""
+
+    def __init__(self, name: str, families: CohortFamilies, active: CohortActiveFamilies) -> None:
+        super().__init__(name)
+        self._f, self._a = families, active
+
+    def share(self, share: float) -> None:
+        """Its fair share; infinity is shown as such."""
+        self._set(self._f.weighted_share, share)
+
+    def place(self, above: Sequence[str], *, root: str) -> None:
+        """The cohorts above it, from its parent on, and the root, which is itself where there are none."""
+        self._replace(self._f.info, {(above[0] if above else "", root): 1})
+
+    def subtree(
+        self,
+        *,
+        quota: Mapping[tuple[str, str], float],
+        reserved: Mapping[tuple[str, str], float],
+        admitted: Mapping[tuple[str, ...], int],
+    ) -> None:
+        """What all below it have and hold by (flavor, resource), without what is not above 0; and how many Workloads
+        of theirs are admitted, by the custom labels of ClusterQueues.
+        """
+        self._replace(self._f.subtree_quota, {tuple(key): amount for key, amount in quota.items() if amount > 0})
+        held = {tuple(key): amount for key, amount in reserved.items() if amount > 0}
+        self._replace(self._f.subtree_reservations, held)
+        self._replace(self._a.active, admitted)
 
 
 def finite(share: float) -> float:

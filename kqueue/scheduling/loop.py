@@ -21,7 +21,7 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait, plan
+from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Phase, Preempt, Retargeted, SecondLooks, Wait, plan
 from kqueue.core.demand import Demands
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Lowest, Preemptor, Rules, Strategy
@@ -108,10 +108,13 @@ class _Read(NamedTuple):
 class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, TroubleObserver, Protocol):
     """Who wants to know what the loop did: metrics and events.  Calls must return at once and must not raise."""
 
-    def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
+    def cycle_ended(
+        self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
+    ) -> None:
         """One cycle with at least one head has ended; `success`: something was admitted.
 
         `robbed`: per ClusterQueue that had a head, how many of those had found whom to preempt and got nothing.
+        `phases`: seconds spent in each, without those in which the event loop had its turn.
         """
         ...
 
@@ -156,6 +159,30 @@ class LoopSettings:
     """Who has a closed preemption gate preempts nobody."""
     looks: SecondLooks = ALL_LOOKS
     """Who is looked at once more in its cycle."""
+
+
+class Stopwatch:
+    """How long a cycle is in each phase."""
+
+    __slots__ = ("_now", "_phase", "_since", "seconds")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now, self._phase, self._since = now, Phase.SNAPSHOT, now()
+        self.seconds = dict.fromkeys(Phase, 0.0)
+
+    def enter(self, phase: Phase) -> None:
+        """Go over to another phase."""
+        now = self._now()
+        self.seconds[self._phase] += now - self._since
+        self._phase, self._since = phase, now
+
+    def stop(self) -> None:
+        """The phase is interrupted, or over."""
+        self.enter(self._phase)
+
+    def go_on(self) -> None:
+        """What was since the interruption is nobody's."""
+        self._since = self._now()
 
 
 class SchedulingLoop:
@@ -255,6 +282,7 @@ class SchedulingLoop:
         """Preemptors of this cycle that got nothing, by ClusterQueue."""
         self._read: dict[str, _Read] = {}
         """Of each head, what this cycle decides on."""
+        self._watch = Stopwatch(clock.monotonic)
         self._gave_way = False
         """Since the snapshot of this cycle was taken there may have been events."""
         self._alarm: asyncio.Task[None] | None = None
@@ -356,11 +384,13 @@ class SchedulingLoop:
         self.cycles += 1
         self._gave_way = False
         started = self._clock.monotonic()
+        self._watch = Stopwatch(self._clock.monotonic)
         success = await self._plan_in_parts(heads, damaged)
+        self._watch.stop()
         robbed = {**dict.fromkeys([head.queue for head in heads], 0), **self._robbed}
         took = self._clock.monotonic() - started
         self.busy += took
-        self._observer.cycle_ended(seconds=took, success=success, robbed=robbed)
+        self._observer.cycle_ended(seconds=took, success=success, robbed=robbed, phases=self._watch.seconds)
         return success
 
     def _pass_by(self, queue: str, item: Pending) -> None:
@@ -472,6 +502,7 @@ class SchedulingLoop:
             if self._clock.monotonic() - since > self._settings.yield_after:
                 since = await self._give_way()
         for decision in self._decisions(snapshot, heads):
+            self._watch.enter(Phase.APPLY)
             try:
                 success |= self._apply(decision)
             except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
@@ -484,7 +515,9 @@ class SchedulingLoop:
     async def _give_way(self) -> float:
         """Let events come in; the time afterwards."""
         self._gave_way = True
+        self._watch.stop()
         await self._clock.sleep(0)
+        self._watch.go_on()
         return self._clock.monotonic()
 
     def _set_alarm(self) -> None:
@@ -541,6 +574,7 @@ class SchedulingLoop:
             one_at_a_time=settings.block_admission,
             looks=settings.looks,
             demands=self._demands,
+            enter=self._watch.enter,
         )
 
     def _is_safe(self, workload: Admitted, preemptor: Preemptor, now: datetime) -> bool:

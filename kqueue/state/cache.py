@@ -828,6 +828,11 @@ class Cache:
         """The ClusterQueues that list a flavor."""
         return [n for n, q in self._queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
 
+    def resources_of(self, flavor: str) -> set[str]:
+        """Resources of which some ClusterQueue has quota in a flavor."""
+        nodes = self._trees.queues.values()
+        return {column.resource for node in nodes for column in node.quotas if column.flavor == flavor}
+
     def is_flavor_used(self, flavor: str) -> bool:
         """Whether a ClusterQueue lists the flavor, or a workload still holds some of it."""
         return bool(self.queues_of_flavor(flavor)) or self._sums.in_flavor(flavor)

@@ -635,18 +635,28 @@ class Queues:
         """Pending workloads of a LocalQueue, wherever they wait."""
         return len(self._of_local.get(local_queue, ()))
 
-    def local_counts(self) -> dict[str, tuple[int, int]]:
-        """(active + in flight, inadmissible) of every LocalQueue with pending workloads.
+    def known(self) -> list[str]:
+        """Keys of all pending workloads, wherever they wait."""
+        return list(self._known)
 
-        Those that no ClusterQueue takes count as inadmissible.
+    def stands(self, key: str) -> tuple[str, bool] | None:
+        """The LocalQueue of a pending workload, and whether it is active or in flight; None when it does not wait.
+
+        One that no ClusterQueue takes is not active.
         """
-        counts: dict[str, tuple[int, int]] = {}
-        for key, item in self._known.items():
-            queue = self._queues.get(self._home.get(key, ""))
-            waits = queue is None or queue.parked_item(key) is not None
-            active, inadmissible = counts.get(item.local_queue, (0, 0))
-            counts[item.local_queue] = (active + (not waits), inadmissible + waits)
-        return counts
+        item = self._known.get(key)
+        if item is None:
+            return None
+        queue = self._queues.get(self._home.get(key, ""))
+        return item.local_queue, queue is not None and queue.parked_item(key) is None
+
+    def forms(self, name: str) -> tuple[int, int]:
+        """Shapes of the active workloads and of the inadmissible ones of a ClusterQueue; (0, 0) when unknown."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return (0, 0)
+        flying = queue.in_flight is not None and queue.in_flight.shape not in queue.active
+        return (len(queue.active) + flying, len(queue.parked))
 
     def bulk_verdict(self, key: str) -> Verdict | None:
         """What the try has said that parked this workload's shape; None when it was not parked so."""

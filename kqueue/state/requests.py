@@ -19,6 +19,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ResourceList
 from kqueue.core.limit_ranges import NO_LIMITS, Bound, Limits, NamespaceLimits, merged, violations, with_defaults
 from kqueue.core.pod_requests import Amounts, PodResources
+from kqueue.core.quantity import saturating_add
 from kqueue.core.quota_requests import Counting
 from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.errors import InvalidObjectError
@@ -172,6 +173,17 @@ class Requests:
     def per_pod(self, obj: wire.Workload) -> dict[str, dict[str, int]]:
         """Per pod set, what one pod takes from its node; nothing for a pod set that cannot be read."""
         return self._form(obj, from_api.asked_for(obj)).per_pod
+
+    def total(self, obj: wire.Workload) -> dict[str, int]:
+        """What the workload costs in quota as a whole, pods that have ended for good left out, by resource."""
+        asked = from_api.asked_for(obj)
+        form, ended = self._form(obj, asked), dict(asked.ended)
+        total: dict[str, int] = {}
+        for p in obj.spec.pod_sets:
+            pods = max(0, p.count - ended.get(p.name, 0))
+            for resource, amount in self._counting.counted(form.per_pod[p.name]).items():
+                total[resource] = saturating_add(total.get(resource, 0), pods * amount)
+        return total
 
     def problem(self, obj: wire.Workload) -> str:
         """Why the workload cannot be admitted with the requests that it has; empty: it can."""

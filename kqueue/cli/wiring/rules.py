@@ -16,6 +16,7 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
 from kqueue.jobs.registry import owner_kinds_for
+from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.loop import LoopSettings
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.from_api import QueueOrder
@@ -126,3 +127,19 @@ def queue_order(config: Configuration) -> QueueOrder:
         by_reclaim=not config.enabled("PrioritySortingWithinCohort"),
         boosts=config.enabled("PriorityBoost"),
     )
+
+
+def custom_labels(config: Configuration) -> dict[Kind, list[CustomLabel]]:
+    """Labels of metrics whose values stand on queues and cohorts; none while their gate is off."""
+    found: dict[Kind, list[CustomLabel]] = {}
+    for label in config.metrics.custom_labels if config.enabled("CustomMetricLabels") else ():
+        if label.source_kind != "Workload":
+            found.setdefault(label.source_kind, []).append(
+                CustomLabel(
+                    name=label.name,
+                    key=label.source_annotation_key or label.source_label_key or label.name,
+                    is_annotation=bool(label.source_annotation_key),
+                    tracked=frozenset(label.tracked_values),
+                )
+            )
+    return found

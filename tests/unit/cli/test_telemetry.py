@@ -15,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
-from kqueue.cli.telemetry import CycleObserver, Events, QueueGauges, WorkloadCounter
+from kqueue.cli.gauges import QueueGauges
+from kqueue.cli.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
-from kqueue.core.cycle import Admit, PlacementQuality, Retargeted
+from kqueue.core.cycle import Admit, Phase, PlacementQuality, Retargeted
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment
 from kqueue.core.workload import Admitted
@@ -184,13 +185,17 @@ def test_a_follower_counts_nothing() -> None:
     ],
 )
 def test_released_pods_are_counted_with_the_time_since_admission(annotations: dict[str, str], is_group: str) -> None:
-    """One observation per pod."""
+    """One observation per pod; those with ranks are told apart by whether these were of use."""
     metrics = Metrics(clock=CLOCK)
+    counter = WorkloadCounter(metrics, CLOCK, lambda: True)
     metadata = msgspec.structs.replace(HELD.metadata, annotations=annotations)
-    WorkloadCounter(metrics, CLOCK, lambda: True).on_released(msgspec.structs.replace(HELD, metadata=metadata), 3)
+    for in_order in (True, None, False):
+        counter.on_released(msgspec.structs.replace(HELD, metadata=metadata), in_order)
 
     gate = QUEUE | {"name": "kueue.x-k8s.io/topology", "is_group": is_group}
     assert value(metrics, "kqueue_ungated_pods_total", QUEUE) == 3
+    assert value(metrics, "kqueue_ranked_pods_total", QUEUE | {"order": "kept"}) == 1
+    assert value(metrics, "kqueue_ranked_pods_total", QUEUE | {"order": "lost"}) == 1
     assert value(metrics, "kueue_pod_scheduling_gate_removal_seconds_count", gate) == 3
     assert value(metrics, "kueue_pod_scheduling_gate_removal_seconds_sum", gate) == 180
 
@@ -201,7 +206,10 @@ class World:
     def __init__(self, *, fair: bool = False) -> None:
         self.metrics = Metrics(clock=CLOCK, cluster_queue_resources=True)
         self.cache, self.queues = Cache(), Queues(CLOCK.now)
-        self.gauges = QueueGauges(self.metrics, self.cache, self.queues, fair_sharing=fair)
+        self.workloads: list[wire.Workload] = []
+        self.gauges = QueueGauges(
+            self.metrics, self.cache, self.queues, clock=CLOCK, workload=self.workload, fair_sharing=fair
+        )
         quota = {"name": "cpu", "nominalQuota": "10", "borrowingLimit": "2500m"}
         groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}]
         spec = {"resourceGroups": groups, "cohortName": "all"}
@@ -214,7 +222,9 @@ class World:
             read(wire.LocalQueue, metadata={"name": "main", "namespace": "ns"}, spec={"clusterQueue": "team"},
                  status=active)
         ]  # fmt: skip
-        self.workloads: list[wire.Workload] = []
+
+    def workload(self, key: str) -> wire.Workload | None:
+        return next((w for w in self.workloads if from_api.workload_key(w) == key), None)
 
     def add(self, *workloads: wire.Workload) -> None:
         for new in workloads:
@@ -223,11 +233,12 @@ class World:
             if from_api.is_queueable(new):
                 self.queues.push(from_api.pending(new))
 
-    def refresh(self) -> None:
-        self.gauges.refresh(self.local, self.workloads)
+    async def refresh(self) -> None:
+        await self.gauges.refresh(self.local, self.workloads)
 
 
 WAITS = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "no room"}
+COHORT = {"cohort": "all"}
 COLUMN = {"cluster_queue": "team", "cohort": "all", "flavor": "f", "resource": "cpu"}
 
 
@@ -257,9 +268,20 @@ COLUMN = {"cluster_queue": "team", "cohort": "all", "flavor": "f", "resource": "
                      id="local-reserved"),
         pytest.param("kueue_local_queue_resource_usage", LOCAL | {"flavor": "f", "resource": "cpu"}, 1.5,
                      id="local-used"),
+        pytest.param("kueue_local_queue_unadmitted_workloads",
+                     LOCAL | QUEUE | {"reason": "NoReservation", "underlying_cause": "WaitingForQuota"}, 1,
+                     id="local-why-not"),
+        pytest.param("kueue_pending_scheduling_hashes", QUEUE | {"status": "active"}, 1, id="forms"),
+        pytest.param("kueue_pending_scheduling_hashes", QUEUE | {"status": "inadmissible"}, 0, id="no-form-set-aside"),
+        pytest.param("kueue_cluster_queue_resource_pending", QUEUE | {"resource": "cpu"}, 2, id="wanted-in-cpus"),
+        pytest.param("kueue_cohort_info", COHORT | {"parent_cohort": "", "root_cohort": "all"}, 1, id="cohort-place"),
+        pytest.param("kueue_cohort_subtree_quota", COHORT | {"flavor": "f", "resource": "cpu"}, 10, id="cohort-quota"),
+        pytest.param("kueue_cohort_subtree_resource_reservations", COHORT | {"flavor": "f", "resource": "cpu"}, 3,
+                     id="cohort-reserved"),
+        pytest.param("kueue_cohort_subtree_admitted_active_workloads", COHORT, 1, id="cohort-admitted"),
     ],
 )  # fmt: skip
-def test_gauges_show_the_queues_as_they_are(name: str, labels: dict[str, str], want: float) -> None:
+async def test_gauges_show_the_queues_as_they_are(name: str, labels: dict[str, str], want: float) -> None:
     """Waiting, holding, finished, and amounts in the unit that users write."""
     world = World()
     world.add(
@@ -269,26 +291,26 @@ def test_gauges_show_the_queues_as_they_are(name: str, labels: dict[str, str], w
         workload(true("QuotaReserved"), true("Admitted"), name="admitted"),
         workload(true("Admitted"), true("Finished"), name="finished"),
     )
-    world.refresh()
+    await world.refresh()
 
     assert value(world.metrics, name, labels) == want
 
 
-def test_series_of_queues_that_are_gone_disappear() -> None:
+async def test_series_of_queues_that_are_gone_disappear() -> None:
     """Of both kinds."""
     world = World()
-    world.refresh()
+    await world.refresh()
     assert value(world.metrics, "kueue_local_queue_reserving_active_workloads", LOCAL) == 0
 
     world.local = []
     world.cache.on_cluster_queue("team", None)
-    world.refresh()
+    await world.refresh()
 
     assert value(world.metrics, "kueue_local_queue_reserving_active_workloads", LOCAL) is None
     assert value(world.metrics, "kueue_reserving_active_workloads", QUEUE) is None
 
 
-def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
+async def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     """They wait, but nothing tries them."""
     world = World()
     world.add(workload(held=False, name="new"))
@@ -296,7 +318,7 @@ def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     assert stopped is not None
     spec = msgspec.structs.replace(stopped.spec, stop_policy="Hold")
     world.cache.on_cluster_queue("team", msgspec.structs.replace(stopped, spec=spec))
-    world.refresh()
+    await world.refresh()
 
     assert value(world.metrics, "kueue_pending_workloads", QUEUE | {"status": "inadmissible"}) == 1
     assert value(world.metrics, "kueue_local_queue_pending_workloads", LOCAL | {"status": "inadmissible"}) == 1
@@ -314,46 +336,48 @@ def lender(world: World, name: str, cpus: int, *, weight: str = "1") -> None:
     world.cache.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
 
 
-def test_shares_are_shown_as_they_are() -> None:
+async def test_shares_are_shown_as_they_are() -> None:
     """Half a cpu borrowed of 20 is 25 per thousand; of an endless share there is no number; gone ones leave no series."""
     world = World(fair=True)
     lender(world, "lender", 10)
     world.add(*(workload(true("QuotaReserved"), true("Admitted"), name=f"w{i}") for i in range(7)))
-    world.refresh()
+    await world.refresh()
     assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) == 25
     assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) == 0
 
     lender(world, "team", 10, weight="0")
-    world.refresh()
+    await world.refresh()
     shown = value(world.metrics, SHARE, QUEUE | {"cohort": "all"})
     assert shown is not None
     assert math.isnan(shown)
 
     world.cache.on_cluster_queue("team", None)
     world.cache.on_cluster_queue("lender", None)
-    world.refresh()
+    await world.refresh()
     assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) is None
     assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) is None
 
 
-def test_without_fair_sharing_there_are_no_shares() -> None:
+async def test_without_fair_sharing_there_are_no_shares() -> None:
     """Neither of queues nor of cohorts."""
     world = World()
-    world.refresh()
+    await world.refresh()
 
     assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) is None
     assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) is None
 
 
-def test_what_a_local_queue_used_is_shown() -> None:
+async def test_what_a_local_queue_used_is_shown() -> None:
     """As the order of its ClusterQueue sees it, weighted."""
     world, usage = World(), FairUsage(FairRules(weights={"cpu": 3.0}))
-    world.gauges = QueueGauges(world.metrics, world.cache, world.queues, fair_usage=usage)
+    world.gauges = QueueGauges(
+        world.metrics, world.cache, world.queues, clock=CLOCK, workload=world.workload, fair_usage=usage
+    )
     stored = {"consumedResources": {"cpu": "2500m"}, "lastUpdate": "2025-01-01T00:00:00Z"}
     status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": stored}}
     queue = read(wire.LocalQueue, metadata={"name": "main", "namespace": "ns"}, status=status)
     usage.on_local_queue("ns/main", queue, CLOCK.now())
-    world.refresh()
+    await world.refresh()
 
     assert value(world.metrics, "kueue_local_queue_admission_fair_sharing_usage", LOCAL | QUEUE) == 7.5
 
@@ -500,7 +524,7 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
     )
     observer.preemption_loop(preemptor, queue="team", victims=["ns/victim"])
     observer.retargeted("team", Retargeted.NEW_TARGETS)
-    observer.cycle_ended(seconds=1, success=True, robbed={"team": 2})
+    observer.cycle_ended(seconds=1, success=True, robbed={"team": 2}, phases={Phase.ORDER: 0.25})
 
     assert [(name, reason) for name, reason, _ in posted] == [
         ("victim", "EvictedDueToPreempted"),
@@ -518,6 +542,7 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
     assert value(metrics, "kqueue_preemption_loops_total", QUEUE) == 1
     assert value(metrics, "kueue_preemption_target_recomputations_total", QUEUE | {"result": "new_targets"}) == 1
     assert value(metrics, "kueue_admission_cycle_preemption_skips", QUEUE) == 2
+    assert value(metrics, "kqueue_cycle_phase_seconds_sum", {"phase": "order"}) == 0.25
 
 
 @pytest.mark.parametrize(

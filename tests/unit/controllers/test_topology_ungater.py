@@ -133,6 +133,7 @@ class Gate:
             version_of=lambda workload: workload.metadata.resource_version,
         )
         self.released = 0
+        self.in_order = Counter[bool | None]()
         self.recorder, self.fallbacks = FakeRecorder(), Counter[str]()
         self.hosts: dict[str, str] = {}
         self.ungater = TopologyUngater(
@@ -153,8 +154,9 @@ class Gate:
         for obj in objects:
             self.client.put(WORKLOADS if "podSets" in obj["spec"] else PODS, obj)
 
-    def _count(self, _workload: wire.Workload, pods: int) -> None:
-        self.released += pods
+    def _count(self, _workload: wire.Workload, in_order: bool | None) -> None:
+        self.released += 1
+        self.in_order.update([in_order])
 
     @property
     def patches(self) -> list[Call]:
@@ -332,6 +334,7 @@ async def test_an_offset_on_the_pods_is_taken_off() -> None:
     await gate.step()
 
     assert (gate.places(), gate.fallbacks) == ({"p0": "h2", "p1": "h1"}, {})
+    assert gate.in_order == {True: 2}
 
 
 @pytest.mark.parametrize(
@@ -403,6 +406,7 @@ async def test_a_lost_order_is_told_once(pods: list[JSON], reason: str, why: str
     assert gate.recorder.messages[0].startswith("Pods of pod set main are placed in listing order, not by rank: ")
     assert why in gate.recorder.messages[0]
     assert gate.fallbacks == {reason: 1}
+    assert gate.in_order == {False: len(pods) + 1}
 
 
 async def test_another_loss_is_told_by_itself() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kqueue.core.cycle import Admit, Decision, Outcome, SecondLooks, Wait
+from kqueue.core.cycle import Admit, Decision, Outcome, Phase, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.mending import Mended, Unmended, mend
 from kqueue.core.quota import FlavorResource, available
@@ -522,3 +522,14 @@ def test_pods_do_not_stay_on_a_host_that_they_may_not_use() -> None:
     tainted = dataclasses.replace(snapshot, topologies={"gpu": full})
 
     assert isinstance(mend(tainted, dataclasses.replace(damaged, failed=bad, avoided=bad)), Unmended)
+
+
+def test_a_plan_says_what_it_is_busy_with() -> None:
+    """All heads are nominated, then each gets its turn; what its caller does with a decision is never the plan's."""
+    entered: list[Phase] = []
+    heads = [make_head("one", queue="a"), make_head("lost", queue="gone"), make_head("two", queue="b")]
+    for _ in plan(make_snapshot({"a": {"gpu": 64}, "b": {"gpu": 64}}), heads, enter=entered.append):
+        entered.append(Phase.APPLY)
+
+    nominate, order, process, apply = Phase.NOMINATE, Phase.ORDER, Phase.PROCESS, Phase.APPLY
+    assert entered == [nominate, apply, nominate, order, *[process, apply, order] * 2]

@@ -45,7 +45,7 @@ def report(metrics: Metrics, queue: str) -> None:
     q.finished_kept(7)
     q.status("active")
     q.unadmitted({("NoReservation", "WaitingForQuota"): 2})
-    q.place(parent_cohort="c", root_cohort="r")
+    q.place(["c", "r"])
     q.resources("c", {("f", "cpu"): ResourceFigures(nominal=10, reservation=6, usage=4, lending_limit=2)})
     q.quota_reserved(priority_class="high", waited=1.5, admitted=False)
     q.quota_reserved(priority_class="high", waited=2, admitted=True)
@@ -125,7 +125,7 @@ def test_a_forgotten_cluster_queue_leaves_no_series() -> None:
     late.pending(active=1, inadmissible=1)
     for _ in range(1000):
         late.quota_reserved(priority_class="new", waited=1, admitted=True)
-    late.place(parent_cohort="x", root_cohort="x")
+    late.place(["x"])
     assert names_with(metrics, "cluster_queue", "q") == set()
     assert names_with(metrics, "cluster_queue", "other") == before
 
@@ -161,7 +161,7 @@ def test_what_a_queue_no_longer_has_disappears() -> None:
     q = metrics.cluster_queue("q")
     q.resources("d", {("g", "cpu"): ResourceFigures(nominal=1, reservation=0, usage=0)})
     q.unadmitted({})
-    q.place(parent_cohort="", root_cohort="")
+    q.place([])
     page = series(metrics)
     quotas = [dict(labels) for name, labels in page if name == "kueue_cluster_queue_nominal_quota"]
     assert [(labels["cohort"], labels["flavor"]) for labels in quotas] == [("d", "g")]
@@ -330,7 +330,7 @@ def test_pages_say_what_the_client_library_says() -> None:
     report(metrics, "q")
     theirs = {
         line.replace(",}", "}")
-        for line in generate_latest(metrics._registry).decode().splitlines()
+        for line in b"".join(generate_latest(registry) for registry, _ in metrics._groups).decode().splitlines()
         if "_created" not in line and "process_" not in line
     }
     ours = {
@@ -393,13 +393,59 @@ async def test_a_held_loop_is_measured() -> None:
 
 
 def test_groups_that_gates_switch_off_are_not_shown() -> None:
-    """Shares of cohorts, and the time from a job to its Workload: counted by nobody, and no error."""
+    """The places of cohorts, and the time from a job to its Workload: counted by nobody, and no error."""
     shown, hidden = Metrics(), Metrics(cohorts=False, creation_latency=False)
     for metrics in (shown, hidden):
-        metrics.cohort_share("all", 0.5)
+        metrics.cohort("all").place([], root="all")
         metrics.workload_created(job_kind="Job", seconds=1.0)
         metrics.forget_cohort("other")
 
     pages = [metrics.render_now().decode() for metrics in (shown, hidden)]
-    assert ['kueue_cohort_weighted_share{cohort="all"' in page for page in pages] == [True, False]
+    assert ['kueue_cohort_info{cohort="all"' in page for page in pages] == [True, False]
     assert ['job_kind="Job"' in page for page in pages] == [True, False]
+
+
+def test_admissions_are_counted_for_the_cohorts_that_were_above_the_queue_then() -> None:
+    """A queue that moves takes nothing along; those with checks count when they are admitted."""
+    metrics = Metrics()
+    metrics.cohorts_above = lambda _queue: ("team", "root")
+    queue = metrics.cluster_queue("q")
+    queue.quota_reserved(priority_class="p", waited=1, admitted=True)
+    queue.quota_reserved(priority_class="p", waited=1, admitted=False)
+    queue.admitted(priority_class="p", waited=1, since_reserved=1)
+    queue.place(["other", "root"])
+    queue.quota_reserved(priority_class="p", waited=1, admitted=True)
+    name = "kueue_cohort_subtree_admitted_workloads_total"
+
+    shown = {cohort: value(metrics, name, cohort=cohort, priority_class="p") for cohort in ("team", "other", "root")}
+    assert shown == {"team": 2, "other": 1, "root": 3}
+    assert value(metrics, "kueue_admitted_workloads_total", cluster_queue="q", priority_class="p") == 3
+
+
+def test_what_is_not_above_nothing_has_no_series_of_a_cohort() -> None:
+    """Quota and reservations of columns that are empty disappear, and all of a cohort that is gone."""
+    metrics = Metrics()
+    for quota in ({("f", "cpu"): 4.0, ("f", "gpu"): 8.0}, {("f", "cpu"): 0.0, ("f", "gpu"): 8.0}):
+        metrics.cohort("c").subtree(quota=quota, reserved={}, admitted={(): 1})
+    metrics.cohort("c").share(float("inf"))
+    shown = {dict(labels)["resource"] for name, labels in series(metrics) if name == "kueue_cohort_subtree_quota"}
+    assert shown == {"gpu"}
+    assert value(metrics, "kueue_cohort_weighted_share", cohort="c") == float("inf")
+
+    late = metrics.cohort("c")
+    metrics.forget_cohort("c")
+    late.share(1)
+    assert names_with(metrics, "cohort", "c") == set()
+
+
+def test_room_that_is_not_named_any_more_has_no_series() -> None:
+    """Sizes and levels come and go with the cluster; a flavor that is gone leaves none."""
+    metrics = Metrics()
+    metrics.room("f", slots={("rack", 1): 4, ("rack", 2): 2}, broken={("rack", "gpu"): 0.25})
+    metrics.room("f", slots={("rack", 1): 3}, broken={("rack", "gpu"): 0.5})
+    assert value(metrics, "kqueue_gang_slots", flavor="f", level="rack", nodes="1") == 3
+    assert value(metrics, "kqueue_gang_slots", flavor="f", level="rack", nodes="2") is None
+    assert value(metrics, "kqueue_fragmentation_ratio", flavor="f", level="rack", resource="gpu") == 0.5
+
+    metrics.forget_flavor("f")
+    assert names_with(metrics, "flavor", "f") == set()

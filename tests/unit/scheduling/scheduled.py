@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
-from kqueue.core.cycle import Admit, Retargeted
+from kqueue.core.cycle import Admit, Phase, Retargeted
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
 from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
@@ -22,6 +22,7 @@ class Observed:
 
     def __init__(self) -> None:
         self.cycles: list[bool] = []
+        self.phases: list[dict[Phase, float]] = []
         self.robbed: dict[str, int] = {}
         self.retargets: list[tuple[str, str]] = []
         self.reservations: list[str] = []
@@ -32,8 +33,11 @@ class Observed:
         self.taken_over: list[tuple[str, str]] = []
         self.quarantines: list[tuple[str, str, str]] = []
 
-    def cycle_ended(self, *, seconds: float, success: bool, robbed: Mapping[str, int]) -> None:
+    def cycle_ended(
+        self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
+    ) -> None:
         del seconds
+        self.phases.append(dict(phases))
         self.robbed |= robbed
         self.cycles.append(success)
 

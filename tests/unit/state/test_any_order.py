@@ -7,6 +7,7 @@ process that has just started and hears of what is left, in another order.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -336,7 +337,8 @@ def assert_everybody_waits_once(process: Process) -> None:
         if waits:
             local[from_api.local_queue_key(workload)] = local.get(from_api.local_queue_key(workload), 0) + 1
     assert {name: sum(process.queues.counts(name)) for name in waiting} == {n: len(k) for n, k in waiting.items()}
-    assert {key: sum(counts) for key, counts in process.queues.local_counts().items()} == local
+    stands = (process.queues.stands(key) for key in process.queues.known())
+    assert Counter(where[0] for where in stands if where is not None) == local
     for keys in waiting.values():
         assert sorted(process.queues.position(key) or () for key in keys) == [
             (place, len(keys)) for place in range(1, len(keys) + 1)

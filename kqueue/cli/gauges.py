@@ -1,0 +1,259 @@
+"""The gauges of queues and cohorts, set afresh now and then from cache and queues, in pieces between which the event
+loop serves others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.core.fair_share import dominant_share
+from kqueue.core.quota import UNLIMITED, FlavorResource, QuotaNode
+from kqueue.errors import InvalidObjectError
+from kqueue.observe import Metrics, ResourceFigures
+from kqueue.state import from_api
+from kqueue.state.cache import Cache
+from kqueue.state.fair_usage import FairUsage
+from kqueue.state.held import Held
+from kqueue.state.queues import Queues
+
+_WORKLOADS, _QUEUES = 500, 25
+"""Of a piece: about 2 ms."""
+_MOST_FORMS = 1000
+"""Forms of Workloads that are read to say what those that wait in one ClusterQueue ask for; others do not count."""
+
+
+class QueueGauges:
+    """The gauges of ClusterQueues, cohorts and LocalQueues: one pass over Workloads, one over queues."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        cache: Cache,
+        queues: Queues,
+        *,
+        clock: Clock,
+        workload: Callable[[str], wire.Workload | None],
+        fair_sharing: bool = False,
+        fair_usage: FairUsage | None = None,
+    ) -> None:
+        """`workload(key)` is a Workload, None when it is gone."""
+        self._metrics, self._cache, self._queues = metrics, cache, queues
+        self._clock, self._workload = clock, workload
+        self._fair_sharing, self._fair_usage = fair_sharing, fair_usage
+        self._cluster_queues: set[str] = set()
+        self._cohorts: set[str] = set()
+        self._local_queues: set[str] = set()
+
+    async def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
+        """Set every gauge; series of queues that are gone disappear.  What changes meanwhile may count or not."""
+        tally, found = _Tally(self._queues), iter(list(workloads))
+        while some := list(islice(found, _WORKLOADS)):
+            for workload in some:
+                tally.add(workload)
+            await self._give_way()
+        await self._count_waiting(tally)
+        names_now = set(self._cache.queue_names())
+        for name in self._cluster_queues - names_now:
+            self._metrics.forget_cluster_queue(name)
+        self._cluster_queues = names_now
+        for number, name in enumerate(sorted(names_now)):
+            if self._cache.queue_object(name) is not None:  # it may be gone since
+                self._cluster_queue(name, self._cache.held_in(name), tally)
+                if self._metrics.has_resources:
+                    await self._show_pending(name)
+            if number % _QUEUES == 0:
+                await self._give_way()
+        await self._refresh_cohorts()
+        await self._refresh_local_queues(local_queues, tally)
+
+    async def _give_way(self) -> None:
+        await self._clock.sleep(0)
+
+    async def _count_waiting(self, tally: _Tally) -> None:
+        """By LocalQueue; what waits in no ClusterQueue counts as inadmissible."""
+        found = iter(self._queues.known())
+        while some := list(islice(found, _WORKLOADS)):
+            for key in some:
+                where = self._queues.stands(key)
+                if where is not None:
+                    tally.waits(*where)
+            await self._give_way()
+
+    # --- ClusterQueues -----------------------------------------------------------------------------------------
+
+    def _cluster_queue(self, name: str, held: Held, tally: _Tally) -> None:
+        queue = self._metrics.cluster_queue(name)
+        active, inadmissible = self._queues.counts(name)
+        idle = self._cache.inactive(name)
+        queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+        forms, parked = self._queues.forms(name)
+        queue.forms(active=0 if idle else forms, inadmissible=parked + (forms if idle else 0))
+        queue.holding(reserving=held.reserving, admitted=held.admitted)
+        queue.finished_kept(tally.finished[name])
+        queue.unadmitted(tally.unadmitted.get(name, {}))
+        terminating = idle is not None and idle.reason == names.REASON_TERMINATING
+        queue.status("terminating" if terminating else "pending" if idle is not None else "active")
+        node = self._cache.node_of(name)
+        if node is not None:
+            above = cohorts_above(node)
+            queue.place(above)
+            if self._metrics.has_resources:
+                queue.resources(above[0] if above else "", _figures(node, held))
+            if self._fair_sharing:
+                queue.weighted_share(above[0] if above else "", dominant_share(node).precise())
+
+    async def _show_pending(self, name: str) -> None:
+        """What those that wait ask for: each form of Workloads is read once."""
+        numbers: Counter[str] = Counter()
+        first: dict[str, str] = {}
+        waiting = iter(self._queues.waiting(name))
+        while some := list(islice(waiting, _WORKLOADS)):
+            for item in some:
+                numbers[item.shape] += 1
+                first.setdefault(item.shape, item.key)
+            await self._give_way()
+        total: Counter[str] = Counter()
+        for read, (form, number) in enumerate(islice(numbers.items(), _MOST_FORMS), start=1):
+            if read % _QUEUES == 0:
+                await self._give_way()
+            workload = self._workload(first[form])
+            if workload is not None:
+                try:
+                    asked = self._cache.requests.total(workload)
+                except InvalidObjectError:
+                    continue  # it is told so; what it asks for is not known
+                for resource, amount in asked.items():
+                    total[resource] += number * amount
+        shown = {resource: as_written(resource, amount) for resource, amount in total.items()}
+        self._metrics.cluster_queue(name).pending_resources(shown)
+
+    # --- cohorts -----------------------------------------------------------------------------------------------
+
+    async def _refresh_cohorts(self) -> None:
+        cohorts = {name: node for name in self._cache.cohort_names() if (node := self._cache.cohort_node(name))}
+        for name in self._cohorts - cohorts.keys():
+            self._metrics.forget_cohort(name)
+        self._cohorts = set(cohorts)
+        reserved: defaultdict[str, Counter[FlavorResource]] = defaultdict(Counter)
+        admitted: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+        for number, name in enumerate(self._cache.queue_names()):
+            node, held = self._cache.node_of(name), self._cache.held_in(name)
+            custom = self._metrics.custom_values(name)
+            for cohort in cohorts_above(node) if node is not None else ():
+                reserved[cohort].update(held.reserved)
+                admitted[cohort][custom] += held.admitted
+            if number % _QUEUES == 0:
+                await self._give_way()
+        for number, (name, node) in enumerate(cohorts.items()):
+            cohort_metrics, above = self._metrics.cohort(name), cohorts_above(node)
+            cohort_metrics.place(above, root=above[-1] if above else name)
+            cohort_metrics.subtree(quota=_shown(node.subtree), reserved=_shown(reserved[name]), admitted=admitted[name])
+            if self._fair_sharing:
+                cohort_metrics.share(dominant_share(node).precise())
+            if number % _QUEUES == 0:
+                await self._give_way()
+
+    # --- LocalQueues -------------------------------------------------------------------------------------------
+
+    async def _refresh_local_queues(self, local_queues: Iterable[wire.LocalQueue], tally: _Tally) -> None:
+        locals_now = {f"{q.metadata.namespace}/{q.metadata.name}": q for q in local_queues}
+        for key in self._local_queues - locals_now.keys():
+            namespace, _, name = key.partition("/")
+            self._metrics.forget_local_queue(namespace=namespace, name=name)
+        self._local_queues = set(locals_now)
+        for number, (key, queue) in enumerate(locals_now.items()):
+            self._local_queue(key, queue, self._cache.held_through(key, queue.spec.cluster_queue or ""), tally)
+            if number % _QUEUES == 0:
+                await self._give_way()
+
+    def _local_queue(self, key: str, queue: wire.LocalQueue, held: Held, tally: _Tally) -> None:
+        metrics = self._metrics.local_queue(namespace=queue.metadata.namespace, name=queue.metadata.name)
+        active, inadmissible = tally.waiting.get(key, (0, 0))
+        cluster_queue = self._queues.cluster_queue_of(key)
+        idle = cluster_queue is None or self._cache.inactive(cluster_queue) is not None
+        metrics.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+        metrics.holding(reserving=held.reserving, admitted=held.admitted)
+        metrics.finished_kept(tally.finished_local[key])
+        metrics.unadmitted(queue.spec.cluster_queue or "", tally.unadmitted_local.get(key, {}))
+        found = from_api.condition(queue.status.conditions, names.CONDITION_ACTIVE)
+        metrics.status(found.status if found is not None else "Unknown")
+        if self._fair_usage is not None and queue.spec.cluster_queue:
+            metrics.fair_usage(queue.spec.cluster_queue, self._fair_usage.usage(key))
+        reserved, used = _shown(held.reserved), _shown(held.used)
+        metrics.resources({column: (amount, used.get(column, 0)) for column, amount in reserved.items()})
+
+
+class _Tally:
+    """Waiting, finished and unadmitted Workloads, by queue."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._cluster_queue_of = queues.cluster_queue_of
+        self.waiting: dict[str, tuple[int, int]] = {}
+        self.finished: Counter[str] = Counter()
+        self.finished_local: Counter[str] = Counter()
+        self.unadmitted: dict[str, Counter[tuple[str, str]]] = {}
+        self.unadmitted_local: dict[str, Counter[tuple[str, str]]] = {}
+
+    def waits(self, local_queue: str, is_active: bool) -> None:
+        """One that waits, in its turn or set aside."""
+        active, inadmissible = self.waiting.get(local_queue, (0, 0))
+        self.waiting[local_queue] = (active + is_active, inadmissible + (not is_active))
+
+    def add(self, workload: wire.Workload) -> None:
+        """One that there is."""
+        local = from_api.local_queue_key(workload)
+        admission = workload.status.admission
+        cluster_queue = admission.cluster_queue if admission is not None else self._cluster_queue_of(local)
+        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            self.finished_local[local] += 1
+            if cluster_queue is not None:
+                self.finished[cluster_queue] += 1
+            return
+        admitted = from_api.condition(workload.status.conditions, names.CONDITION_ADMITTED)
+        if workload.metadata.deletion_timestamp is not None or (admitted is not None and admitted.status == "True"):
+            return
+        reserved = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        reason = admitted.reason if admitted is not None else names.REASON_NO_RESERVATION
+        why = (reason, reserved.reason if reserved is not None else "")
+        self.unadmitted_local.setdefault(local, Counter())[why] += 1
+        if cluster_queue is not None:
+            self.unadmitted.setdefault(cluster_queue, Counter())[why] += 1
+
+
+def cohorts_above(node: QuotaNode) -> tuple[str, ...]:
+    """Names of the cohorts above a queue or a cohort, from its parent to the root."""
+    return tuple(above.name for above in node.path_to_root() if above is not node)
+
+
+def _figures(node: QuotaNode, held: Held) -> dict[tuple[str, str], ResourceFigures]:
+    reserved, used = _shown(held.reserved), _shown(held.used)
+    figures = {}
+    for column, quota in node.quotas.items():
+
+        def shown(amount: int, resource: str = column.resource) -> float:
+            return as_written(resource, amount)
+
+        figures[column.flavor, column.resource] = ResourceFigures(
+            nominal=shown(quota.nominal),
+            reservation=reserved.get(column, 0),
+            usage=used.get(column, 0),
+            borrowing_limit=None if quota.borrowing_limit is None else shown(quota.borrowing_limit),
+            lending_limit=None if quota.lending_limit is None else shown(quota.lending_limit),
+        )
+    return figures
+
+
+def _shown(usage: Mapping[FlavorResource, int]) -> dict[tuple[str, str], float]:
+    return {(column.flavor, column.resource): as_written(column.resource, n) for column, n in usage.items()}
+
+
+def as_written(resource: str, amount: int) -> float:
+    """In the unit that users write: CPUs, bytes, devices; what has no limit is infinite."""
+    if amount >= UNLIMITED:
+        return float("inf")
+    return amount / 1000 if resource == "cpu" else float(amount)

@@ -1,0 +1,66 @@
+"""What a flavor's free room is good for: gangs of empty nodes, and how much of it lies in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.node import PODS
+
+GANG_SIZES = tuple(2**k for k in range(13))
+"""Nodes of a gang: 1, 2, 4 ... 4096."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """Of one flavor."""
+
+    slots: Mapping[tuple[str, int], int]
+    """How many gangs of so many empty nodes fit, each into one domain of the level: by level and nodes, for the sizes
+    that an empty cluster could hold."""
+    broken: Mapping[tuple[str, str], float]
+    """The part of what is free that lies in domains which are not all empty, from 0 to 1: by level and resource.  0
+    where nothing is free."""
+
+
+def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[str]) -> Spare:
+    """What is free now: by numpy over the leaves, so 1 ms for 12,500 of them.
+
+    Args:
+        capacity: what is free on the leaves, and what would be without workloads placed by topology.
+        taken: names of nodes that are not empty though no workload is placed there.
+        resources: those that are looked at.
+    """
+    tree, idle = capacity.tree, capacity.empty()
+    empty = np.ones(len(tree), dtype=bool)
+    for resource in capacity.resources:
+        free, most = capacity.row(resource), idle.row(resource)
+        if free is not None:
+            empty &= free >= (most if most is not None else 0)
+    if taken:
+        firsts = [leaf.nodes[0].name not in taken for leaf in tree.leaves]
+        empty &= np.array(firsts, dtype=bool)
+        for number, leaf in enumerate(tree.leaves):
+            if len(leaf.nodes) > 1 and any(node.name in taken for node in leaf.nodes):
+                empty[number] = False
+    slots: dict[tuple[str, int], int] = {}
+    broken: dict[tuple[str, str], float] = {}
+    for depth, level in enumerate(tree.levels):
+        domain_of, number = tree.domain_of(depth), tree.domains(depth)
+        leaves = np.bincount(domain_of, minlength=number)
+        whole = np.bincount(domain_of, weights=empty, minlength=number).astype(np.int64)
+        for size in GANG_SIZES:
+            if size <= leaves.max(initial=0):
+                slots[level, size] = int((whole // size).sum())
+        all_empty = whole == leaves
+        for resource in resources:
+            row = capacity.row(resource)
+            if row is not None and resource != PODS:
+                free = np.maximum(row, 0)
+                total = int(free.sum())
+                unbroken = int(free[all_empty[domain_of]].sum())
+                broken[level, resource] = 1 - unbroken / total if total else 0.0
+    return Spare(slots, broken)

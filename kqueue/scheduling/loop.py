@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -26,7 +26,7 @@ from kqueue.core.demand import Demands
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Lowest, Preemptor, Rules, Strategy
 from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, goes_round, remembered
-from kqueue.core.workload import Admitted, Claim, Head, PodSet, Replaced, Snapshot
+from kqueue.core.workload import Admitted, Claim, Head, PodSet, Snapshot
 from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.admissions import AdmissionObserver, Admissions
@@ -35,15 +35,17 @@ from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.trouble import Trouble, TroubleObserver
 from kqueue.scheduling.waits import WaitObserver, Waits, Why
 from kqueue.scheduling.writes import Writes
-from kqueue.state import failures, from_api
+from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
+from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import NO_VERDICT, Pending, Queues, RequeueReason, SecondPass, Verdict
 from kqueue.state.queues import Strategy as QueueingStrategy
+from kqueue.state.tries import Tries, Try
 
 _log = structlog.get_logger(__name__)
 
@@ -203,11 +205,12 @@ class SchedulingLoop:
         fair_usage: FairUsage | None = None,
         host_of: Callable[[str], str | None] = lambda _node: None,
         quarantine: Quarantine | None = None,
+        tries: Tries | None = None,
     ) -> None:
         """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
 
         `fair_usage` is what LocalQueues used lately; None: it counts nowhere.  `quarantine` is where those come on whom
-        scheduling fails; whoever queues workloads shares it.
+        scheduling fails; whoever queues workloads shares it.  `tries` is told of every try.
         """
         self._cache, self._queues, self._writer = cache, queues, writer
         self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
@@ -270,6 +273,14 @@ class SchedulingLoop:
             broke=lambda key, error: self._failed(key, error, doing="writing its admission"),
             sound=quarantine.sound,
         )
+        self._heads = Heads(
+            cache,
+            writer.newest,
+            elastic=self._settings.elastic,
+            preemption_gates=self._settings.preemption_gates,
+            order=self._settings.queue_order,
+        )
+        self._tries = tries or Tries()
         self._scans: OrderedDict[str, ScanMemory] = OrderedDict()
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
@@ -643,19 +654,9 @@ class SchedulingLoop:
             self._put_back(item.key, obj, RequeueReason.NAMESPACE_MISMATCH, names.REASON_MISCONFIGURED, problem)
             return None
         memory = self._memory(queue, item, obj)
+        last_tried = memory.last_tried if memory is not None else {}
         try:
-            head = self._cache.requests.head(
-                obj,
-                item,
-                queue=queue,
-                topology_only=self._cache.is_topology_only(queue),
-                last_tried=memory.last_tried if memory is not None else {},
-                replaces=self._replaced(obj, queue) if self._settings.elastic else None,
-                order=self._settings.queue_order,
-            )
-            avoided = failures.avoided(obj, now)
-            gates = from_api.closed_gates(obj) if self._settings.preemption_gates else ()
-            return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
+            return self._heads.make(obj, item, queue=queue, now=now, last_tried=last_tried)
         except InvalidObjectError as e:
             self._preemptions.end(obj.metadata.uid)
             self._put_back(item.key, obj, RequeueReason.GENERIC, names.REASON_MISCONFIGURED, str(e))
@@ -669,19 +670,6 @@ class SchedulingLoop:
             del self._scans[item.key]
             return None
         return memory
-
-    def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
-        """The older slice of its job that the workload takes over from; None when it has left, or is on its way out."""
-        key = from_api.replaced_key(obj)
-        holding = self._cache.holding(key) if key is not None else None
-        if key is None or holding is None or holding.queue != queue:
-            return None
-        if holding.job != from_api.controller_of(obj.metadata):
-            return None  # it is somebody else's
-        older = self._writer.newest(key)
-        if older is None or from_api.is_over(older) or from_api.condition_true(older, names.CONDITION_EVICTED):
-            return None
-        return Replaced(key=key, admission=holding.admission, requests=holding.requests)
 
     # --- decisions ---------------------------------------------------------------------------------------------
 
@@ -773,8 +761,26 @@ class SchedulingLoop:
         gated: bool = False,
     ) -> None:
         """`briefly` is as in `Waits.tell`, `gated` as in `Why`."""
+        self._note(key, reason, message)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
         self._waits.tell(key, obj, Why(reason, message, pod_sets, gated), briefly=briefly)
+
+    def _note(self, key: str, reason: str, message: str) -> None:
+        """Remember the try, for those who ask."""
+        read, queue = self._read.get(key), self._queues.home(key)
+        if read is None or queue is None:
+            return
+        nodes = self._cache.ledger.generation
+        tried = Try(
+            key=key,
+            at=self._clock.now(),
+            cycle=self.cycles,
+            generation=self._cache.generation,
+            nodes=nodes,
+            reason=reason,
+            message=message,
+        )
+        self._tries.note(tried, queue, read.item.shape)
 
     def _admit(self, decision: Admit) -> bool:
         head = decision.head

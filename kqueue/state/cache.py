@@ -55,6 +55,7 @@ class AssumedTwiceError(KqueueError):
 _log = structlog.get_logger(__name__)
 
 _NO_TIME = datetime.fromtimestamp(0, UTC)
+_VIEW_COST = 4  # the hosts of a gang are listed
 _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
 
 
@@ -698,6 +699,18 @@ class Cache:
             admitted=views,
             claims=claims,
         )
+
+    def views(self) -> list[Admitted]:
+        """All who hold anything, as snapshots of this moment have them."""
+        return [holding.view(self._with_topology) for holding in self._holdings.values()]
+
+    def view_steps(self) -> Iterator[None]:
+        """Make `views` ready in short steps: those who come between the steps are made when they are asked for."""
+        for keys in chunks(list(self._holdings), _VIEW_COST):
+            for holding in map(self._holdings.get, keys):
+                if holding is not None:
+                    holding.view(self._with_topology)
+            yield
 
     def inactive(self, name: str) -> Inactive | None:
         """Why the ClusterQueue may not admit; None when it may, or does not exist.

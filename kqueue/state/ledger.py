@@ -16,6 +16,7 @@ from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
+from kqueue.core.why.world import Spare
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.room import Amounts, LeftOut, Room, Shared, subtract, without_zeros
@@ -203,6 +204,13 @@ class NodeLedger:
         """Nodes with the flavor's labels that are no part of its tree, by name.  Costs what is left out."""
         room = self._rooms.get(flavor)
         return {} if room is None else room.left_out()
+
+    def spares(self, flavor: str, most: int) -> list[Spare]:
+        """Nodes that are left out because they are not ready or cordoned, and would be part of the tree; at most so
+        many, by name.
+        """
+        room = self._rooms.get(flavor)
+        return [] if room is None else room.spares(most)
 
     def holders(self, flavor: str, domain: Path) -> dict[str, int]:
         """Workloads with pods below a domain (full path of any level) of the flavor, with the number of pods."""

@@ -6,7 +6,7 @@ Amounts are brought up to date leaf by leaf as they change; the tree is edited, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from kqueue.core.quantity import clamp
@@ -14,6 +14,7 @@ from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, NodeFacts
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf, Tree, leaf_key, make_leaf, outsider
+from kqueue.core.why.world import Spare
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import STEP, Drift, chunks
 
@@ -21,6 +22,11 @@ Amounts = dict[str, int]
 _Columns = tuple[Mapping[str, int], Mapping[str, int]]
 
 _NOTHING: Mapping[str, int] = {}
+_PASSING = ("notReady", "unschedulable")
+_TAINTS_OF_OUTAGE = frozenset(
+    f"node.kubernetes.io/{cause}" for cause in ("not-ready", "unreachable", "unschedulable", "out-of-service")
+)
+"""Taints that go when a node comes back."""
 _FEW_LEAVES = 64  # up to this many leaves of a small tree are edited rather than the tree built anew
 _SOUNDNESS_STEP = 5000  # leaves of a tree whose order is checked in one step: about 1 us each
 
@@ -211,6 +217,34 @@ class Room:
                 first, *others = sorted(self._group(key))
                 found |= {name: LeftOut("duplicateHostname", (first,)) for name in others}
         return found
+
+    def spares(self, most: int) -> list[Spare]:
+        """Nodes that would be members if they were ready and not cordoned, at most so many, by name."""
+        found: list[Spare] = []
+        for name in sorted(self._outsiders):
+            node = self._shared.nodes.get(name)
+            if node is None or self._outsiders[name].reason not in _PASSING:
+                continue
+            spare = self._spare(node, self._outsiders[name].reason)
+            if spare is not None:
+                found.append(spare)
+                if len(found) == most:
+                    break
+        return found
+
+    def _spare(self, node: NodeFacts, reason: str) -> Spare | None:
+        """What a node would be if it came back; None when it would be no member, or another one stands for its host."""
+        taints = tuple(taint for taint in node.taints if taint.key not in _TAINTS_OF_OUTAGE)
+        back = replace(node, ready=True, unschedulable=False, taints=taints)
+        if self._left_out(back) is not None:
+            return None
+        key = leaf_key(back, self.levels)
+        hostname = self.levels[-1] == HOSTNAME
+        if hostname and key in self._groups and not self._shared.merge_duplicate_hostnames:
+            return None
+        leaf = make_leaf((back,), self.levels, self._shared.merge_duplicate_hostnames)
+        free, idle = self._columns(key if key not in self._groups else (), leaf)  # what is used there counts once
+        return Spare(node=node.name, flavor=self.facts.name, reason=reason, leaf=leaf, free=free, idle=idle)
 
     def capacity(self) -> Capacity:
         """The flavor's tree with what is free."""

@@ -680,3 +680,27 @@ def test_an_audit_names_what_is_wrong_and_heals_it(spoil: Callable[[Told], None]
     assert told.ledger.generation > generation
     assert list(chain(*told.ledger.audit_steps())) == []
     assert told.ledger.audit(told.anew()) == []
+
+
+def test_nodes_that_could_come_back_are_known_with_what_would_be_free_on_them() -> None:
+    """Cordoned or broken, members otherwise: what strangers and workloads hold there is off."""
+    ledger = make_ledger(
+        make_node("h1"),
+        make_node("h2", unschedulable=True, taints=(Taint("node.kubernetes.io/unschedulable"), Taint("own"))),
+        make_node("h3", ready=False),
+        make_node("h4", unschedulable=True, labels={"pool": "b"}),
+        make_node("h5", unschedulable=True, host="h1"),
+        NodeFacts(name="h6", labels={HOSTNAME: "h6", "pool": "a"}, allocatable={}, ready=False),
+    )
+    ledger.on_pod("ns/p", PodFacts(node="h2", requests=(("cpu", 3000),)))
+    ledger.add_usage("ns/w", [on_hosts(cores=2, h2=1)])
+
+    one, two = ledger.spares("main", most=10)
+    assert [(s.node, s.reason, s.leaf.path) for s in (one, two)] == [
+        ("h2", "unschedulable", ("b1", "r1", "h2")),
+        ("h3", "notReady", ("b1", "r1", "h3")),
+    ]
+    assert (one.free["cpu"], one.idle["cpu"], two.free["cpu"]) == (3000, 5000, 8000)
+    assert [taint.key for taint in one.leaf.nodes[0].taints] == ["own"]
+    assert [s.node for s in ledger.spares("main", most=1)] == ["h2"]
+    assert ledger.spares("unknown", most=10) == []

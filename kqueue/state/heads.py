@@ -1,0 +1,73 @@
+"""Workloads as the planner tries them: what they ask for, what they take over, what they keep away from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.workload import Head, Replaced
+from kqueue.state import failures, from_api
+from kqueue.state.cache import Cache
+from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
+from kqueue.state.queues import Pending
+
+_FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
+
+
+class Heads:
+    """Makes heads of Workloads."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        newest: Callable[[str], wire.Workload | None],
+        *,
+        elastic: bool = False,
+        preemption_gates: bool = False,
+        order: QueueOrder = DEFAULT_ORDER,
+    ) -> None:
+        """`newest` is the latest version of a Workload; the others are as in `LoopSettings`."""
+        self._cache, self._newest = cache, newest
+        self._elastic, self._gates, self._order = elastic, preemption_gates, order
+
+    def make(
+        self,
+        obj: wire.Workload,
+        item: Pending | None,
+        *,
+        queue: str,
+        now: datetime,
+        last_tried: Mapping[tuple[str, str], int] = _FROM_THE_FRONT,
+    ) -> Head:
+        """The Workload as a head of this ClusterQueue; `item` is what the queues know of it.
+
+        Raises InvalidObjectError when its requests cannot be read.
+        """
+        head = self._cache.requests.head(
+            obj,
+            item,
+            queue=queue,
+            topology_only=self._cache.is_topology_only(queue),
+            last_tried=last_tried,
+            replaces=self._replaced(obj, queue) if self._elastic else None,
+            order=self._order,
+        )
+        avoided = failures.avoided(obj, now)
+        gates = from_api.closed_gates(obj) if self._gates else ()
+        return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
+
+    def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
+        """The older slice of its job that the workload takes over from; None when it has left, or is on its way out."""
+        key = from_api.replaced_key(obj)
+        holding = self._cache.holding(key) if key is not None else None
+        if key is None or holding is None or holding.queue != queue:
+            return None
+        if holding.job != from_api.controller_of(obj.metadata):
+            return None  # it is somebody else's
+        older = self._newest(key)
+        if older is None or from_api.is_over(older) or from_api.condition_true(older, names.CONDITION_EVICTED):
+            return None
+        return Replaced(key=key, admission=holding.admission, requests=holding.requests)

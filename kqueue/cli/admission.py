@@ -20,7 +20,7 @@ from kqueue.cli.registration import Registrar
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.controllers.resources import LOCAL_QUEUES
-from kqueue.errors import ApiError
+from kqueue.errors import KqueueError
 from kqueue.jobs.registry import declared_for, owner_kinds_for
 from kqueue.jobs.switches import switches_from
 from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
@@ -259,9 +259,10 @@ async def _tend(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock:
         try:
             await look()
             pause = LOOK_SECONDS
-        except ApiError as e:
+        except Exception as e:  # noqa: BLE001 - who would renew the certificates, if this ended?
             pause = min(LOOK_SECONDS, _AFTER_FAILURE_SECONDS if pause == LOOK_SECONDS else pause * 2)
-            _log.warning("webhooks not looked after, tried again soon", error=str(e), seconds=pause)
+            bug = None if isinstance(e, KqueueError | OSError) else e
+            _log.warning("webhooks not looked after, tried again soon", error=str(e), seconds=pause, exc_info=bug)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

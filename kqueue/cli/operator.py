@@ -6,7 +6,7 @@ Watches and their handlers run in every replica, so that a follower is warm; wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -36,6 +36,7 @@ from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Told
@@ -122,6 +123,7 @@ class Operator:
             quarantine=wiring.quarantine,
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
+        self.supervisor = Supervisor(clock)
         self._surrounded: Controller | None = None
         self.metrics.cohorts_above = self._cohorts_above
         describe_objects(metrics, self.watches, config.metrics.local_queue_metrics.local_queue_selector)
@@ -189,7 +191,10 @@ class Operator:
             key = await queue.get()
             if key is None:
                 return
-            await self._take_in(key)
+            try:
+                await self._take_in(key)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                _log.exception("workload could not be taken in", workload=key)
             queue.done(key)
             if number % AT_ONCE == 0:
                 await self.clock.sleep(0)
@@ -240,10 +245,10 @@ class Operator:
             async with asyncio.TaskGroup() as tasks:
                 for watch in self.watches.all():
                     tasks.create_task(watch.run())
-                tasks.create_task(probe.run())
-                tasks.create_task(self.wiring.recorder.run())
+                beside = {"probe": probe.run, "events": self.wiring.recorder.run, "gauges": self._keep_gauges}
+                for name, part in beside.items():
+                    tasks.create_task(self.supervisor.run(name, part))
                 tasks.create_task(self._compete())
-                tasks.create_task(self._keep_gauges())
         finally:
             await self._intake.close()
 
@@ -278,21 +283,31 @@ class Operator:
 
     async def _lead(self) -> None:
         """All that writes.  Keys that were queued while following are worked off now."""
-        for _ in self.cache.ledger.build_steps():
-            await self.clock.sleep(0)
+        await self._build_tables()
         await self._take_in_surrounded()
         for begin in self.wiring.on_lead:
-            begin()
-        work: list[Coroutine[Any, Any, None]] = [controller.run() for controller in self.wiring.controllers]
-        work += [run() for run in self.wiring.background]
+            guarded("beginning to lead", begin)
+        work = {controller.name: controller.run for controller in self.wiring.controllers}
+        work |= {f"background {number}": run for number, run in enumerate(self.wiring.background)}
         if "scheduler" in self.parts:
-            work.append(self.loop.run())
+            work["scheduling"] = self.loop.run
             self.loop.wake()
-        work.append(self._keep_auditing())
+        work["audit"] = self._keep_auditing
         self.ready.set()
-        async with asyncio.TaskGroup() as tasks:
-            for coroutine in work:
-                tasks.create_task(coroutine)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, run in work.items():
+                    tasks.create_task(self.supervisor.run(name, run))
+        finally:
+            self.ready.clear()
+
+    async def _build_tables(self) -> None:
+        steps = self.cache.ledger.build_steps()
+        try:
+            for _ in steps:
+                await self.clock.sleep(0)
+        except Exception:  # noqa: BLE001 - the first cycle tries it again, and rests while it fails
+            _log.exception("tables of the nodes could not be made")
 
     def _cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
         node = self.cache.node_of(cluster_queue)

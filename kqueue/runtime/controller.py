@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import structlog
@@ -14,6 +15,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, ConflictError, KqueueError, TerminalError
 from kqueue.runtime.deadline import cancel_and_wait, within
+from kqueue.runtime.supervision import guarded
 from kqueue.runtime.workqueue import WorkQueue
 
 _log = structlog.get_logger(__name__)
@@ -139,7 +141,8 @@ class Controller:
                 self.queue.done(key)
             if self.on_reconcile is not None:
                 took = self._clock.monotonic() - started
-                self.on_reconcile(ReconcileRecord(controller=self.name, key=key, outcome=outcome, seconds=took))
+                record = ReconcileRecord(controller=self.name, key=key, outcome=outcome, seconds=took)
+                guarded("counting a reconcile", partial(self.on_reconcile, record))
 
     async def _reconcile_one(self, key: str) -> Outcome:
         try:

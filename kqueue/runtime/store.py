@@ -119,8 +119,11 @@ class Store(Generic[V]):
         return view
 
     def _tell(self, key: ObjectKey, old: V | None, new: V | None) -> None:
-        for index in self._indexes.values():
-            index.change(key, old, new)
+        for name, index in self._indexes.items():
+            try:
+                index.change(key, old, new)
+            except Exception:  # noqa: BLE001 - one object that cannot be filed must not stop the watch of all others
+                _log.exception("object could not be indexed", store=self._name, key=key, index=name)
         for handler in self._handlers:
             self._call(handler, key, old, new)
         if self._waiting:
@@ -145,13 +148,26 @@ class _Index(Generic[V]):
         self.keys_of: dict[Hashable, dict[ObjectKey, None]] = {}
 
     def change(self, key: ObjectKey, old: V | None, new: V | None) -> None:
-        before = () if old is None else tuple(self.values(old))
-        after = () if new is None else tuple(self.values(new))
-        if before == after:
-            return
+        """Refile one object.  Where its values cannot be had it is in no list, and what made them fail is raised."""
+        before = self._values_then(old)
+        try:
+            after = () if new is None else tuple(self.values(new))
+        except Exception:
+            self._refile(key, before, ())
+            raise
+        if before != after:
+            self._refile(key, before, after)
+
+    def _values_then(self, old: V | None) -> tuple[Hashable, ...]:
+        """Under which values an object was filed; one of which they cannot be had is in no list, as was told then."""
+        try:
+            return () if old is None else tuple(self.values(old))
+        except Exception:  # noqa: BLE001 - its successor may be sound
+            return ()
+
+    def _refile(self, key: ObjectKey, before: tuple[Hashable, ...], after: tuple[Hashable, ...]) -> None:
         for value in before:
-            if value not in after:
-                keys = self.keys_of[value]
+            if value not in after and (keys := self.keys_of.get(value)) is not None:
                 keys.pop(key, None)
                 if not keys:
                     del self.keys_of[value]

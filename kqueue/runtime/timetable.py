@@ -6,7 +6,11 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
+import structlog
+
 from kqueue.clock import Clock
+
+_log = structlog.get_logger(__name__)
 
 _SLACK = 64
 
@@ -72,4 +76,7 @@ class Timetable:
             else:
                 heapq.heappop(self._heap)
                 del self._due[key]
-                self._on_due(key)
+                try:
+                    self._on_due(key)
+                except Exception:  # noqa: BLE001 - the keys behind it must come to their turn
+                    _log.exception("what was due failed on a bug", key=key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
 
 from kqueue.runtime.store import Store, object_key, split_key
 
@@ -85,3 +86,22 @@ async def test_waiting_ends_when_the_condition_holds() -> None:
     assert await running == ("n1", "Running")
     assert await gone is None
     assert heard[-1] == ("n1", "Running")
+
+
+def test_an_object_that_cannot_be_filed_stops_nobody_and_leaves_the_lists() -> None:
+    """It is in the store and in no list; its next version is filed, and its end is no trouble either."""
+    store: Store[int] = Store()
+    told: list[int | None] = []
+    store.add_index("tenth", lambda n: [10 // n])
+    store.subscribe(lambda _old, new: told.append(new))
+    with structlog.testing.capture_logs():
+        for n in (5, 0, 2):
+            store.put("a", n)
+            store.put("b", 5)
+            assert "b" in store.keys_by_index("tenth", 2)
+            assert ("a" in store.keys_by_index("tenth", 2)) is (n == 5)
+        store.put("a", 0)
+        store.remove("a")
+
+    assert told == [5, 5, 0, 5, 2, 5, 0, None]
+    assert store.keys_by_index("tenth", 5) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import structlog
 
 from kqueue.clock import FakeClock
 from kqueue.runtime.timetable import Timetable
@@ -68,3 +69,21 @@ async def test_who_is_due_may_be_added_again_at_once() -> None:
     assert due == [1, 2, 3]
     assert len(timetable) == 1
     timetable.clear()
+
+
+async def test_what_fails_at_its_time_keeps_nobody_from_theirs() -> None:
+    """The next key is due all the same."""
+    clock, due = FakeClock(), list[str]()
+
+    def on_due(key: str) -> None:
+        due.append(key)
+        if key == "bad":
+            raise ZeroDivisionError
+
+    table = Timetable(clock, on_due)
+    table.add("bad", 1)
+    table.add("good", 1)
+    with structlog.testing.capture_logs():
+        await clock.advance(2)
+
+    assert due == ["bad", "good"]

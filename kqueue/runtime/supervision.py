@@ -1,0 +1,63 @@
+"""Parts of a process that run for ever: one that fails on a bug is started again, and the others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from kqueue.clock import Clock
+
+_log = structlog.get_logger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a part that failed is started again; doubles."""
+_WELL_AFTER = 300.0
+"""Seconds after which a part that runs counts as well: the next failure begins anew."""
+
+
+class Supervisor:
+    """Runs parts, and knows which of them are down."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._down: dict[str, str] = {}
+
+    @property
+    def down(self) -> dict[str, str]:
+        """Parts that have failed and are not started again yet, and why."""
+        return dict(self._down)
+
+    async def run(self, name: str, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a part until it ends by itself, or until cancelled.  An exception starts it again after a pause."""
+        pause = FIRST_PAUSE
+        while True:
+            started = self._clock.monotonic()
+            try:
+                await part()
+                return
+            except Exception as e:  # noqa: BLE001 - the boundary that keeps one part from ending the process
+                if self._clock.monotonic() - started > _WELL_AFTER:
+                    pause = FIRST_PAUSE
+                self._down[name] = _reason(e)
+                _log.exception("a part failed on a bug, it is started again", part=name, seconds=pause)
+            try:
+                await self._clock.sleep(pause)
+            finally:
+                self._down.pop(name, None)
+            pause = min(LONGEST_PAUSE, 2 * pause)
+
+
+def guarded(what: str, act: Callable[[], object]) -> None:
+    """Do something of which others do not hang; a bug in it is logged."""
+    try:
+        act()
+    except Exception:  # noqa: BLE001 - the boundary that keeps one part from stopping the others
+        _log.exception("a step failed on a bug, the others go on", step=what)
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -20,7 +20,7 @@ from kqueue.errors import ConfigError, KqueueError
 
 _FAILED, _MISUSED = 1, 2
 
-_COMMANDS = ("controller", "webhook", "sandbox", "demo", "place", "topology", "uninstall", "settings", "version")
+_COMMANDS = ("controller", "webhook", "sandbox", "demo", "place", "top", "topology", "uninstall", "settings", "version")
 """Files of this room, in the order of the help page."""
 
 _ABOUT = """Batch admission control for Kubernetes: when a job starts, and in which rack.

@@ -36,8 +36,52 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(cls=_ShowByDefault, rich_markup_mode=None, help=_ABOUT)
     app.add_typer(group, name="topology")
+    group.command("show")(reaches_cluster(show_topology))
     group.command("labels")(reaches_cluster(labels))
     group.command("detect")(reaches_cluster(detect))
+
+
+def show_topology(
+    name: Annotated[str, typer.Argument(metavar="[TOPOLOGY]", help="A Topology; else all.")] = "",
+    flavor: Annotated[str, typer.Option(help="Only this ResourceFlavor.")] = "",
+    level: Annotated[
+        str, typer.Option(help="How deep to go: a level's label, its last word, or its number from 1.")
+    ] = "",
+    domain: Annotated[str, typer.Option(help="Only what is below this domain, as in block-1,rack-7.")] = "",
+    resource: Annotated[
+        list[str] | None, typer.Option(help="Show this resource; may be repeated.  Else devices.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=2000, help="Domains to show at most.")] = 200,
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Show the tree of domains: what is free in each, what workloads and foreign pods hold, which nodes are left out.
+
+    \b
+        kqueue topology
+        kqueue topology datacentre --level rack
+        kqueue topology datacentre --domain block-1,rack-7
+
+    IDLE are nodes on which no workload holds anything.  `kqueue topology show NAME` is the same.
+    """
+    from kqueue.cli.glance.asking import Wish, topologies
+    from kqueue.cli.output import show
+    from kqueue.runtime.loop import run
+
+    wish = Wish(name=name, flavor=flavor, level=level, domain=domain, limit=limit)
+
+    async def look() -> Any:
+        async with reach.session() as session:
+            return await topologies(session.client, wish)
+
+    answer = run(look())
+    if output is not Output.TEXT:
+        show(answer, output)
+        return
+    from kqueue.cli.glance.printing import print_topologies
+
+    print_topologies(answer.get("items", [answer]), resource or ())
 
 
 _ABOUT = "What is free in which domain, which nodes are left out and why; labels that are missing or odd."

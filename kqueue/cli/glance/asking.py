@@ -1,0 +1,53 @@
+"""What the controller is asked for its summaries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.cli.asking import ask, path
+from kqueue.runtime.client import Client
+
+JSON = dict[str, Any]
+_API = ("visibility.kqueue.dev", "v1alpha1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What of which Topology is to be told; empty: whatever is usual."""
+
+    name: str = ""
+    flavor: str = ""
+    level: str = ""
+    domain: str = ""
+    limit: int = 200
+
+
+async def topologies(client: Client, wish: Wish) -> JSON:
+    """One Topology, or all; where there is one alone it is told as if it had been named.
+
+    Raises:
+        NotFoundError: there is no such Topology, flavor or domain.
+        NotServedError: nobody answers.
+        ApiError: another failure.
+    """
+    found = {"flavor": wish.flavor, "level": wish.level, "domain": wish.domain}
+    params = {"limit": str(wish.limit), **{name: value for name, value in found.items() if value}}
+    where = path(*_API, "topologysummaries")
+    if wish.name:
+        return await ask(client, path(*_API, "topologysummaries", wish.name), params)
+    answer = await ask(client, where, params)
+    if len(answer["items"]) == 1 and not wish.level:
+        only = answer["items"][0]["metadata"]["name"]
+        answer["items"] = [await ask(client, path(*_API, "topologysummaries", only), params)]
+    return answer
+
+
+async def queues(client: Client, namespace: str = "") -> JSON:
+    """All queues; with a namespace its LocalQueues, too, for those who may read only there.
+
+    Raises:
+        NotServedError: nobody answers.
+        ApiError: another failure.
+    """
+    return await ask(client, path(*_API, "queuesummaries"), {"namespace": namespace} if namespace else None)

@@ -1,0 +1,123 @@
+"""Topology summaries as rows: the tree of domains, gangs that fit, nodes that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.cli.glance.amounts import FOREIGN, HELD, amount, bar, chosen, short
+
+JSON = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One resource of one domain.  Rows after a domain's first have no `domain`."""
+
+    domain: str
+    nodes: str
+    idle: str
+    left_out: str
+    resource: str
+    free: str
+    held: str
+    foreign: str
+    total: str
+    bar: str
+
+    HEADERS = ("domain", "nodes", "idle", "left out", "resource", "free", "held", "foreign", "total")
+
+    def cells(self) -> tuple[str, ...]:
+        """What stands under the headers."""
+        return (
+            *(self.domain, self.nodes, self.idle, self.left_out),
+            *(self.resource, self.free, self.held, self.foreign, self.total),
+        )
+
+
+def title(summary: JSON, flavor: JSON) -> str:
+    """What is shown, in one line."""
+    counts = [f"{count} {_word(level)}{'' if count == 1 else 's'}" for level, count in flavor["domains"].items()]
+    left_out = sum(flavor["leftOut"].values())
+    more = f", {left_out} more left out" if left_out else ""
+    shown = ", ".join(counts[:-1] or counts)
+    return f"Topology {summary['metadata']['name']}, flavor {flavor['name']}: {flavor['nodes']} nodes{more} ({shown})"
+
+
+def _word(level: str) -> str:
+    """The last word of a level's label, for headings: `rack`."""
+    return level.rpartition("/")[2].rpartition("-")[2] or level
+
+
+def rows(flavor: JSON, resources: Sequence[str] = (), *, guides: bool = False) -> list[Row]:
+    """The tree; `guides`: with lines that show what is inside what, else indented."""
+    tree = flavor["tree"]
+    names = _guided(tree) if guides else ["  " * (len(d["path"]) - 1) + d["path"][-1] for d in tree]
+    found: list[Row] = []
+    for name, domain in zip(names, tree, strict=True):
+        shown = chosen(domain["resources"], resources)
+        head = (name, str(domain["nodes"]), str(domain["idleNodes"]), str(domain["leftOutNodes"] or "-"))
+        for number, resource in enumerate(shown or [""]):
+            found.append(
+                _row(head if number == 0 else ("", "", "", ""), resource, domain["resources"].get(resource, {}))
+            )
+    return found
+
+
+def _row(head: tuple[str, str, str, str], resource: str, amounts: JSON) -> Row:
+    value = {word: amount(amounts.get(word, "0"), resource) for word in ("free", "held", "foreign", "total")}
+    drawn = bar([(value["held"], HELD), (value["foreign"], FOREIGN)], value["total"]) if resource else ""
+    domain, nodes, idle, left_out = head
+    return Row(
+        domain=domain,
+        nodes=nodes,
+        idle=idle,
+        left_out=left_out,
+        resource=resource,
+        free=short(value["free"], resource),
+        held=short(value["held"], resource),
+        foreign=short(value["foreign"], resource),
+        total=short(value["total"], resource),
+        bar=drawn,
+    )
+
+
+def _guided(tree: Sequence[JSON]) -> list[str]:
+    """Each domain's name behind the lines that lead to it."""
+    highest = min((len(domain["path"]) for domain in tree), default=1)
+    goes_on: set[int] = set()
+    """Levels on which a later domain stands before the tree goes back above them."""
+    names = []
+    for domain in reversed(tree):
+        depth = len(domain["path"])
+        lead = ""
+        for level in range(highest + 1, depth + 1):
+            last = level == depth
+            lead += ("├─ " if last else "│  ") if level in goes_on else ("└─ " if last else "   ")
+        names.append(lead + domain["path"][-1])
+        goes_on = {level for level in goes_on if level < depth} | {depth}
+    return names[::-1]
+
+
+def gangs(flavor: JSON) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows: how many gangs of 1, 2, 4 ... whole nodes fit; nothing where there is one level."""
+    found = flavor.get("gangs", [])
+    sizes = sorted({int(size) for level in found for size in level["slots"]})
+    if not sizes:
+        return [], []
+    headers = ["room inside one", *(f"{size} node{'s' if size > 1 else ''}" for size in sizes)]
+    return headers, [[_word(level["level"]), *(str(level["slots"].get(str(s), 0)) for s in sizes)] for level in found]
+
+
+LEFT_OUT_HEADERS = ("left out", "domain", "cause")
+
+
+def left_out(flavor: JSON, most: int) -> Iterator[tuple[str, str, str]]:
+    """Nodes that get no pods, with the cause; the last row says how many more there are."""
+    nodes = flavor["leftOutNodes"]
+    for node in nodes[:most]:
+        yield node["node"], "/".join(node["domain"]) or "-", node["message"]
+    more = sum(flavor["leftOut"].values()) - min(most, len(nodes))
+    if more:
+        yield f"and {more} more", "", ", ".join(f"{count} {reason}" for reason, count in flavor["leftOut"].items())

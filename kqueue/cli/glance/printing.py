@@ -1,0 +1,74 @@
+"""Summaries printed once: with colours and bars on a terminal, as plain columns for programs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kqueue.cli.glance import domains
+from kqueue.cli.glance import queues as queue_rows
+from kqueue.cli.output import printable
+from kqueue.cli.tables import print_table, tell_nothing_found
+
+JSON = Mapping[str, Any]
+_EVERY_NODE = 10_000
+_LOCAL_HEADERS = ("namespace", "localqueue", "clusterqueue", "pending", "admitted")
+
+
+def print_topologies(summaries: Sequence[JSON], resources: Sequence[str]) -> None:
+    """Each with its flavors."""
+    if not summaries:
+        tell_nothing_found()
+        return
+    if sys.stdout.isatty():
+        from kqueue.cli.glance.screen import topology_page
+
+        for summary in summaries:
+            _console().print(topology_page(summary, resources))
+        return
+    for number, summary in enumerate(summaries):
+        if number:
+            print()
+        _print_plain(summary, resources)
+
+
+def _print_plain(summary: JSON, resources: Sequence[str]) -> None:
+    if not summary["flavors"]:
+        print(printable(f"Topology {summary['metadata']['name']}: no flavor uses it"))
+    for flavor in summary["flavors"]:
+        print(printable(domains.title(summary, flavor)))
+        print_table(domains.Row.HEADERS, [row.cells() for row in domains.rows(flavor, resources)])
+        if flavor.get("cut"):
+            print(printable(flavor["cut"]))
+        headers, lines = domains.gangs(flavor)
+        if lines:
+            print()
+            print_table(headers, lines)
+        nodes = list(domains.left_out(flavor, _EVERY_NODE))
+        if nodes:
+            print()
+            print_table(domains.LEFT_OUT_HEADERS, nodes)
+
+
+def print_queues(answer: JSON, resources: Sequence[str], order: queue_rows.Order) -> None:
+    """ClusterQueues; LocalQueues, where there are some to show to programs' readers, too."""
+    if not answer["items"]:
+        tell_nothing_found()
+        return
+    if sys.stdout.isatty():
+        from kqueue.cli.glance.screen import queue_page
+
+        _console().print(queue_page(answer, resources, order))
+        return
+    print_table(queue_rows.HEADERS, [row.cells() for row in queue_rows.rows(answer, resources, order)])
+    lines = queue_rows.local_rows(answer)
+    if lines:
+        print()
+        print_table(_LOCAL_HEADERS, lines)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False)

@@ -1,0 +1,135 @@
+"""Queue summaries as rows: who waits, how long, and what is used of which quota."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from kqueue.cli.glance.amounts import HELD, amount, bar, chosen, short
+from kqueue.cli.tables import duration
+
+JSON = Mapping[str, Any]
+HEADERS = (
+    *("name", "cohort", "status", "pending", "inadmissible", "admitted", "longest wait"),
+    *("flavor", "resource", "reserved", "quota", "borrowed"),
+)
+_OVER = "▓"
+
+
+class Order(StrEnum):
+    """What the list of queues begins with."""
+
+    PENDING = "pending"
+    WAIT = "wait"
+    USED = "used"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One column of quota of one ClusterQueue.  Rows after a queue's first have no `name`."""
+
+    name: str
+    cohort: str
+    status: str
+    pending: str
+    inadmissible: str
+    admitted: str
+    longest: str
+    flavor: str
+    resource: str
+    reserved: str
+    quota: str
+    borrowed: str
+    share: str
+    bar: str
+    is_active: bool
+
+    def cells(self) -> tuple[str, ...]:
+        """What stands under the headers."""
+        return (
+            *(self.name, self.cohort, self.status, self.pending, self.inadmissible, self.admitted, self.longest),
+            *(self.flavor, self.resource, self.reserved, self.quota, self.borrowed),
+        )
+
+
+def title(answer: JSON) -> str:
+    """All of them in one line."""
+    items = answer["items"]
+    stopped = sum(not item["active"] for item in items)
+    pending = sum(sum(item["pending"].values()) for item in items)
+    waits = max((item.get("longestWaitSeconds", -1) for item in items), default=-1)
+    told = [f"{len(items) + answer.get('left', 0)} ClusterQueues", f"{pending} pending"]
+    told.append(f"{sum(item['admitted'] for item in items)} admitted")
+    if waits >= 0:
+        told.append(f"longest wait {_wait(waits)}")
+    if stopped:
+        told.append(f"{stopped} not active")
+    return ", ".join(told)
+
+
+def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDING) -> list[Row]:
+    """One or more rows for each ClusterQueue; ties go by name."""
+    found: list[Row] = []
+    for item in sorted(answer["items"], key=lambda item: (-_ORDERS[order](item), item["metadata"]["name"])):
+        shown = chosen((r["resource"] for r in item["resources"]), resources)
+        columns = [r for r in item["resources"] if r["resource"] in shown] or [{}]
+        found += [_row(item if number == 0 else None, item, column) for number, column in enumerate(columns)]
+    return found
+
+
+def _row(head: JSON | None, item: JSON, column: JSON) -> Row:
+    resource = column.get("resource", "")
+    reserved, nominal = (amount(column.get(word, "0"), resource) for word in ("reserved", "nominal"))
+    borrowed = amount(column.get("borrowed", "0"), resource)
+    own = reserved - borrowed
+    pending = item["pending"]
+    return Row(
+        name=item["metadata"]["name"] if head is not None else "",
+        cohort=(item["cohort"] or "-") if head is not None else "",
+        status=("Active" if item["active"] else item["reason"]) if head is not None else "",
+        pending=str(sum(pending.values())) if head is not None else "",
+        inadmissible=str(pending["inadmissible"]) if head is not None else "",
+        admitted=str(item["admitted"]) if head is not None else "",
+        longest=_wait(item.get("longestWaitSeconds", -1)) if head is not None else "",
+        flavor=column.get("flavor", ""),
+        resource=resource,
+        reserved=short(reserved, resource) if column else "",
+        quota=short(nominal, resource) if column else "",
+        borrowed=short(borrowed, resource) if borrowed else "",
+        share=str(item.get("weightedShare", "")) if head is not None else "",
+        bar=bar([(own, HELD), (borrowed, _OVER)], max(nominal, reserved)) if column else "",
+        is_active=bool(item["active"]),
+    )
+
+
+def _wait(seconds: int) -> str:
+    return "-" if seconds < 0 else duration(timedelta(seconds=seconds))
+
+
+def _used(item: JSON) -> float:
+    """How full the fullest column is."""
+    parts = []
+    for column in item["resources"]:
+        nominal = amount(column["nominal"], column["resource"])
+        parts.append(amount(column["reserved"], column["resource"]) / nominal if nominal > 0 else 0.0)
+    return max(parts, default=0.0)
+
+
+_ORDERS: Mapping[Order, Callable[[JSON], float]] = {
+    Order.PENDING: lambda item: sum(item["pending"].values()),
+    Order.WAIT: lambda item: item.get("longestWaitSeconds", -1),
+    Order.USED: _used,
+    Order.NAME: lambda _: 0,
+}
+
+
+def local_rows(answer: JSON) -> list[tuple[str, ...]]:
+    """LocalQueues: namespace, name, ClusterQueue, pending, admitted."""
+    return [
+        (q["namespace"], q["name"], q["clusterQueue"] or "-", str(q["pending"]), str(q["admitted"]))
+        for q in answer["localQueues"]
+    ]

@@ -1,0 +1,143 @@
+"""Pages for a terminal: the same rows with colours and bars, cut to its height.
+
+Everything that comes from the cluster goes through `printable`, and is never read as rich's markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from kqueue.cli.glance import domains, queues
+from kqueue.cli.glance.amounts import FOREIGN, FREE, HELD
+from kqueue.cli.output import printable
+
+JSON = Mapping[str, Any]
+_NUMBERS = frozenset({"nodes", "idle", "left out", "free", "held", "foreign", "total", "pending", "inadmissible"})
+_NUMBERS |= {"admitted", "wait", "reserved", "quota", "borrowed", "share"}
+_STYLES = {HELD: "green", "▓": "yellow", FOREIGN: "magenta", FREE: "bright_black"}
+_LEFT_OUT_SHOWN = 10
+
+
+def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, most: int = 10_000) -> Group:
+    """All queues, in at most so many lines."""
+    found = queues.rows(answer, resources, order)
+    shares = any(row.share for row in found)
+    table = _table([*_QUEUE_HEADERS, *(["share"] if shares else []), "in use"])
+    shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
+    for row in shown:
+        share = [Text(row.share)] if shares else []
+        table.add_row(*_queue_cells(row), *share, _bar(row.bar))
+    parts: list[RenderableType] = [_title(queues.title(answer)), table]
+    hidden = sum(bool(row.name) for row in found[len(shown) :]) + answer.get("left", 0)
+    if hidden:
+        parts.append(_aside(f"and {hidden} more ClusterQueues"))
+    stopped = [item for item in answer["items"] if not item["active"]]
+    said = [_aside(f"{item['metadata']['name']}: {item['message']}", "red") for item in stopped]
+    return Group(*parts, *said[: max(0, most - len(shown) - 2 - bool(hidden))])
+
+
+_QUEUE_HEADERS = (
+    *("name", "cohort", "status", "pending", "admitted", "wait"),
+    *("flavor", "resource", "reserved", "quota", "borrowed"),
+)
+
+
+def _queue_cells(row: queues.Row) -> list[Text]:
+    cells = [
+        *(row.name, row.cohort, row.status, row.pending, row.admitted, row.longest),
+        *(row.flavor, row.resource, row.reserved, row.quota, row.borrowed),
+    ]
+    texts = [Text(printable(cell)) for cell in cells]
+    if not row.is_active:
+        texts[2].stylize("bold red")
+    if row.inadmissible not in ("", "0"):
+        texts[3].append(f" ({row.inadmissible} set aside)", "yellow")
+    if row.borrowed:
+        texts[10].stylize("yellow")
+    return texts
+
+
+def topology_page(summary: JSON, resources: Sequence[str], *, most: int = 10_000, whole: bool = True) -> Group:
+    """One Topology with all its flavors; `most` lines for each of them.  `whole`: with gangs and nodes left out."""
+    parts: list[RenderableType] = []
+    for flavor in summary["flavors"]:
+        parts += _flavor_parts(summary, flavor, resources, most=most, whole=whole)
+    if not parts:
+        parts = [_title(f"Topology {summary['metadata']['name']}"), _aside("no flavor uses it")]
+    return Group(*parts)
+
+
+def _flavor_parts(
+    summary: JSON, flavor: JSON, resources: Sequence[str], *, most: int, whole: bool
+) -> list[RenderableType]:
+    found = domains.rows(flavor, resources, guides=True)
+    table = _table([*domains.Row.HEADERS, "in use"])
+    shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
+    for row in shown:
+        cells = [Text(printable(cell)) for cell in row.cells()]
+        if row.left_out not in ("", "-"):
+            cells[3].stylize("bold red")
+        table.add_row(*cells, _bar(row.bar))
+    parts: list[RenderableType] = [_title(domains.title(summary, flavor)), table]
+    hidden = sum(bool(row.domain) for row in found[len(shown) :])
+    if hidden:
+        parts.append(_aside(f"and {hidden} more domains"))
+    if flavor.get("cut"):
+        parts.append(_aside(flavor["cut"]))
+    if whole:
+        parts += _gangs(flavor)
+        parts += _left_out(flavor)
+    return [*parts, Text()]
+
+
+def _gangs(flavor: JSON) -> list[RenderableType]:
+    headers, lines = domains.gangs(flavor)
+    return [Text(), _plain_table(headers, lines, numbers=True)] if lines else []
+
+
+def _left_out(flavor: JSON) -> list[RenderableType]:
+    lines = list(domains.left_out(flavor, _LEFT_OUT_SHOWN))
+    return [Text(), _plain_table(domains.LEFT_OUT_HEADERS, lines)] if lines else []
+
+
+def _plain_table(headers: Sequence[str], lines: Iterable[Sequence[str]], *, numbers: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, header in enumerate(headers):
+        table.add_column(header.upper(), justify="right" if numbers and number else "left")
+    for line in lines:
+        table.add_row(*(Text(printable(cell)) for cell in line))
+    return table
+
+
+def _table(headers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, header in enumerate(headers):
+        table.add_column(
+            header.upper(),
+            justify="right" if header in _NUMBERS else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=8 if number == 0 else None,
+        )
+    return table
+
+
+def _bar(drawn: str) -> Text:
+    text = Text()
+    for sign, run in groupby(drawn):
+        text.append("".join(run), _STYLES.get(sign, ""))
+    return text
+
+
+def _title(words: str) -> Text:
+    return Text(printable(words), style="bold")
+
+
+def _aside(words: str, style: str = "bright_black") -> Text:
+    return Text(f"  {printable(words)}", style=style)

@@ -1,0 +1,138 @@
+"""`kqueue top`: queues and domains as they are now, and as they change."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from kqueue.cli.output import Output, OutputOption
+from kqueue.cli.reaching import Reach, reaches_cluster
+
+
+class _What(StrEnum):
+    """What is looked at."""
+
+    QUEUES = "queues"
+    DOMAINS = "domains"
+    ALL = "all"
+
+
+class _Order(StrEnum):
+    """As `glance.queues.Order`, which is not loaded before it is needed."""
+
+    PENDING = "pending"
+    WAIT = "wait"
+    USED = "used"
+    NAME = "name"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("top")(reaches_cluster(top))
+
+
+def top(
+    what: Annotated[_What, typer.Argument(help="queues, domains, or both.")] = _What.ALL,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end, as without a terminal.")] = False,
+    every: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between two looks.")] = 2.0,
+    sort: Annotated[_Order, typer.Option(help="What the list of queues begins with.")] = _Order.PENDING,
+    level: Annotated[str, typer.Option(help="Domains down to this level: its label, last word, or number.")] = "",
+    resource: Annotated[
+        list[str] | None, typer.Option(help="Show this resource; may be repeated.  Else devices.")
+    ] = None,
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Show who waits, what is used of which quota, and what is free in which domain; on a terminal until you press q.
+
+    In bars, full blocks are what the queue holds of its quota or workloads of a domain, shaded ones what is borrowed
+    or taken by pods that no queue knows.
+    """
+    from kqueue.runtime.loop import run
+
+    live = output is Output.TEXT and sys.stdout.isatty() and not once
+    run(
+        _run(
+            what, live=live, every=every, order=sort, level=level, resources=resource or [], output=output, reach=reach
+        )
+    )
+
+
+async def _run(
+    what: _What,
+    *,
+    live: bool,
+    every: float,
+    order: _Order,
+    level: str,
+    resources: list[str],
+    output: Output,
+    reach: Reach,
+) -> None:
+    from kqueue.cli.glance import asking
+
+    async with reach.session(quick=live) as session:
+
+        async def ask() -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            if what is not _What.DOMAINS:
+                found["queues"] = await asking.queues(session.client, session.namespace)
+            if what is not _What.QUEUES:
+                found["topologies"] = await asking.topologies(session.client, asking.Wish(level=level))
+            return found
+
+        if live:
+            await _follow(ask, every, _pages(order, resources))
+        else:
+            _print(await ask(), order, resources, output)
+
+
+def _print(found: dict[str, Any], order: _Order, resources: list[str], output: Output) -> None:
+    from kqueue.cli.glance.printing import print_queues, print_topologies
+    from kqueue.cli.glance.queues import Order
+    from kqueue.cli.output import show
+
+    if output is not Output.TEXT:
+        show(found, output)
+        return
+    if "queues" in found:
+        print_queues(found["queues"], resources, Order(order))
+    if len(found) > 1:
+        print()
+    if "topologies" in found:
+        print_topologies(found["topologies"]["items"], resources)
+
+
+async def _follow(ask: Any, every: float, page: Any) -> None:
+    from rich.console import Console
+
+    from kqueue.cli.glance.live import follow
+    from kqueue.clock import SystemClock
+
+    await follow(ask, page, console=Console(highlight=False, emoji=False), clock=SystemClock(), seconds=every)
+
+
+def _pages(order: _Order, resources: list[str]) -> Any:
+    from rich.console import Group, RenderableType
+
+    from kqueue.cli.glance.queues import Order
+    from kqueue.cli.glance.screen import queue_page, topology_page
+
+    def page(found: dict[str, Any], height: int) -> RenderableType:
+        """Queues get what they need up to half of the screen, domains the rest."""
+        parts: list[RenderableType] = []
+        if "queues" in found:
+            needed = 3 + sum(max(1, len(item["resources"])) for item in found["queues"]["items"])
+            most = min(needed, height // 2) if "topologies" in found else height
+            parts.append(queue_page(found["queues"], resources, Order(order), most=most))
+            height -= most
+        for summary in found.get("topologies", {"items": []})["items"]:
+            flavors = max(1, len(found["topologies"]["items"]) * max(1, len(summary["flavors"])))
+            parts.append(topology_page(summary, resources, most=max(4, height // flavors - 1), whole=False))
+        return Group(*parts)
+
+    return page

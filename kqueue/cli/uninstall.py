@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,6 +50,17 @@ def register(app: typer.Typer) -> None:
         despite_leader: Annotated[
             str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease still leads.")
         ] = "",
+        stop: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="NAMESPACE/NAME",
+                help="First scale this Deployment to 0 and wait for the end of its pods; may be repeated.",
+            ),
+        ] = None,
+        despite_running: Annotated[
+            bool,
+            typer.Option("--despite-running", help="Exit 0 although running jobs keep our gate in their templates."),
+        ] = False,
         config: Annotated[
             Path | None,
             typer.Option(help="The controller's Configuration file: where the Lease is, and own kinds."),
@@ -64,7 +76,8 @@ def register(app: typer.Typer) -> None:
         """List, or release, what kqueue would leave behind: gated pods, finalizers, webhook configurations.
 
         \b
-        To remove kqueue: stop its controllers and webhooks, kqueue uninstall --release, then delete its manifests.
+        To remove kqueue: stop its controllers and webhooks (--stop), kqueue uninstall --release, then delete its
+        manifests.  `helm uninstall` does all of that.
         To switch an integration off: take it out of the configuration, restart, and
         kqueue uninstall --release --integration NAME.
 
@@ -75,14 +88,19 @@ def register(app: typer.Typer) -> None:
         Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
         """
         from kqueue.cli.removal.report import as_json, is_clean, lines
+        from kqueue.cli.removal.stop import parsed
         from kqueue.cli.removal.survey import Scope
         from kqueue.config import load
         from kqueue.config.policy import FRAMEWORKS
+        from kqueue.controllers.leftovers import Left
         from kqueue.errors import ConfigError
         from kqueue.runtime.loop import run
 
         if check == release:
             raise ConfigError("give --check to list, or --release to release")
+        if check and stop:
+            raise ConfigError("--stop changes the cluster: give it with --release")
+        deployments = [parsed(written) for written in stop or ()]
         configuration = load(config)
         declared = configuration.integrations.declared_kinds
         known = (*FRAMEWORKS, *(kind.framework for kind in declared))
@@ -95,7 +113,7 @@ def register(app: typer.Typer) -> None:
             leave_gated=leave_gated,
             declared=declared,
         )
-        work = _Work(configuration, scope, release=release, despite=despite_leader)
+        work = _Work(configuration, scope, release=release, despite=despite_leader, deployments=deployments)
         run(work.run(kubeconfig, context))
         if output is Format.JSON:
             import json
@@ -103,24 +121,35 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(as_json(work.found, work.outcome), indent=2))
         else:
             print("\n".join(lines(work.found, work.outcome)))
-        if not is_clean(work.found) or (work.outcome is not None and work.outcome.failed):
+        counted = [left for left in work.found if not (despite_running and left.left is Left.GATED_TEMPLATE)]
+        if not is_clean(counted) or (work.outcome is not None and work.outcome.failed):
             raise typer.Exit(_LEFT)
 
 
 class _Work:
     """One call; `found` is what is left in the end, `outcome` what was released, None with --check."""
 
-    def __init__(self, configuration: Configuration, scope: Scope, *, release: bool, despite: str) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        scope: Scope,
+        *,
+        release: bool,
+        despite: str,
+        deployments: Sequence[tuple[str, str]] = (),
+    ) -> None:
         from kqueue.controllers.leftovers import Leftover
 
         self._configuration, self._scope = configuration, scope
-        self._release, self._despite = release, despite
+        self._release, self._despite, self._deployments = release, despite, deployments
         self.found: list[Leftover] = []
         self.outcome: Outcome | None = None
 
     async def run(self, kubeconfig: Path | None, context: str | None) -> None:
         from kqueue.cli.removal.release import release
+        from kqueue.cli.removal.stop import stop
         from kqueue.cli.removal.survey import survey
+        from kqueue.clock import SystemClock
         from kqueue.runtime.client import ClientSettings, connect
 
         connection = self._configuration.client_connection
@@ -128,6 +157,9 @@ class _Work:
             per_second=float(connection.qps) if connection.qps > 0 else None, burst=connection.burst
         )
         async with await connect(kubeconfig, context, settings) as client:
+            if self._deployments:
+                print("stopping what runs in the cluster", file=sys.stderr)
+                await stop(client, self._deployments, SystemClock())
             if self._release:
                 await self._refuse_while_others_work(client)
             self.found = await survey(client, self._scope)

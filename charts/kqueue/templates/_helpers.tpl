@@ -190,3 +190,10 @@ subjects:
     name: kqueue-{{ index . 3 }}
     namespace: {{ (index . 0).Release.Namespace }}
 {{- end }}
+
+{{/* Annotations of what exists only while the release is removed; the argument is the weight. */}}
+{{- define "kqueue.hook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

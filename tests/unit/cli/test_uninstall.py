@@ -555,6 +555,10 @@ def test_workloads_follow_their_owners() -> None:
     [
         pytest.param([], "give --check to list, or --release to release", id="neither"),
         pytest.param(["--check", "--release"], "give --check to list, or --release", id="both"),
+        pytest.param(
+            ["--check", "--stop", "a/b"], "give it with --release", id="what is only looked at is not stopped"
+        ),
+        pytest.param(["--release", "--stop", "b"], "must be NAMESPACE/NAME", id="a Deployment without a namespace"),
         pytest.param(["--check", "--integration", "pods"], "--integration pods: unknown", id="an unknown integration"),
     ],
 )

@@ -39,6 +39,8 @@ EVENT_NOT_STARTED = "PodNotStarted"
 _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is told that it is incomplete."""
 _PREBUILT_RETRY = 5.0
+_STILL_THERE = 5.0
+"""How often pods that are to go are looked at: one whose node is gone ceases to count without an event."""
 
 
 class PodGroupReconciler:
@@ -107,6 +109,8 @@ class PodGroupReconciler:
         if workload.metadata.deletion_timestamp is not None:
             await self._writes.let_go_all(members)
             await self._stop(members, names.REASON_WORKLOAD_DELETED, "The Workload of the group was deleted")
+            if pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
+                return Result(requeue_after=_STILL_THERE)
             await self._steps.release(workload)
             return Result()
         found = await self._find(members, workload, prebuilt=bool(prebuilt))
@@ -360,7 +364,7 @@ class PodGroupReconciler:
         if not pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
             await self._steps.give_back(workload)
             return Result()
-        return Result(requeue_after=5.0)  # a pod whose node is gone ceases to count without an event
+        return Result(requeue_after=_STILL_THERE)
 
     async def _retain(self, members: Sequence[ManagedPod], workload: wire.Workload) -> Result:
         """Delete the pods of a group that kqueue has given up on, when its time has come."""

@@ -235,6 +235,22 @@ async def test_a_deleted_workload_takes_all_pods_along(make: Callable[..., Pods]
     assert (world.names(), world.client.keys(WORKLOADS)) == ([], [])
 
 
+async def test_the_quota_of_a_deleted_workload_goes_with_the_last_pod(make: Callable[..., Pods]) -> None:
+    """Pods that take their time to end are waited for; that they have ended brings the group back."""
+    world = await started(make(*PAIR))
+    for name in ("a", "b"):
+        own = {"finalizers": ["kueue.x-k8s.io/managed", "example.com/slow"]}
+        world.client.change(PODS, f"team/{name}", {"metadata": own})
+    world.client.change(WORKLOADS, GROUP, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    await world.rest(GROUP)
+    assert [world.finalizer(name) for name in world.names()] == [False, False]
+    assert world.client.keys(WORKLOADS) == [GROUP]
+    for name in ("a", "b"):
+        world.client.drop(PODS, f"team/{name}")
+    await world.rest(GROUP)
+    assert world.client.keys(WORKLOADS) == []
+
+
 async def test_a_group_whose_pods_are_all_gone_leaves_its_workload_unheld(make: Callable[..., Pods]) -> None:
     """It is not finished; its owners' end takes it along."""
     world = await started(make(*PAIR))

@@ -62,7 +62,7 @@ class PodWrites:
         self._ours: TTLCache[str, ManagedPod] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """Our newest answers by UID, until the watch has brought as much."""
         self._deleted: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
-        """UIDs of pods whose deletion we asked for."""
+        """UIDs of pods whose deletion we asked for, or that the API server told us are gone."""
         self._told: TTLCache[tuple[str, str], str] = TTLCache(_REMEMBERED, _QUIET, clock.monotonic)
         pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
         pods.add_index(PREBUILT_INDEX, self._prebuilt)
@@ -111,6 +111,7 @@ class PodWrites:
         try:
             answer = await self._client.patch(PODS, name, {**change, "metadata": metadata}, namespace, lane=Lane.UNGATE)
         except NotFoundError:
+            self._is_gone(pod)
             return False
         self._ours[pod.uid] = managed_pod(answer, self._switches)
         return True
@@ -131,6 +132,7 @@ class PodWrites:
         try:
             await self._client.delete(PODS, name, namespace, uid=pod.uid)
         except NotFoundError:
+            self._is_gone(pod)
             return
         self._deleted[pod.uid] = None
 
@@ -151,10 +153,15 @@ class PodWrites:
                 force=True,
             )
         except NotFoundError:
+            self._is_gone(pod)
             return
         await self.delete(pod)
         self.tell(pod, reason=names.EVENT_STOPPED, message=message)
         _log.info("pod stopped", pod=pod.key, reason=reason)
+
+    def _is_gone(self, pod: ManagedPod) -> None:
+        """The API server has the pod no more: until the watch says so, too, nothing is made for it."""
+        self._deleted[pod.uid] = None
 
     async def each(self, pods: Iterable[ManagedPod], act: Callable[[ManagedPod], Awaitable[object]]) -> None:
         """Do something to each of many pods, some at a time; what failed is raised when all were tried."""

@@ -149,6 +149,27 @@ async def test_a_deleted_workload_takes_its_pod_along(make: Callable[..., Pods])
     assert (world.names(), world.client.keys(WORKLOADS)) == ([], [])
 
 
+@pytest.mark.parametrize("write", ["patch", "delete", "stop"])
+async def test_a_pod_that_the_server_does_not_know_is_as_good_as_gone(make: Callable[..., Pods], write: str) -> None:
+    """Our watch has it still; nothing more is made for it, or a Workload would come and go as fast as we can write."""
+    world = await queued(make())
+    pod = world.writes.newest(KEY)
+    assert pod is not None
+    world.client.drop(PODS, KEY)
+    match write:
+        case "patch":
+            assert not await world.writes.patch(pod, {"metadata": {"labels": {"a": "b"}}})
+        case "delete":
+            await world.writes.delete(pod)
+        case _:
+            await world.writes.stop(pod, reason="WorkloadDeleted", message="it was deleted")
+    newest = world.writes.newest(KEY)
+    assert newest is not None
+    assert newest.deleting
+    world.client.drop(WORKLOADS, f"team/{name_of(world)}")
+    assert [call for call in await world.look(KEY, late=True) if call.startswith("POST")] == []
+
+
 # --- without leave
 
 

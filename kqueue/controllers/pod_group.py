@@ -104,6 +104,8 @@ class PodGroupReconciler:
             return Result()
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             await self._writes.let_go_all(members)
+            late = pod_group_state.at_large(pod_group.newcomers(members, as_json(workload)))
+            await self._stop(late, names.REASON_NOT_ADMITTED, "The pod runs and its group has finished without it")
             await self._steps.release(workload)
             return Result()
         if workload.metadata.deletion_timestamp is not None:

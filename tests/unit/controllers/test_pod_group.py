@@ -316,6 +316,17 @@ async def test_a_running_pod_without_a_workload_is_stopped(make: Callable[..., P
     assert world.client.keys(WORKLOADS) == []
 
 
+async def test_who_is_let_out_after_the_end_of_its_group_is_stopped(make: Callable[..., Pods]) -> None:
+    """Its group has given its quota back; one that is still gated is left to its user."""
+    world = await started(make(*PAIR))
+    world.runs("a", "b", phase="Succeeded")
+    await world.rest(GROUP)
+    world.add(grouped("c", born=9), grouped("d", born=9, gated=False))
+    await world.rest(GROUP)
+    assert world.names() == ["a", "b", "c"]
+    assert world.told("d") == ["Stopped"]
+
+
 async def test_a_stranger_that_runs_is_stopped(make: Callable[..., Pods]) -> None:
     """A role that the Workload does not have, ungated beside an admitted group."""
     world = await started(make(*PAIR))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, ClassVar
 
 from kqueue.api import names
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
@@ -35,6 +35,11 @@ class BrokenWorldError(AssertionError):
 class Actor:
     """One plan on one world."""
 
+    always: ClassVar[tuple[Invariant, ...]] = invariants.ALWAYS
+    at_rest: ClassVar[tuple[Invariant, ...]] = invariants.AT_REST
+    named: ClassVar[str] = ""
+    """What the test is found by with `-k`; empty: by its tenants."""
+
     def __init__(self, world: World, plan: Plan) -> None:
         self.world, self.plan = world, plan
 
@@ -48,7 +53,7 @@ class Actor:
                 raise
             except Exception as e:
                 raise BrokenWorldError(self._replay([f"{type(e).__name__}: {e}"])) from e
-            self.check(invariants.ALWAYS)
+            self.check(self.always)
         await self.end()
 
     async def _do(self, step: Step) -> None:
@@ -66,7 +71,7 @@ class Actor:
     def _replay(self, found: list[str]) -> str:
         told = "\n".join(f"  {line}" for line in found[:20])
         log = "\n".join(self.world.log)
-        kind = "whatever" if self.world.tenancy is PEACEFUL else "rivals"
+        kind = self.named or ("whatever" if self.world.tenancy is PEACEFUL else "rivals")
         again = f"KQUEUE_SIM_SEEDS={self.world.seed} pytest tests/sim -k {kind}"
         moment = f"seed {self.world.seed}, at t={self.world.clock.monotonic():.1f}"
         return f"{moment}:\n{told}\nWhat was done (again: {again}):\n{log}"
@@ -77,7 +82,7 @@ class Actor:
         """No trouble for a while: now everything that can happen has happened, and must fit together."""
         await self._calm(REST_SECONDS)
         await self._pause()
-        self.check(invariants.ALWAYS + invariants.AT_REST)
+        self.check(self.always + self.at_rest)
         assert self.world.controller is not None
         self.world.controller.client.faults = self.world.faults
 
@@ -109,16 +114,23 @@ class Actor:
                 break
         await self._calm(REST_SECONDS)
         await self._pause()
-        self.check(invariants.ALWAYS + invariants.AT_REST)
+        self.check(self.always + self.at_rest)
         ends = self.ends()
         if ends != self.plan.ends:
-            wrong = [f"job {n} is {ends.get(n)}, not {end}" for n, end in self.plan.ends.items() if ends.get(n) != end]
+            wrong = [
+                f"{n} is {ends.get(n)}, not {end}{self._why(n)}"
+                for n, end in self.plan.ends.items()
+                if ends.get(n) != end
+            ]
             raise BrokenWorldError(self._replay(wrong))
         self.check((invariants.nothing_is_held,))
         changes = self.world.history.changes
         await self._calm(REST_SECONDS)
         if self.world.history.changes != changes:
             raise BrokenWorldError(self._replay(["something is written although nothing happens any more"]))
+
+    def _why(self, name: str) -> str:
+        return f" ({self.world.refused[name]})" if name in self.world.refused else ""
 
     def ends(self) -> dict[str, End]:
         """What has become of each Job that was ever submitted."""

@@ -32,7 +32,7 @@ from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, LOCAL_QUEUES
 from tests.sim.preemption_invariants import Keeping, Sparing
 from tests.sim.quota_tree import grants_of
 from tests.sim.reading import Breaches, Invariant, assigned_pod_sets, holders, holds, quota_usage, requests_of
-from tests.sim.world import World, condition, is_true, owner_of
+from tests.sim.world import World, condition, is_true, subject_of
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -61,8 +61,13 @@ def is_over(pod: Object) -> bool:
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether our gate is on the pod."""
-    return any(gate["name"] == names.TOPOLOGY_GATE for gate in pod["spec"].get("schedulingGates") or ())
+    """Whether the gate of what is placed by topology is on the pod."""
+    return has_gate(pod, names.TOPOLOGY_GATE)
+
+
+def has_gate(pod: Object, name: str) -> bool:
+    """Whether this gate is on the pod."""
+    return any(gate["name"] == name for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def is_usable(node: Object) -> bool:
@@ -170,47 +175,54 @@ def nothing_was_breached_on_the_way(world: World) -> Breaches:
 
 
 def one_workload_per_job(world: World) -> Breaches:
-    """No Job holds quota twice."""
-    held = Counter(owner_of(w) for w in holders(world))
-    yield from (f"job {name} holds quota through {n} Workloads" for name, n in held.items() if n > 1)
+    """No Job, and nothing else that is queued, holds quota twice."""
+    held = Counter(subject_of(w) for w in holders(world))
+    yield from (f"{name} holds quota through {n} Workloads" for name, n in held.items() if n > 1)
 
 
 def released_pods_are_in_their_domains(world: World) -> Breaches:
     """(3) Every released pod of an admitted gang is pinned to a domain of the current assignment, no domain has more
-    pods than it was given, and no gang with a required rack runs in two.
+    pods than it was given, and no pod set with a required rack runs in two.
 
     What is left on a node that failed is on its way out: its gang has been given another place.
     """
     hosts = {n["metadata"]["name"]: n["metadata"]["labels"] for n in world.objects(NODES)}
     usable = {n["metadata"]["name"] for n in world.objects(NODES) if not n["spec"].get("taints")}
+    released: defaultdict[str, list[Object]] = defaultdict(list)
+    for pod in world.objects(PODS):
+        if is_gang(pod) and not is_over(pod) and not is_gated(pod):
+            released[pod["metadata"]["annotations"].get(names.WORKLOAD_ANNOTATION, "")].append(pod)
     for workload in holders(world):
         if is_true(workload, names.CONDITION_EVICTED):
             continue
-        given = {(levels, values): count for _spec, levels, values, count in domains_of(workload)}
-        pods = [p for p in world.pods_of(owner_of(workload)) if is_gang(p) and not is_over(p) and not is_gated(p)]
-        pods = [
-            p
-            for p in pods
-            if p["metadata"]["annotations"].get(names.WORKLOAD_ANNOTATION) == workload["metadata"]["name"]
-        ]
+        name, given = workload["metadata"]["name"], Counter[Any]()
+        for spec, levels, values, count in domains_of(workload):
+            given[spec["name"], levels, values] += count
+        pods = released[name]
         taken: Counter[Any] = Counter()
         for pod in pods:
-            selector = pod["spec"].get("nodeSelector") or {}
-            mine = [d for d in given if all(selector.get(k) == v for k, v in zip(*d, strict=True))]
+            selector, pod_set = pod["spec"].get("nodeSelector") or {}, _pod_set(pod)
+            mine = [
+                (each, levels, values)
+                for each, levels, values in given
+                if each == pod_set and all(selector.get(k) == v for k, v in zip(levels, values, strict=True))
+            ]
             taken.update(mine)
             leaves = names.HOSTNAME_LABEL in selector and selector[names.HOSTNAME_LABEL] not in usable
             if not mine and not leaves:
                 yield f"pod {pod['metadata']['name']} is released to {selector}, its gang has {sorted(given)}"
-        yield from (
-            f"{workload['metadata']['name']}: {n} pods in {d}, which has {given[d]}"
-            for d, n in taken.items()
-            if n > given[d]
-        )
-        rules = {(p.get("topologyRequest") or {}).get("required") for p in workload["spec"]["podSets"]}
-        where = {p["spec"].get("nodeName") for p in pods}
-        racks = {labels[RACK_LABEL] for host, labels in hosts.items() if host in where - world.moved}
-        if RACK_LABEL in rules and len(racks) > 1:
-            yield f"{workload['metadata']['name']} must be in one rack and runs in {sorted(racks)}"
+        yield from (f"{name}: {n} pods in {d}, which has {given[d]}" for d, n in taken.items() if n > given[d])
+        for spec in workload["spec"]["podSets"]:
+            if (spec.get("topologyRequest") or {}).get("required") != RACK_LABEL:
+                continue
+            where = {pod["spec"].get("nodeName") for pod in pods if _pod_set(pod) == spec["name"]}
+            racks = {labels[RACK_LABEL] for host, labels in hosts.items() if host in where - world.moved}
+            if len(racks) > 1:
+                yield f"{name}: pod set {spec['name']} must be in one rack and runs in {sorted(racks)}"
+
+
+def _pod_set(pod: Object) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(names.PODSET_LABEL, ""))
 
 
 def strangers_are_left_alone(world: World) -> Breaches:
@@ -242,7 +254,7 @@ def equals_are_admitted_in_order(world: World) -> Breaches:
             first[admitted.uid], in_line[admitted.uid] = admitted.at, world.history.in_line_since(admitted)
     lines: defaultdict[str, list[tuple[str, str, Object]]] = defaultdict(list)
     for workload in world.objects(WORKLOADS):
-        if owner_of(workload) in world.disturbed:
+        if subject_of(workload) in world.disturbed:
             continue
         spec = workload["spec"]
         shape = [(p["count"], p.get("topologyRequest"), requests_of(p["template"]["spec"])) for p in spec["podSets"]]
@@ -288,10 +300,13 @@ ALWAYS: tuple[Invariant, ...] = (
 
 
 def no_gate_is_left_over(world: World) -> Breaches:
-    """(4) A gated pod has a living Workload, which is not admitted: a gang starts whole or not at all."""
+    """(4) A gated pod has a living Workload, which is not admitted: a gang starts whole or not at all.
+
+    Not asked of pods that are queued themselves and wait: they have our other gate, too, and no place in a gang yet.
+    """
     workloads = {w["metadata"]["name"]: w for w in world.objects(WORKLOADS)}
     for pod in world.objects(PODS):
-        if not is_gated(pod) or is_over(pod):
+        if not is_gated(pod) or is_over(pod) or has_gate(pod, names.ADMISSION_GATE):
             continue
         owner = workloads.get((pod["metadata"].get("annotations") or {}).get(names.WORKLOAD_ANNOTATION, ""))
         name = pod["metadata"]["name"]
@@ -410,7 +425,9 @@ def waiting_workloads_say_why(world: World) -> Breaches:
 
 
 def queues_count_who_waits(world: World) -> Breaches:
-    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it at an open LocalQueue."""
+    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it at an open LocalQueue; who
+    is on hold, or waits for pods that replace others, does not.
+    """
     for queue in world.objects(CLUSTER_QUEUES):
         name = queue["metadata"]["name"]
         doors = {
@@ -425,6 +442,8 @@ def queues_count_who_waits(world: World) -> Breaches:
             and admission_of(w) is None
             and not is_true(w, names.CONDITION_FINISHED)
             and w["spec"].get("active", True)
+            and (condition(w, names.CONDITION_QUOTA_RESERVED) or {}).get("reason") != names.REASON_ON_HOLD
+            and not is_true(w, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
         ]
         told = (queue.get("status") or {}).get("pendingWorkloads", 0)
         if told != len(waiting):

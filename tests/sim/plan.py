@@ -51,7 +51,7 @@ class Plan:
         return Plan(kept, dict(self.ends))
 
 
-_GPU_QUEUES = ("left", "right", "solo", "solo", "even", "few", "twice")
+GPU_QUEUES = ("left", "right", "solo", "solo", "even", "few", "twice")
 _GPU_NODES = tuple(f"gpu-b{b}-r{r}-h{h}" for b in range(2) for r in range(2) for h in range(4))
 
 
@@ -102,7 +102,7 @@ class Draft:
             )
         )
         settings = {
-            "queue": c.choice(_GPU_QUEUES),
+            "queue": c.choice(GPU_QUEUES),
             "pods": c.randint(1, min(most, 8)),
             "gpus": gpus,
             "topology": topology,
@@ -122,7 +122,7 @@ class Draft:
                 (((BLOCK_LABEL, 4), (RACK_LABEL, 2)), c.choice((4, 8)), None),
             )
         )
-        settings = {"queue": c.choice(_GPU_QUEUES), "pods": pods, "gpus": c.choice((1, 2, 4)), "layers": layers}
+        settings = {"queue": c.choice(GPU_QUEUES), "pods": pods, "gpus": c.choice((1, 2, 4)), "layers": layers}
         self.submit("sliced", End.COMPLETE, **settings, topology=topology, run_seconds=c.choice((1, 10)), retries=100)
 
     def equal_jobs(self) -> None:
@@ -134,7 +134,7 @@ class Draft:
         self.submit("plain", End.COMPLETE, queue="plain", pods=pods, gpus=0, topology=None, run_seconds=5, retries=100)
 
     def endless_job(self) -> None:
-        settings = {"queue": self.chance.choice(_GPU_QUEUES), "pods": self.chance.randint(1, 3), "gpus": 1}
+        settings = {"queue": self.chance.choice(GPU_QUEUES), "pods": self.chance.randint(1, 3), "gpus": 1}
         self.submit("endless", End.GONE, **settings, run_seconds=1_000_000, retries=100)
 
     def failing_job(self) -> None:
@@ -179,10 +179,10 @@ class Draft:
     # --- tenants, nodes, strangers
 
     def hold(self) -> None:
-        self.add("hold", queue=self.chance.choice(_GPU_QUEUES), policy=self.chance.choice(("Hold", "HoldAndDrain")))
+        self.add("hold", queue=self.chance.choice(GPU_QUEUES), policy=self.chance.choice(("Hold", "HoldAndDrain")))
 
     def quota(self) -> None:
-        self.add("set_quota", queue=self.chance.choice(_GPU_QUEUES), gpus=self.chance.choice((0, 16, 32, 48, 64)))
+        self.add("set_quota", queue=self.chance.choice(GPU_QUEUES), gpus=self.chance.choice((0, 16, 32, 48, 64)))
 
     def node(self, action: str) -> None:
         """Something is done to a node."""
@@ -193,7 +193,7 @@ class Draft:
 
     def profile(self) -> None:
         profile = self.chance.choice(("BestFit", "LeastFreeCapacity", "balanced", "optimal"))
-        self.add("choose_profile", queue=self.chance.choice(_GPU_QUEUES), profile=profile)
+        self.add("choose_profile", queue=self.chance.choice(GPU_QUEUES), profile=profile)
 
     def stranger(self) -> None:
         node = self.chance.choice((*_GPU_NODES, None))

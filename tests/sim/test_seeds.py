@@ -12,6 +12,8 @@ from kqueue.state.status import without_place
 from tests.sim import invariants
 from tests.sim.actor import REST_SECONDS, Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
+from tests.sim.kinds_actor import KindsActor
+from tests.sim.kinds_plan import draw_kinds, kinds_tenancy
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.plan import End, Plan, draw
 from tests.sim.rivalry import draw_rivalry
@@ -23,7 +25,7 @@ from tests.sim.world import World, condition, is_true, simulated
 SLOW = pytest.mark.slow
 
 
-def _seeds() -> list[object]:
+def _seeds(usual: str = "0-19,87,99,179,1016,1039") -> list[object]:
     """Sixteen, four more that are slow, and some that once failed; `KQUEUE_SIM_SEEDS=1000-1100` (or 7,9,12) chooses
     others.
 
@@ -33,7 +35,7 @@ def _seeds() -> list[object]:
     """
     chosen = os.environ.get("KQUEUE_SIM_SEEDS", "")
     numbers: list[int] = []
-    for part in (chosen or "0-19,87,99,179,1016,1039").split(","):
+    for part in (chosen or usual).split(","):
         first, _, last = part.partition("-")
         numbers += range(int(first), int(last or first) + 1)
     return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]
@@ -59,6 +61,19 @@ async def test_rivals_get_what_is_theirs(seed: int) -> None:
     """Sixty steps of tenants who preempt each other, every third world without faults; whoever can run has run."""
     tenancy = rivals(seed)
     await lived(seed, draw_rivalry(seed, tenancy), NONE if seed % 3 == 0 else ROUGH, tenancy)
+
+
+@pytest.mark.parametrize("seed", _seeds("0-11,17,18"))
+async def test_all_kinds_live_together(seed: int) -> None:
+    """Sixty steps of JobSets, pods, groups and what serves beside Jobs; every third world without faults.
+
+    In 10 a group and its Workload are deleted at once while its pods take time to end; in 17 a pod is gone and its watch
+    does not say so; in 18 one is let out of a group that has ended.
+    """
+    faults, tenancy = NONE if seed % 3 == 0 else ROUGH, kinds_tenancy(seed)
+    async with simulated(seed, faults=faults, tenancy=tenancy, job_sets=True, pods=True, serving=True) as world:
+        invariants.watch(world)
+        await KindsActor(world, draw_kinds(seed)).run()
 
 
 async def test_a_seed_is_a_world() -> None:

@@ -71,12 +71,12 @@ def _ca() -> bytes:
 
 
 @functools.cache
-def configuration(*, job_sets: bool = False, pods: bool = False) -> Configuration:
-    """Kueue's defaults, without leader election; with `job_sets` and `pods` these are managed, too."""
+def configuration(*, job_sets: bool = False, pods: bool = False, serving: bool = False) -> Configuration:
+    """Kueue's defaults, without leader election; with `job_sets`, `pods` and `serving` these are managed, too."""
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
-    more = (*(("jobset.x-k8s.io/jobset",) if job_sets else ()), *(("pod",) if pods else ()))
-    frameworks = (*found.integrations.frameworks, *more)
+    asked = (("jobset.x-k8s.io/jobset", job_sets), ("pod", pods), ("deployment", serving), ("statefulset", serving))
+    frameworks = (*found.integrations.frameworks, *(name for name, wanted in asked if wanted))
     integrations = found.integrations.model_copy(update={"frameworks": frameworks})
     return found.model_copy(update={"leader_election": election, "integrations": integrations})
 
@@ -109,10 +109,13 @@ class World:
         faults: Faults = NONE,
         job_sets: bool = False,
         pods: bool = False,
+        serving: bool = False,
     ) -> None:
-        """`job_sets`: the cluster has JobSets, and a controller that runs them.  `pods` may be queued themselves."""
+        """`job_sets`: the cluster has JobSets, and a controller that runs them.  `pods` may be queued themselves, and
+        `serving` Deployments and StatefulSets.
+        """
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
-        self.configured = configuration(job_sets=job_sets, pods=pods)
+        self.configured = configuration(job_sets=job_sets, pods=pods, serving=serving)
         self.clock = FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(
@@ -236,7 +239,7 @@ class World:
 
     def disturb_all(self) -> None:
         """Nobody's place in line is that of its age any more."""
-        self.disturbed.update(owner_of(w) for w in self.objects(WORKLOADS))
+        self.disturbed.update(subject_of(w) for w in self.objects(WORKLOADS))
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -325,6 +328,11 @@ class World:
 def owner_of(obj: Object) -> str:
     """Name of the controlling owner; empty when there is none."""
     return next((o["name"] for o in obj["metadata"].get("ownerReferences") or () if o.get("controller")), "")
+
+
+def subject_of(workload: Object) -> str:
+    """Whose Workload it is: the name of what controls it, or of the group of pods, which is its own."""
+    return owner_of(workload) or str(workload["metadata"]["name"])
 
 
 def condition(obj: Object | None, kind: str) -> Object | None:

@@ -1,0 +1,275 @@
+"""Carries out a plan of all kinds.
+
+Pods have no controller that would make them anew, so their user does it: who gives back to each pod and group what it
+has lost, as the steps and the end of a plan ask for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
+from kqueue.sandbox.api import DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object, Resource
+from tests.sim import kinds_invariants
+from tests.sim.actor import Actor, BrokenWorldError
+from tests.sim.invariants import is_over
+from tests.sim.kinds import Group, group_of, job_set, pod, serving
+from tests.sim.objects import GPU, NAMESPACE, WORKLOADS
+from tests.sim.plan import End, Plan
+from tests.sim.world import World, condition, is_true
+
+_FAIL_AT_ONCE = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0", names.FAIL_ANNOTATION: "true"}}}
+
+
+@dataclass(slots=True)
+class _Means:
+    """What the users of a world mean to have."""
+
+    pods: dict[str, Object] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+
+
+class KindsActor(Actor):
+    """One plan of all kinds on one world."""
+
+    always, at_rest = kinds_invariants.ALWAYS, kinds_invariants.AT_REST
+    named = "kinds"
+
+    def __init__(self, world: World, plan: Plan) -> None:
+        super().__init__(world, plan)
+        self.means = _Means()
+
+    # --- what there is
+
+    def _resource_of(self, name: str) -> Resource:
+        return next(
+            (kind for kind in (JOB_SETS, DEPLOYMENTS, STATEFUL_SETS, PODS) if self.world.find(kind, name)), JOBS
+        )
+
+    def members(self, group: str) -> list[Object]:
+        """All pods of a group, in the order of their names."""
+        return members_of(self.world, group)
+
+    def _end(self, name: str) -> End:
+        if name in self.means.groups:
+            return self._end_of_group(name)
+        kind = self._resource_of(name)
+        found = self.world.find(kind, name)
+        if found is None or kind == JOBS:
+            return super()._end(name)
+        if is_true(found, "Completed"):
+            return End.COMPLETE
+        phase = (found.get("status") or {}).get("phase")
+        if phase in ("Succeeded", "Failed"):
+            return End.COMPLETE if phase == "Succeeded" else End.FAILED
+        return End.FAILED if is_true(found, "Failed") else End.WAITING
+
+    def _end_of_group(self, name: str) -> End:
+        """What its Workload says: pods that have succeeded may go with their node."""
+        if not self.members(name):
+            return End.GONE
+        wanted = len(self.means.groups[name].roles)
+        finished = condition(self.world.find(WORKLOADS, name), names.CONDITION_FINISHED)
+        succeeded = finished is not None and finished["message"].startswith(f"{wanted} of {wanted} ")
+        return End.COMPLETE if succeeded else End.WAITING
+
+    async def repair(self) -> None:
+        for name in self.plan.ends:
+            if name.startswith("server"):
+                await self.delete_job(name)
+        await super().repair()
+
+    async def end(self) -> None:
+        await super().end()
+        found = list(kinds_invariants.left_of(self.world, [n for n, end in self.plan.ends.items() if end is End.GONE]))
+        if found:
+            raise BrokenWorldError(self._replay(found))
+
+    async def restore(self) -> None:
+        """As before, and users give their pods back what these have lost."""
+        await super().restore()
+        await self.give_back_pods()
+
+    # --- what users do
+
+    async def _create(self, resource: Resource, name: str, obj: Object) -> None:
+        try:
+            await self.world.api.create(resource, obj, namespace=NAMESPACE)
+        except (ForbiddenError, InvalidError) as e:
+            self.world.refused[name] = str(e)
+
+    async def submit_job_set(self, name: str, **settings: Any) -> None:
+        """A user creates a JobSet."""
+        await self._create(JOB_SETS, name, job_set(name, **settings))
+
+    async def submit_pod(self, name: str, **settings: Any) -> None:
+        """A user creates a pod."""
+        self.means.pods[name] = pod(name, **settings)
+        await self._create(PODS, name, pod(name, **settings))
+
+    async def submit_group(
+        self,
+        name: str,
+        *,
+        roles: tuple[int, ...],
+        ranked: bool,
+        fast: bool,
+        body: dict[str, Any],
+        missing: int = 0,
+        odd: Object | None = None,
+    ) -> None:
+        """A user creates the pods of a group; some are `missing`, or the last one is at `odd` with the others."""
+        group = Group(roles=roles, ranked=ranked, fast=fast, body=body, complete=not missing and odd is None)
+        self.means.groups[name] = group
+        for number in range(len(roles) - missing):
+            obj = group.member(name, number)
+            if odd is not None and number == len(roles) - 1:
+                for where, changed in odd.items():
+                    obj["metadata"][where] |= changed
+            await self._create(PODS, name, obj)
+
+    async def mend_group(self, name: str) -> None:
+        """Whoever is at odds with the others goes, and from now on the group gets what it lacks."""
+        group = self.means.groups[name]
+        meant = group.member(name, 0)["metadata"]
+        total = names.POD_GROUP_TOTAL_COUNT_ANNOTATION
+        for each in self.members(name):
+            meta = each["metadata"]
+            queues = {found["labels"][names.QUEUE_NAME_LABEL] for found in (meta, meant)}
+            if len(queues) > 1 or meta["annotations"][total] != meant["annotations"][total]:
+                await self._delete_pod(meta["name"])
+        group.complete = True
+        await self._complete(name)
+
+    async def give_back_pods(self) -> None:
+        """Pods that were evicted, lost or have failed are made anew."""
+        for name, obj in self.means.pods.items():
+            found = self.world.find(PODS, name)
+            if found is None:
+                with contextlib.suppress(AlreadyExistsError):
+                    await self._create(PODS, name, obj)
+            elif found["status"].get("phase") == "Failed" and self.plan.ends[name] is not End.FAILED:
+                await self._delete_pod(name)
+        for name in self.means.groups:
+            await self._complete(name)
+
+    async def _complete(self, name: str) -> None:
+        group = self.means.groups[name]
+        if not group.complete or is_true(self.world.find(WORKLOADS, name), names.CONDITION_FINISHED):
+            return
+        there = [each for each in self.members(name) if not _is_lost(each)]
+        parts = Counter(each["metadata"]["labels"]["part"] for each in there)
+        playing = Counter(_gpus_of(each) for each in there)
+        wanted = Counter(group.roles)
+        for number, gpus in sorted(enumerate(group.roles), key=lambda entry: parts[str(entry[0])]):
+            if playing[gpus] < wanted[gpus]:
+                playing[gpus] += 1
+                await self._create(PODS, name, group.member(name, number))
+
+    async def serve(self, name: str, kind: str, **settings: Any) -> None:
+        """A user creates a Deployment or StatefulSet."""
+        resource = DEPLOYMENTS if kind == "Deployment" else STATEFUL_SETS
+        await self._create(resource, name, serving(kind, name, **settings))
+
+    async def scale(self, name: str, replicas: int) -> None:
+        """A user changes how many replicas there are."""
+        self.world.disturbed.add(name)
+        self.world.disturb_all()
+        with contextlib.suppress(ForbiddenError):
+            await self._patch(self._resource_of(name), name, {"spec": {"replicas": replicas}})
+
+    async def delete_job(self, name: str) -> None:
+        """A user deletes a Job, or whatever it is."""
+        self.means.pods.pop(name, None)
+        if name in self.means.groups:
+            self.means.groups[name].complete = False
+            for each in self.members(name):
+                await self._delete_pod(each["metadata"]["name"])
+            await self._delete_workload(name)  # as long as there is one its pods are held for those that replace them
+            return
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(self._resource_of(name), name, namespace=NAMESPACE)
+
+    async def _delete_pod(self, name: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(PODS, name, namespace=NAMESPACE)
+
+    async def suspend_job(self, name: str) -> None:
+        """A user suspends what can be suspended."""
+        await self._suspend(name, suspend=True)
+
+    async def start_job_by_hand(self, name: str) -> None:
+        """A user un-suspends it past the queue."""
+        await self._suspend(name, suspend=False)
+
+    async def _suspend(self, name: str, *, suspend: bool) -> None:
+        self.world.disturbed.add(name)
+        kind = self._resource_of(name)
+        if kind in (JOBS, JOB_SETS):
+            with contextlib.suppress(ForbiddenError):
+                await self._patch(kind, name, {"spec": {"suspend": suspend}})
+
+    async def delete_workload(self, name: str) -> None:
+        """A user deletes its Workload, or one of them."""
+        self.world.disturbed.add(name)
+        found = [w for w in self.world.objects(WORKLOADS) if name in (_first_owner(w), w["metadata"]["name"])]
+        for workload in found[:1]:
+            await self._delete_workload(workload["metadata"]["name"])
+
+    async def _delete_workload(self, name: str) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self.world.api.delete(WORKLOADS, name, namespace=NAMESPACE)
+
+    def _member(self, group: str, number: int) -> str | None:
+        self.world.disturbed.add(group)
+        there = [each["metadata"]["name"] for each in self.members(group) if not is_over(each)]
+        return there[number % len(there)] if there else None
+
+    async def lose_member(self, name: str, number: int) -> None:
+        """Somebody deletes a pod of a group."""
+        found = self._member(name, number)
+        if found is not None:
+            await self._delete_pod(found)
+
+    async def fail_member(self, name: str, number: int) -> None:
+        """A pod of a group fails as soon as it runs."""
+        found = self._member(name, number)
+        if found is not None:
+            await self._patch(PODS, found, _FAIL_AT_ONCE)
+
+    async def add_excess(self, name: str) -> None:
+        """A user makes one pod more than the group is to have."""
+        if self.members(name):
+            self.world.disturbed.add(name)
+            await self._create(PODS, name, self.means.groups[name].member(name, 0))
+
+    async def take_gate(self, name: str) -> None:
+        """A user takes the gate of admission off a pod that waits."""
+        self.world.disturbed.add(name)
+        found = self.world.find(PODS, (self._member(name, 0) or "") if name in self.means.groups else name)
+        if found is not None:
+            left = [gate for gate in found["spec"].get("schedulingGates") or () if gate["name"] != names.ADMISSION_GATE]
+            await self._patch(PODS, found["metadata"]["name"], {"spec": {"schedulingGates": left}})
+
+
+def members_of(world: World, group: str) -> list[Object]:
+    """All pods of a group, in the order of their names."""
+    return [each for each in world.objects(PODS) if group_of(each) == group]
+
+
+def _is_lost(pod: Object) -> bool:
+    ended = pod["status"].get("phase")
+    return ended == "Failed" or (ended != "Succeeded" and bool(pod["metadata"].get("deletionTimestamp")))
+
+
+def _gpus_of(pod: Object) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["requests"].get(GPU, 0))
+
+
+def _first_owner(workload: Object) -> str:
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return str(owners[0]["name"]) if owners else ""

@@ -1,0 +1,195 @@
+"""What must hold of JobSets, single pods, groups of pods and what serves, beside what holds in every world."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from kqueue.api import names
+from kqueue.controllers.admission_gates import EVENT_HELD
+from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
+from tests.sim import invariants
+from tests.sim.history import admission_of
+from tests.sim.invariants import has_gate, is_over
+from tests.sim.kinds import group_of
+from tests.sim.objects import FOREIGN, WORKLOADS
+from tests.sim.reading import Breaches, Invariant, holds
+from tests.sim.world import World, is_true, owner_of, subject_of
+
+_TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
+_SOON = 400.0
+"""Seconds within which a pod is told that nothing will start it."""
+
+
+def is_held(pod: Object) -> bool:
+    """Whether the gate of a pod that is queued itself is on it."""
+    return has_gate(pod, names.ADMISSION_GATE)
+
+
+def is_ours(pod: Object) -> bool:
+    """Whether the pod is queued itself, alone or in a group."""
+    return names.QUEUE_NAME_LABEL in (pod["metadata"].get("labels") or {}) or bool(group_of(pod))
+
+
+class _Book:
+    """Which pods and which Workload belong together."""
+
+    def __init__(self, world: World) -> None:
+        self._job_owner = {job["metadata"]["name"]: owner_of(job) for job in world.objects(JOBS)}
+        self.workloads: defaultdict[str, list[Object]] = defaultdict(list)
+        """By what they are for."""
+        for workload in world.objects(WORKLOADS):
+            names_ = {subject_of(workload), workload["metadata"]["name"]}
+            for name in names_:
+                self.workloads[name].append(workload)
+
+    def subject_of(self, pod: Object) -> str:
+        """What the pod runs for: its group, itself, its Job or the JobSet above that; empty: nothing of ours."""
+        if is_ours(pod):
+            return group_of(pod) or str(pod["metadata"]["name"])
+        job = owner_of(pod)
+        return (self._job_owner[job] or job) if job in self._job_owner else ""
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def whoever_runs_has_quota(world: World) -> Breaches:
+    """A pod that runs, also one that is asked to end, runs for a Workload that holds quota; as long as nobody has laid
+    hands on it.
+    """
+    book = _Book(world)
+    for pod in world.objects(PODS):
+        name, subject = pod["metadata"]["name"], book.subject_of(pod)
+        if _phase(pod) != "Running" or not subject or subject.startswith(FOREIGN) or subject in world.disturbed:
+            continue
+        if not any(admission_of(w) is not None for w in book.workloads[subject]):
+            yield f"pod {name} of {subject} runs and nobody holds quota for it"
+
+
+def groups_are_held_whole(world: World) -> Breaches:
+    """No member of a group whose Workload has no quota may run."""
+    book = _Book(world)
+    for pod in world.objects(PODS):
+        group = group_of(pod)
+        if not group or group in world.disturbed or is_held(pod) or is_over(pod):
+            continue
+        if not any(is_true(w, names.CONDITION_QUOTA_RESERVED) for w in book.workloads[group]):
+            yield f"pod {pod['metadata']['name']} is out of its gate, and group {group} has no quota"
+
+
+ALWAYS: tuple[Invariant, ...] = (*invariants.ALWAYS, whoever_runs_has_quota, groups_are_held_whole)
+
+
+# --- when all is quiet -------------------------------------------------------------------------------------------------
+
+
+def who_is_held_knows_why(world: World) -> Breaches:
+    """A pod behind our gate has a living Workload that is not admitted, or its group was told what it lacks; one that
+    nothing will start is told that within minutes.
+    """
+    book = _Book(world)
+    told = {e["regarding"]["name"] for e in world.objects(EVENTS) if e["reason"] in _TOLD}
+    since = world.clock.monotonic() - max(world.starts[-1], world.history.stirred)
+    for pod in world.objects(PODS):
+        if not is_held(pod) or is_over(pod):
+            continue
+        subject, group = book.subject_of(pod), group_of(pod)
+        alive = [w for w in book.workloads[subject] if not is_true(w, names.CONDITION_FINISHED)]
+        friends = [p["metadata"]["name"] for p in world.objects(PODS) if group and group_of(p) == group]
+        if not alive and since > _SOON and told.isdisjoint({*friends, pod["metadata"]["name"]}):
+            yield f"pod {pod['metadata']['name']} of {subject} is gated; there is no Workload, and nobody says why"
+        for workload in alive:
+            waits = is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+            if is_true(workload, names.CONDITION_ADMITTED) and not _is_leaving(workload) and not waits:
+                yield f"pod {pod['metadata']['name']} is gated although {subject} is admitted"
+
+
+def _is_leaving(workload: Object) -> bool:
+    return is_true(workload, names.CONDITION_EVICTED)
+
+
+def groups_run_whole(world: World) -> Breaches:
+    """An admitted group that lacks nobody has as many pods, running or done, as its Workload says."""
+    members: defaultdict[str, list[Object]] = defaultdict(list)
+    for pod in world.objects(PODS):
+        if group_of(pod) and _phase(pod) != "Failed":
+            members[group_of(pod)].append(pod)
+    for workload in world.objects(WORKLOADS):
+        name = workload["metadata"]["name"]
+        if name not in members or not holds(workload) or _is_leaving(workload):
+            continue
+        if is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS):
+            continue
+        there, wanted = len(members[name]), sum(p["count"] for p in workload["spec"]["podSets"])
+        fast = any(names.POD_GROUP_FAST_ADMISSION_ANNOTATION in pod["metadata"]["annotations"] for pod in members[name])
+        if there > wanted or (there < wanted and not fast):
+            yield f"group {name} is admitted with {wanted} pods and has {there}"
+
+
+def job_sets_run_exactly_when_admitted(world: World) -> Breaches:
+    """A queued JobSet is suspended and without pods unless its Workload is admitted; then it is not suspended."""
+    book = _Book(world)
+    alive = {book.subject_of(pod) for pod in world.objects(PODS) if not is_over(pod)}
+    for job_set in world.objects(JOB_SETS):
+        name = job_set["metadata"]["name"]
+        if is_true(job_set, "Completed") or is_true(job_set, "Failed"):
+            continue
+        admitted = any(holds(w) and not _is_leaving(w) for w in book.workloads[name])
+        if admitted == bool(job_set["spec"].get("suspend")):
+            yield f"JobSet {name} is {'' if admitted else 'not '}admitted and {'' if admitted else 'not '}suspended"
+        if not admitted and name in alive:
+            yield f"JobSet {name} has pods without being admitted"
+
+
+def nobody_is_stuck(world: World) -> Breaches:
+    """What is to go has gone, but for pods whose group waits for others in their place; and a pod that has ended alone is
+    not held by us.
+    """
+    waiting = {
+        workload["metadata"]["name"]
+        for workload in world.objects(WORKLOADS)
+        if is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+    }
+    for kind in (PODS, WORKLOADS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS):
+        for obj in world.objects(kind):
+            if obj["metadata"].get("deletionTimestamp") and group_of(obj) not in waiting:
+                yield f"{kind.plural} {obj['metadata']['name']} is to go and does not: {obj['metadata'].get('finalizers')}"
+    for pod in world.objects(PODS):
+        held = names.MANAGED_POD_FINALIZER in (pod["metadata"].get("finalizers") or ())
+        if held and _phase(pod) in ("Succeeded", "Failed") and not group_of(pod):
+            yield f"pod {pod['metadata']['name']} has ended and is held"
+
+
+def workloads_have_owners(world: World) -> Breaches:
+    """Whatever is not over is for somebody who is there."""
+    there = {
+        obj["metadata"]["uid"]
+        for kind in (PODS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS)
+        for obj in world.objects(kind)
+    }
+    for workload in world.objects(WORKLOADS):
+        owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
+        if not is_true(workload, names.CONDITION_FINISHED) and there.isdisjoint(owners):
+            yield f"Workload {workload['metadata']['name']} is for nobody"
+
+
+AT_REST: tuple[Invariant, ...] = (
+    *invariants.AT_REST,
+    who_is_held_knows_why,
+    groups_run_whole,
+    job_sets_run_exactly_when_admitted,
+    nobody_is_stuck,
+    workloads_have_owners,
+)
+
+
+def left_of(world: World, gone: list[str]) -> Iterator[str]:
+    """What is left of what should be gone."""
+    book = _Book(world)
+    yield from (f"{name} is gone and has a Workload" for name in gone if book.workloads[name])
+    for pod in world.objects(PODS):
+        app = (pod["metadata"].get("labels") or {}).get("app", "")
+        if book.subject_of(pod) in gone or app in gone:
+            yield f"pod {pod['metadata']['name']} is left of what is gone"

@@ -24,6 +24,8 @@ VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 """Aggregated API group that lists pending workloads."""
 KQUEUE_GROUP: Final = "kqueue.dev"
 """What has no counterpart in the compatible API lives in this group."""
+KQUEUE_VISIBILITY_GROUP: Final = "visibility.kqueue.dev"
+"""Aggregated API group that explains and sums up."""
 KQUEUE_API_VERSION: Final = "kqueue.dev/v1alpha1"
 """`apiVersion` of the kinds that are ours alone."""
 

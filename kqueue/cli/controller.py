@@ -54,6 +54,20 @@ def register(app: typer.Typer) -> None:
                 help="Where the API server reaches the webhooks, https://HOST:{port}; else a Service, or loopback."
             ),
         ] = "",
+        visibility_port: Annotated[
+            int | None, typer.Option(help="Overrides visibilityServer.bindPort; 0 takes a free one.")
+        ] = None,
+        visibility_url: Annotated[
+            str,
+            typer.Option(
+                help="Where the API server reaches the visibility API of a process outside of the cluster, as in "
+                "https://localhost:{port}; makes Service and APIServices."
+            ),
+        ] = "",
+        visibility_certificates: Annotated[
+            Path | None,
+            typer.Option(help="Folder with tls.crt, tls.key, ca.crt for the visibility API; else it makes its own."),
+        ] = None,
         feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
         log_format: Annotated[LogFormat, typer.Option(help="json for machines, console for people.")] = LogFormat.JSON,
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
@@ -86,6 +100,11 @@ def register(app: typer.Typer) -> None:
             webhook_host="127.0.0.1" if webhook_host is None and outside and not webhook_url else webhook_host,
             webhook_port=webhook_port,
             webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
+            visibility=not outside or bool(visibility_url),  # nobody else could lead the API server to a desk
+            visibility_host="127.0.0.1" if outside else None,
+            visibility_port=visibility_port,
+            visibility_url=visibility_url,
+            visibility_certificates=visibility_certificates,
         )
         run(run_controller(configuration, flags))
 

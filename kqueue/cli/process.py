@@ -44,6 +44,14 @@ class Flags:
     """Where the API server reaches the webhooks of this process; empty: through the service of the configuration."""
     webhook_certificates: Path | None = None
     """Folder of certificates that somebody else looks after."""
+    visibility: bool = False
+    """Serve the visibility API, unless its feature gate is off."""
+    visibility_host: str | None = None
+    visibility_port: int | None = None
+    visibility_url: str = ""
+    """Where the API server reaches it from outside of the cluster; empty: through a service that somebody makes."""
+    visibility_certificates: Path | None = None
+    """Folder of certificates that somebody else looks after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,8 @@ async def running(
         frame.checks.remove(_STARTING)
         if "webhooks" in flags.parts:
             await stack.enter_async_context(_webhooks(frame, configuration, flags, clock))
+        if flags.visibility and configuration.enabled("VisibilityOnDemand"):
+            await stack.enter_async_context(_visibility(frame, wired, flags))
         work = asyncio.create_task(wired.run(), name="operator")
         stack.push_async_callback(wired.finish)
         stack.push_async_callback(_ended, work)
@@ -191,6 +201,30 @@ async def _webhooks(frame: _Frame, configuration: Configuration, flags: Flags, c
         on_certificate=lambda bundle: frame.metrics.webhook_certificate(bundle.not_after),
     ):
         frame.checks.remove("webhooks")
+        yield
+
+
+@asynccontextmanager
+async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIterator[None]:
+    """The visibility API of this process, whether it leads or not."""
+    from kqueue.cli.visibility import Place, catalog_of, visibility  # brings in cryptography
+
+    settings = wired.config.visibility_server
+    place = Place(
+        host=settings.bind_address if flags.visibility_host is None else flags.visibility_host,
+        port=settings.bind_port if flags.visibility_port is None else flags.visibility_port,
+        url=flags.visibility_url,
+        certificates=flags.visibility_certificates,
+    )
+    async with visibility(
+        frame.client,
+        wired.config,
+        place,
+        catalog_of(wired),
+        warm=wired.synced.is_set,
+        checks=frame.checks,
+        clock=wired.clock,
+    ):
         yield
 
 

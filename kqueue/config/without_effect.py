@@ -23,7 +23,6 @@ _PATHS = (
     "pprof_bind_address",
     "resources.device_class_mappings",
     "tls.curve_preferences",
-    "visibility_server",
 )
 """Sections and fields, in Python's names."""
 
@@ -75,6 +74,7 @@ _GATES = frozenset(
         "TASValidateWorkloadSliceSize",
         "TopologyAwareScheduling",
         "UnadmittedWorkloadsExplicitStatus",
+        "VisibilityOnDemand",
         "WorkloadIdentifierAnnotations",
         "WorkloadPriorityClassDefaulting",
         "WorkloadValidateResourcesAreNonNegative",

@@ -32,6 +32,8 @@ class Lane(Enum):
     """Lists that fill the caches.  Streams are opened here too but do not hold a place."""
     EVENTS = "events"
     """Kubernetes events: off the critical path."""
+    REVIEWS = "reviews"
+    """Who asks, and what they may: as many as others ask of us."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ DEFAULT_LIMITS: Mapping[Lane, LaneLimit] = {
     Lane.UNGATE: LaneLimit(64, weight=8),
     Lane.WATCH: LaneLimit(8, weight=4),
     Lane.EVENTS: LaneLimit(4, weight=1),
+    Lane.REVIEWS: LaneLimit(8, weight=1),
 }
 """64 in flight keeps a kube-apiserver on a few cores busy (measured: status patches stop gaining beyond it)."""
 

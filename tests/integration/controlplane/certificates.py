@@ -8,6 +8,8 @@ from pathlib import Path
 import trustme
 
 LOOPBACK = ("127.0.0.1", "localhost")
+FRONT_PROXY = "front-proxy-client"
+"""Common name of the certificate under which the API server passes requests on."""
 SERVICE = ("kubernetes.default.svc", "kubernetes.default", "10.96.0.1")
 
 
@@ -27,6 +29,10 @@ class Certificates:
     etcd: KeyPair
     api_server: KeyPair
     admin: KeyPair
+    front_proxy: KeyPair
+    """What the API server shows to those to whom it passes requests on."""
+    front_proxy_authority: Path
+    """Signs nothing else: who is trusted to name other users must not be anybody with a certificate."""
     service_accounts: Path
     """The key that signs the tokens of service accounts."""
 
@@ -36,12 +42,16 @@ def issue(folder: Path) -> Certificates:
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
+    proxies = trustme.CA()
+    proxies.cert_pem.write_to_path(folder / "front-proxy-ca.crt")
     tokens = trustme.CA()
     tokens.private_key_pem.write_to_path(folder / "service-accounts.key")
 
     # Each leaf names a host, the administrator's too: Go refuses the empty, critical list that it would carry else.
-    def leaf(name: str, *hosts: str, user: str | None = None, group: str | None = None) -> KeyPair:
-        cert = authority.issue_cert(*hosts, common_name=user or name, organization_name=group)
+    def leaf(
+        name: str, *hosts: str, user: str | None = None, group: str | None = None, signer: trustme.CA = authority
+    ) -> KeyPair:
+        cert = signer.issue_cert(*hosts, common_name=user or name, organization_name=group)
         pair = KeyPair(folder / f"{name}.crt", folder / f"{name}.key")
         cert.cert_chain_pems[0].write_to_path(pair.certificate)
         cert.private_key_pem.write_to_path(pair.key)
@@ -54,5 +64,7 @@ def issue(folder: Path) -> Certificates:
         etcd=leaf("etcd", *LOOPBACK),
         api_server=leaf("api-server", *LOOPBACK, *SERVICE),
         admin=leaf("admin", "admin.invalid", user="admin", group="system:masters"),
+        front_proxy=leaf("front-proxy", "front-proxy.invalid", user=FRONT_PROXY, signer=proxies),
+        front_proxy_authority=folder / "front-proxy-ca.crt",
         service_accounts=folder / "service-accounts.key",
     )

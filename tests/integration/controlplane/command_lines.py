@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.controlplane.certificates import Certificates
+from tests.integration.controlplane.certificates import FRONT_PROXY, Certificates
 
 STAGES = Path(__file__).parent / "stages"
 CONTROLLER_MANAGER = "kube-controller-manager"
@@ -89,6 +89,13 @@ def api_server(layout: Layout) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=RBAC",
+        f"--requestheader-client-ca-file={certs.front_proxy_authority}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={certs.front_proxy.certificate}",
+        f"--proxy-client-key-file={certs.front_proxy.key}",
         "--allow-privileged=true",
         "--profiling=false",
     ]

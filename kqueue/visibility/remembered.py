@@ -1,0 +1,54 @@
+"""Answers of somebody else, kept for some seconds: so many at most, and the same question at once is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from kqueue.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Remembered(Generic[K, V]):
+    """A failure is told to all who wait for it, and is not kept."""
+
+    def __init__(self, clock: Clock, *, seconds: Callable[[V], float], most: int) -> None:
+        """`seconds`: how long an answer counts.  Beyond `most` the one that was kept first is dropped."""
+        self._clock, self._seconds, self._most = clock, seconds, most
+        self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        self._asking: dict[K, asyncio.Task[V]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """The answer to `key`, from `ask` unless it is known.  Raises what `ask` raises."""
+        known = self._kept.get(key)
+        if known is not None and self._clock.monotonic() < known[0]:
+            return known[1]
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._ask(key, ask))
+            asking.add_done_callback(_looked_at)
+        return await asyncio.shield(asking)  # one who goes away must not take the answer from the others
+
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        try:
+            answer = await ask()
+        finally:
+            del self._asking[key]
+        self._kept.pop(key, None)
+        self._kept[key] = (self._clock.monotonic() + self._seconds(answer), answer)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return answer
+
+
+def _looked_at(task: asyncio.Task[V]) -> None:
+    """Nobody may be left to hear of a failure."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,156 @@
+"""Who asks, and what they may: both are the API server's to say, and are remembered for seconds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.api import names
+from kqueue.clock import Clock
+from kqueue.errors import ApiError, TooManyRequestsError
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.resources import ResourceType
+from kqueue.visibility.front_proxy import User, with_authenticated
+from kqueue.visibility.remembered import Remembered
+
+TOKEN_REVIEWS = ResourceType("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+ACCESS_REVIEWS = ResourceType(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+GRANTED_SECONDS, DENIED_SECONDS = 10.0, 5.0
+_MOST = 4096
+"""Answers that are kept."""
+_TOKENS_AT_ONCE = 8
+"""Reviews of tokens under way: who sends junk must not keep those out whom the API server vouches for."""
+_LONGEST_TOKEN = 8000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What somebody wants to do: with a resource, or, when `path` is given, with a path that is none."""
+
+    verb: str
+    path: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    def words(self) -> str:
+        """As the API server says it."""
+        if self.path:
+            return f'{self.verb} path "{self.path}"'
+        what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        return f'{self.verb} resource "{what}" in API group "{self.group}" {where}'
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`reason` is the authorizer's own, possibly empty."""
+
+    allowed: bool
+    reason: str = ""
+
+
+class Rights:
+    """Asks the API server, and fails closed: without its answer nobody is recognised and nothing is allowed."""
+
+    def __init__(self, client: Client, *, clock: Clock) -> None:
+        self._client = client
+        self._tokens = Remembered[bytes, User | None](clock, seconds=_seconds, most=_MOST)
+        self._decisions = Remembered[tuple[User, Action], Decision](
+            clock, seconds=lambda decision: _seconds(decision.allowed or None), most=_MOST
+        )
+        self._reviewing = 0
+
+    async def who_has(self, token: str) -> User | None:
+        """Whose bearer token this is; None when it is nobody's.
+
+        Raises:
+            TooManyRequestsError: too many unknown tokens are being looked at.
+            ApiError: the API server did not say.
+        """
+        if not token or not token.isascii() or len(token) > _LONGEST_TOKEN:
+            return None
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        return await self._tokens.get(digest, lambda: self._review(token))
+
+    async def _review(self, token: str) -> User | None:
+        if self._reviewing >= _TOKENS_AT_ONCE:
+            raise TooManyRequestsError("too many tokens are being looked at; try again", status=429, retry_after=1)
+        self._reviewing += 1
+        try:
+            review = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
+            answer = await self._client.create(TOKEN_REVIEWS, review, lane=Lane.REVIEWS)
+        finally:
+            self._reviewing -= 1
+        status = answer.get("status") or {}
+        return _user(status.get("user") or {}) if status.get("authenticated") is True else None
+
+    async def may(self, user: User, action: Action) -> Decision:
+        """Whether the API server would let them.
+
+        Raises:
+            ApiError: it did not say.
+        """
+        return await self._decisions.get((user, action), lambda: self._ask(user, action))
+
+    async def may_read_workloads(self, user: User, namespace: str) -> bool:
+        """Whether they may read the Workloads of a namespace.  Where nobody says so, they may not."""
+        action = Action(
+            verb="get", group=names.GROUP, version=names.VERSION, resource="workloads", namespace=namespace
+        )  # fmt: skip
+        try:
+            return (await self.may(user, action)).allowed
+        except ApiError:
+            return False
+
+    async def _ask(self, user: User, action: Action) -> Decision:
+        review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": _spec(user, action)}
+        answer = await self._client.create(ACCESS_REVIEWS, review, lane=Lane.REVIEWS)
+        status = answer.get("status") or {}
+        allowed = status.get("allowed") is True and status.get("denied") is not True
+        return Decision(allowed, str(status.get("reason") or ""))
+
+
+def _seconds(granted: object) -> float:
+    return DENIED_SECONDS if granted is None else GRANTED_SECONDS
+
+
+def _user(found: Mapping[str, Any]) -> User | None:
+    name = str(found.get("username") or "")
+    if not name:
+        return None
+    extra = found.get("extra") or {}
+    return User(
+        name=name,
+        uid=str(found.get("uid") or ""),
+        groups=with_authenticated(name, tuple(map(str, found.get("groups") or ()))),
+        extra=tuple(sorted((str(key), tuple(map(str, values or ()))) for key, values in extra.items())),
+    )
+
+
+def _spec(user: User, action: Action) -> dict[str, Any]:
+    spec: dict[str, Any] = {"user": user.name, "groups": list(user.groups)}
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = {key: list(values) for key, values in user.extra}
+    if action.path:
+        return {**spec, "nonResourceAttributes": {"verb": action.verb, "path": action.path}}
+    asked = {
+        "verb": action.verb,
+        "group": action.group,
+        "version": action.version,
+        "resource": action.resource,
+        "subresource": action.subresource,
+        "namespace": action.namespace,
+        "name": action.name,
+    }
+    return {**spec, "resourceAttributes": {key: value for key, value in asked.items() if value}}

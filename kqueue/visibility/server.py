@@ -1,0 +1,244 @@
+"""The server that the API server's aggregation layer leads to: who asks, may they, and what is the answer.
+
+It reads and never writes, so every replica serves it.  Whatever is asked costs a bounded number of places, bytes and
+seconds; long answers are worked out and written in steps, between which everything else goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import structlog
+from aiohttp import web
+
+from kqueue.clock import Clock
+from kqueue.errors import ApiError, ConfigError, InvalidObjectError, NotFoundError, TooManyRequestsError
+from kqueue.visibility.answers import JSON_TYPE, Refusal, pieces
+from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.catalog import Catalog, Found, params_of
+from kqueue.visibility.connections import Connection, Connections, Limits, Trust
+from kqueue.visibility.front_proxy import User, proves, spoken_for
+from kqueue.visibility.rights import Action, Rights
+
+_PROBES = frozenset({"/healthz", "/livez", "/readyz"})
+_LONGEST_PATH, _LONGEST_QUERY = 1024, 2048
+_SOON = 1
+"""Seconds after which it is worth asking again."""
+
+_log = structlog.get_logger(__name__)
+
+
+class VisibilityServer:
+    """Serves a catalog.  `warm` says whether the caches know the cluster yet; until then nothing is answered."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        rights: Rights,
+        warm: Callable[[], bool],
+        clock: Clock,
+        limits: Limits | None = None,
+    ) -> None:
+        self._catalog, self._rights, self._warm, self._clock = catalog, rights, warm, clock
+        self._limits = limits or Limits()
+        self._connections = Connections(self._serve, clock=clock, limits=self._limits)
+        self._busy = 0
+        self._busy_for = Counter[str]()
+
+    @property
+    def port(self) -> int:
+        """Where it listens; the real port where 0 was asked."""
+        return self._connections.port
+
+    def listen(self, host: str, port: int) -> None:
+        """Take the address; nobody is answered yet.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        self._connections.listen(host, port)
+
+    def start(self, trust: Trust) -> None:
+        """Answer."""
+        self._connections.start(trust)
+
+    def believe(self, trust: Trust) -> None:
+        """Certificates have changed, ours or those that the front proxy shows."""
+        self._connections.believe(trust)
+
+    async def stop(self) -> None:
+        """Answer what is being asked, then close."""
+        await self._connections.stop()
+
+    # --- one request
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection), "no other is made"
+        connection.begin()
+        try:
+            return await self._answered(request, connection)
+        finally:
+            connection.end(self._clock.monotonic())
+
+    async def _answered(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(self._limits.write):
+                await connection.writable.wait()  # earlier answers come first
+        except TimeoutError:
+            connection.cut()
+            raise ConnectionResetError("earlier answers were not read") from None
+        try:
+            found = await self._bounded(request, connection)
+        except Refusal as refusal:
+            response = refusal.response()
+            if request.can_read_body:
+                response.force_close()
+            return response
+        if isinstance(found, web.Response):
+            return found
+        return await self._written(request, connection, found)
+
+    async def _bounded(self, request: web.BaseRequest, connection: Connection) -> JSON | web.Response:
+        """What is asked, as far as it takes no more than it may."""
+        path, _, query = request.raw_path.partition("?")
+        if request.method != "GET" or request.can_read_body:
+            raise Refusal(405, "only GET without a body is answered here: nothing can be written")
+        if path in _PROBES:
+            return web.Response(text="ok")
+        if len(path) > _LONGEST_PATH or len(query) > _LONGEST_QUERY:
+            raise Refusal(414, f"at most {_LONGEST_PATH} characters of path and {_LONGEST_QUERY} of query are read")
+        if self._busy >= self._limits.requests:
+            raise Refusal(429, "too much is being asked at once; try again", retry_after=_SOON)
+        self._busy += 1
+        try:
+            async with asyncio.timeout(self._limits.answer):
+                user = await self._who(request, connection)
+                with self._place_of(user):
+                    return await self._found(user, path, query)
+        except TimeoutError:
+            raise Refusal(504, f"no answer was found within {self._limits.answer:g} s", retry_after=_SOON) from None
+        finally:
+            self._busy -= 1
+
+    @contextmanager
+    def _place_of(self, user: User) -> Iterator[None]:
+        if self._busy_for[user.name] >= self._limits.requests_of_one:
+            raise Refusal(429, f'user "{user.name}" asks too much at once; try again', retry_after=_SOON)
+        self._busy_for[user.name] += 1
+        try:
+            yield
+        finally:
+            self._busy_for[user.name] -= 1
+            if not self._busy_for[user.name]:
+                del self._busy_for[user.name]
+
+    # --- who asks, and may they
+
+    async def _who(self, request: web.BaseRequest, connection: Connection) -> User:
+        """Whom the front proxy speaks for; without it, whose token is sent.
+
+        Headers that name a user count for nothing unless the connection proves that it is the front proxy's.
+        """
+        certificate, trust = connection.certificate, self._connections.trust
+        if certificate and (trust is None or connection.trust.proxy != trust.proxy):
+            raise Refusal(503, "whom to believe has just changed; ask again on a new connection", retry_after=_SOON)
+        proxy = connection.trust.proxy
+        if proxy is not None and proves(certificate, proxy, self._clock.now()):
+            user = spoken_for(request.headers, proxy)
+            if user is not None:
+                return user
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        user = None
+        if scheme.lower() == "bearer":
+            try:
+                user = await self._rights.who_has(token.strip())
+            except TooManyRequestsError as e:
+                raise Refusal(429, str(e), retry_after=_SOON) from e
+            except ApiError as e:
+                raise Refusal(503, f"cannot find out whose token this is: {e}", retry_after=_SOON) from e
+        if user is None:
+            raise Refusal(401, "ask through the API server, or send a bearer token that it knows")
+        return user
+
+    async def _let_in(self, user: User, action: Action) -> None:
+        words = f'User "{user.name}" cannot {action.words()}'
+        try:
+            decision = await self._rights.may(user, action)
+        except ApiError as e:
+            raise Refusal(503, f"cannot find out whether they may: {words}? {e}", retry_after=_SOON) from e
+        if not decision.allowed:
+            what = f"{action.resource}.{action.group}" if action.resource else "this path"
+            named = f' "{action.name}"' if action.name else ""
+            reason = f": {decision.reason}" if decision.reason else ""
+            details = {"name": action.name, "group": action.group, "kind": action.resource}
+            raise Refusal(
+                403,
+                f"{what}{named} is forbidden: {words}{reason}",
+                details={key: value for key, value in details.items() if value},
+            )
+
+    # --- what is the answer
+
+    async def _found(self, user: User, path: str, query: str) -> JSON:
+        found = self._catalog.find(path)
+        if found is None:
+            await self._let_in(user, Action(verb="get", path=path))
+            document = self._catalog.document(path)
+            if document is None:
+                raise Refusal(404, "the server could not find the requested resource")
+            return document
+        await self._let_in(user, found.action)
+        try:
+            params = params_of(query)
+        except ConfigError as e:
+            raise Refusal(400, str(e)) from e
+        if params.get("watch", "") not in ("", "0", "false"):
+            raise Refusal(405, "answers are of one moment: this cannot be watched; ask again instead")
+        if not self._warm():
+            raise Refusal(503, "the controller has not read the whole cluster yet", retry_after=_SOON)
+        reads = partial(self._rights.may_read_workloads, user)
+        asked = Asked(namespace=found.namespace, name=found.name, params=params, reads=reads)
+        return await self._viewed(found, asked)
+
+    async def _viewed(self, found: Found, asked: Asked) -> JSON:
+        resource = found.resource
+        try:
+            answer = await resource.view(asked)
+        except NotFoundError as e:
+            details = {"name": asked.name, "group": resource.group, "kind": resource.name}
+            raise Refusal(404, str(e), details=details) from e
+        except (InvalidObjectError, ConfigError) as e:
+            raise Refusal(400, str(e)) from e
+        except ApiError as e:
+            raise Refusal(503, str(e), retry_after=_SOON) from e
+        except Exception as e:
+            _log.exception("a question failed on a bug", resource=resource.name, name=asked.name)
+            raise Refusal(500, f"the answer failed on a bug in kqueue ({type(e).__name__}); please report it") from e
+        return {"kind": resource.kind, "apiVersion": resource.api_version, **answer}
+
+    async def _written(self, request: web.BaseRequest, connection: Connection, found: JSON) -> web.StreamResponse:
+        """Written piece by piece; a reader that does not take them is cut."""
+        response = web.StreamResponse(headers={"Content-Type": JSON_TYPE, "Cache-Control": "no-cache, private"})
+        try:
+            async with asyncio.timeout(self._limits.write_all):
+                await response.prepare(request)
+                async for piece in pieces(found, self._clock):
+                    async with asyncio.timeout(self._limits.write):
+                        await response.write(piece)
+                        await connection.writable.wait()
+                await response.write_eof()
+        except TimeoutError:
+            connection.cut()
+            raise ConnectionResetError("the answer was not read") from None
+        except Exception as e:
+            if not isinstance(e, ConnectionError):
+                _log.exception("an answer failed on a bug while it was written", path=request.raw_path)
+            connection.cut()
+            raise ConnectionResetError("the answer could not be written") from e
+        return response

@@ -99,10 +99,11 @@ class World:
 
     def _look(self, _kind: object, change: Change) -> None:
         obj = change.record.obj if change.record is not None and change.old is not None else {}
-        if self.first is None and obj.get("kind") == "Workload" and obj["metadata"]["name"].startswith("waits-"):
-            if any(c["type"] == "Admitted" and c["status"] == "True" for c in obj["status"].get("conditions", ())):
-                self.first = time.time()
-                print(json.dumps({"first": self.first}), flush=True)
+        if self.first is not None or obj.get("kind") != "Workload" or not obj["metadata"]["name"].startswith("waits-"):
+            return
+        if any(c["type"] == "Admitted" and c["status"] == "True" for c in obj["status"].get("conditions", ())):
+            self.first = time.time()
+            print(json.dumps({"first": self.first}), flush=True)
 
     def _nodes(self) -> list[str]:
         spec = parse_topology(f"1x{RACKS}x{HOSTS}", allocatable=DEFAULT_ALLOCATABLE)
@@ -134,7 +135,10 @@ class World:
         container = {"name": "main", "image": "registry.example.dev/train:v1", "command": ["train", "--config", "c"],
                      "env": [{"name": f"SETTING_{i}", "value": "v" * 20} for i in range(10)],
                      "resources": {"requests": amounts, "limits": amounts}}  # fmt: skip
-        template = {"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container], "restartPolicy": "Never"}}
+        template = {
+            "metadata": {"labels": {"app": "train"}},
+            "spec": {"containers": [container], "restartPolicy": "Never"},
+        }
         pod_set = {"name": "main", "count": pods, "template": template, "topologyRequest": {"required": RACK}}
         spec = {"queueName": "main", "active": True, "priority": 0, "podSets": [pod_set]}
         finalizers = ["kueue.x-k8s.io/resource-in-use"]

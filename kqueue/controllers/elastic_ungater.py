@@ -15,6 +15,7 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.first_look import FirstLook
 from kqueue.controllers.resources import PODS
 from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE, Expectations
 from kqueue.errors import ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
@@ -52,13 +53,20 @@ class ElasticUngater:
         """
         self._client, self._workloads, self._newest, self._pods = client, workloads, newest, pods
         self._expectations = Expectations(clock, expectation_timeout)
+        self._first_look = FirstLook(
+            client,
+            pods,
+            of=lambda view: view.elastic,
+            on_behind=lambda pod: self._expectations.expect(pod.siblings, pod.uid),
+        )
         self._on_released = on_released
         pods.add_index(ELASTIC_INDEX, lambda view: [view.elastic.siblings] if view.elastic is not None else [])
         workloads.add_index(CHAIN_INDEX, _chain_of)
 
     def begin(self) -> None:
-        """This process begins to lead: what was on its way is another's past."""
+        """This process begins to lead: what was on its way is another's past, and is read from the API server."""
         self._expectations.clear()
+        self._first_look.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
         """Take in a pod event; what to look at, None when no elastic job is concerned."""
@@ -92,6 +100,10 @@ class ElasticUngater:
         if not self._expectations.satisfied(siblings):
             return Result(requeue_after=_LOOK_AGAIN)
         chosen = _chosen(workload, self._alive(siblings))
+        namespace = split_key(siblings)[0]
+        if chosen and self._first_look.due(namespace):
+            await self._first_look.take(namespace)
+            return await self.reconcile(siblings)
         failed = await self._release_all(workload, chosen) if chosen else []
         if failed:
             raise failed[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -17,7 +18,7 @@ from kqueue.controllers.resources import PODS
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import GangPod, PodView, pod_view
+from kqueue.state.from_api import PodView, pod_view
 
 _log = structlog.get_logger(__name__)
 
@@ -35,12 +36,48 @@ class _PodPage(msgspec.Struct):
     items: list[wire_core.Pod] | None = None
 
 
-class FirstLook:
+class Held(Protocol):
+    """A pod that a gate holds, or did."""
+
+    @property
+    def key(self) -> str:
+        """namespace/name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+        ...
+
+    @property
+    def gated(self) -> bool:
+        """Whether the gate still holds it."""
+        ...
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it has ended."""
+        ...
+
+
+Pod = TypeVar("Pod", bound=Held)
+
+
+class FirstLook(Generic[Pod]):
     """Finds released pods that the watch does not show as released yet, and tells of each that it is to be awaited."""
 
-    def __init__(self, client: Client, pods: Store[PodView], on_behind: Callable[[GangPod], None]) -> None:
-        """`on_behind(pod)` is told of each released pod that the watch has yet to bring."""
-        self._client, self._pods, self._on_behind = client, pods, on_behind
+    def __init__(
+        self,
+        client: Client,
+        pods: Store[PodView],
+        *,
+        of: Callable[[PodView], Pod | None],
+        on_behind: Callable[[Pod], None],
+    ) -> None:
+        """`of(view)` is what concerns us of a pod, None where nothing does; `on_behind(pod)` is told of each released
+        pod that the watch has yet to bring.
+        """
+        self._client, self._pods, self._of, self._on_behind = client, pods, of, on_behind
         self._done: set[str] = set()
         self._locks: dict[str, asyncio.Lock] = {}
         self._gone: set[str] = set()
@@ -82,23 +119,25 @@ class FirstLook:
             for number, pod in enumerate(page.items or (), start=1):
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
-                gang = pod_view(pod).gang
-                if gang is not None and not gang.gated and not gang.terminal and self._is_behind(gang):
-                    self._on_behind(gang)
+                found = self._of(pod_view(pod))
+                if found is not None and not found.gated and not found.terminal and self._is_behind(found):
+                    self._on_behind(found)
                     behind += 1
             if not page.metadata.token:
                 return behind
             params["continue"] = page.metadata.token
 
-    def _is_behind(self, released: GangPod) -> bool:
-        seen = self._pods.get(released.key)
-        gang = seen.gang if seen is not None else None
-        known = gang is not None and gang.uid == released.uid and not gang.gated
+    def _is_behind(self, released: Pod) -> bool:
+        view = self._pods.get(released.key)
+        seen = self._of(view) if view is not None else None
+        known = seen is not None and seen.uid == released.uid and not seen.gated
         return not known and released.uid not in self._gone
 
     def _observe(self, old: PodView | None, new: PodView | None) -> None:
         """A pod that goes while a list is under way is in the list and will never be heard of again."""
-        if not self._locks or old is None or old.gang is None:
+        before = self._of(old) if self._locks and old is not None else None
+        if before is None:
             return
-        if new is None or new.gang is None or new.gang.uid != old.gang.uid:
-            self._gone.add(old.gang.uid)
+        after = self._of(new) if new is not None else None
+        if after is None or after.uid != before.uid:
+            self._gone.add(before.uid)

@@ -191,7 +191,12 @@ class TopologyUngater:
         self._client, self._newest, self._write, self._pods, self._host_of = client, newest, write, pods, host_of
         self._recorder = recorder
         self._expectations = Expectations(clock, expectation_timeout)
-        self._first_look = FirstLook(client, pods, lambda pod: self._expectations.expect(pod.siblings, pod.uid))
+        self._first_look = FirstLook(
+            client,
+            pods,
+            of=lambda view: view.gang,
+            on_behind=lambda pod: self._expectations.expect(pod.siblings, pod.uid),
+        )
         self._on_released, self._on_fallback = on_released, on_fallback
         self._told: dict[str, tuple[str, set[str]]] = {}
         self._given_back: dict[str, _GivenBack] = {}

@@ -163,6 +163,11 @@ class ElasticPod:
         """Whether the gate of elastic jobs still holds it."""
         return names.ELASTIC_JOB_GATE in self.gates
 
+    @property
+    def terminal(self) -> bool:
+        """Whether it has ended: then it would be none."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class PodView:

@@ -277,6 +277,25 @@ async def test_a_release_that_fails_is_tried_again(worlds: list[World], error: A
     assert await world.step() == ["p0"]
 
 
+@pytest.mark.parametrize("known", [pytest.param(True, id="gated for our watch"), pytest.param(False, id="unheard of")])
+async def test_pods_that_another_leader_has_released_are_counted(worlds: list[World], known: bool) -> None:
+    """By the watch alone there would be room for one more than the slice has; it is looked at once."""
+    worlds.append(world := World(slice_of("a", 2), pod("p0"), pod("p1"), *([pod("p9")] if known else [])))
+    world.client.put(PODS, pod("p9", gates=()))
+
+    assert await world.step(late=True) == []
+    assert world.result == Result(requeue_after=1.0)
+    world.client.sync()
+    assert await world.step() == ["p0"]
+    world.client.put(PODS, pod("p8", gates=()))
+    world.ungater.begin()
+    world.workloads.put("ns/a", msgspec.convert(slice_of("a", 4), wire.Workload))
+    assert await world.step(late=True) == []
+    world.client.sync()
+    assert await world.step() == ["p1"]
+    assert [str(call) for call in world.client.calls if call.verb == "list"] == ["list pods ns"] * 2
+
+
 async def test_who_stands(worlds: list[World]) -> None:
     """Released pods that have not ended, by pod set."""
     pods = [pod("p0", gates=()), pod("p1"), pod("p2", gates=(), phase="Failed"), pod("p3", gates=(), pod_set="w")]

@@ -11,7 +11,13 @@ def main() -> None:
     gc.disable()  # what is imported stays: collecting meanwhile costs 0.2 s and finds nothing; `loop.run` enables it
     from kqueue.cli.app import run
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], _program(sys.argv[0])))
+
+
+def _program(path: str) -> str:
+    """What was called: `kubectl-kqueue` is called as `kubectl kqueue`."""
+    name = path.rpartition("/")[2]
+    return name.replace("kubectl-", "kubectl ", 1) if name.startswith("kubectl-") else "kqueue"
 
 
 if __name__ == "__main__":

@@ -12,16 +12,39 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from kqueue.cli.output import printable
+from kqueue.cli.reaching import flags_behind_name
 from kqueue.errors import ConfigError, KqueueError
 
 _FAILED, _MISUSED = 1, 2
 
-_COMMANDS = ("controller", "webhook", "sandbox", "demo", "place", "top", "topology", "uninstall", "settings", "version")
+_COMMANDS = (
+    "ctl.create",
+    "ctl.list",
+    "ctl.stop",
+    "ctl.delete",
+    "ctl.passed_on",
+    "top",
+    "topology",
+    "controller",
+    "webhook",
+    "sandbox",
+    "demo",
+    "place",
+    "uninstall",
+    "settings",
+    "version",
+    "ctl.completion",
+)
 """Files of this room, in the order of the help page."""
+
+_FIRST = ("create", "list", "stop", "resume", "delete", "get", "describe", "edit", "patch", "top", "topology")
+"""Commands at the head of the help page."""
 
 _ABOUT = """Batch admission control for Kubernetes: when a job starts, and in which rack.
 
@@ -35,11 +58,25 @@ class _Options:
     debug: bool = False
 
 
+class _Root(TyperGroup):
+    """All commands; flags of the cluster may stand before a command's name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Such flags go to the command."""
+        return super().parse_args(ctx, flags_behind_name(args))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the help page: what people use daily comes first."""
+        first = [name for name in _FIRST if name in self.commands]
+        return [*first, *(name for name in self.commands if name not in first)]
+
+
 def build(options: _Options | None = None) -> typer.Typer:
     """The application with all its commands."""
     chosen = options or _Options()
     app = typer.Typer(
         name="kqueue",
+        cls=_Root,
         help=_ABOUT,
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help takes 0.1 s; the boxed one imports a Markdown parser and takes 0.4 s
@@ -58,20 +95,23 @@ def build(options: _Options | None = None) -> typer.Typer:
     return app
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], program: str = "kqueue") -> int:
     """Run one command line; returns the exit code and never raises for what a user may do wrong.
+
+    `program` is what was called, for lines that tell the usage.
 
     A bug (anything that is no KqueueError) is let through with its traceback.
     """
     options = _Options()
     command = typer.main.get_command(build(options))
     try:
-        command.main(args=list(arguments), prog_name="kqueue")
+        command.main(args=list(arguments), prog_name=program)
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else _FAILED if e.code else 0
     except KqueueError as e:
         if options.debug:
             raise
-        print(f"kqueue: {e}", file=sys.stderr)
+        text = "\n".join(map(printable, str(e).splitlines()))  # servers and webhooks may have written some of it
+        print(f"kqueue: {text}", file=sys.stderr)
         return _MISUSED if isinstance(e, ConfigError) else _FAILED
     return 0

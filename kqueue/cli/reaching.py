@@ -56,10 +56,13 @@ class Reach:
         Raises:
             ConfigError: there is no such cluster, or a flag is wrong.
         """
+        from kqueue.errors import ConfigError
         from kqueue.runtime.client import ClientSettings, client_of
         from kqueue.runtime.kubeconfig import Overrides, find_cluster
 
         timeout = self._timeout()
+        if self.namespace in (".", "..") or {"/", "%"} & set(self.namespace):
+            raise ConfigError(f"--namespace {self.namespace!r} is no name of a namespace")
         overrides = Overrides(
             cluster=self.cluster,
             user=self.user,
@@ -77,12 +80,12 @@ class Reach:
 
     def _timeout(self) -> float | None:
         """Seconds; None where nothing was said (kubectl's word for that is 0)."""
-        from kqueue.config.duration import parse_duration
-        from kqueue.errors import ConfigError
-
         text = self.request_timeout
         if text in ("", "0"):
             return None
+        from kqueue.config.duration import parse_duration  # brings all of the configuration: 0.1 s
+        from kqueue.errors import ConfigError
+
         try:
             seconds = parse_duration(f"{text}s" if text.isdecimal() else text).total_seconds()
         except ValueError as e:

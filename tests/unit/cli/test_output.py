@@ -124,7 +124,7 @@ def test_a_table_on_a_terminal_shows_the_same_words(
     ("namespace", "text"),
     [
         pytest.param("a\x1b", "No resources found in a\\x1b namespace.\n", id="in-a-namespace"),
-        pytest.param(None, "No resources found.\n", id="anywhere"),
+        pytest.param(None, "No resources found\n", id="anywhere"),
     ],
 )
 def test_an_empty_list_is_told_on_stderr(namespace: str | None, text: str, capsys: pytest.CaptureFixture[str]) -> None:

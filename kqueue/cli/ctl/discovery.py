@@ -1,0 +1,106 @@
+"""Finding kinds that are not ours: by what a person calls them, or by what an owner reference says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kqueue.errors import ApiError, ConfigError, NotFoundError
+from kqueue.runtime.resources import ResourceType
+
+if TYPE_CHECKING:
+    from kqueue.runtime.client import Client
+
+_FIRST = ("batch", "apps", "jobset.x-k8s.io", "kueue.x-k8s.io")
+"""Groups in which jobs mostly are; asked before the others, as the first answer wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One object as it stands behind `--for`."""
+
+    called: str
+    """Plural, singular, short name or kind, in lower case."""
+    group: str | None
+    """None where none was given."""
+    name: str
+
+
+def parse_target(text: str) -> Target:
+    """`TYPE[.GROUP]/NAME`.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    kind, slash, name = text.partition("/")
+    called, dot, group = kind.lower().partition(".")
+    if not (called and slash and name) or "/" in name or (dot and not group):
+        raise ConfigError(f"--for {text!r}: write TYPE/NAME or TYPE.GROUP/NAME, such as job/train or job.batch/train")
+    return Target(called, group if dot else None, name)
+
+
+class Discovery:
+    """What the API server serves; each group is asked once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._groups: list[tuple[str, str]] | None = None
+        self._served: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+
+    async def called(self, target: Target) -> ResourceType:
+        """The kind that a person means; the core group and those of jobs come first.
+
+        Raises:
+            ConfigError: no kind is called so.
+        """
+        for group, version in await self._versions():
+            if target.group not in (None, group):
+                continue
+            for each in await self._resources(group, version):
+                names = (each["name"], each.get("singularName"), each["kind"].lower(), *(each.get("shortNames") or ()))
+                if target.called in names:
+                    return _type(group, version, each)
+        wanted = target.called if target.group is None else f"{target.called}.{target.group}"
+        raise ConfigError(f"--for {wanted}/{target.name}: the API server knows no kind of that name")
+
+    async def of(self, api_version: str, kind: str) -> ResourceType:
+        """The kind that an owner reference names.
+
+        Raises:
+            NotFoundError: it is not served.
+        """
+        group, _, version = api_version.rpartition("/")
+        for each in await self._resources(group, version, missing_ok=False):
+            if each["kind"] == kind:
+                return _type(group, version, each)
+        raise NotFoundError(f"the API server knows no {kind} in {api_version}", status=404)
+
+    async def _versions(self) -> list[tuple[str, str]]:
+        """Groups and their preferred versions, in the order in which they are asked."""
+        if self._groups is None:
+            found = await self._client.get_path("/apis", resource=_DISCOVERY)
+            preferred = {g["name"]: g["preferredVersion"]["version"] for g in found.get("groups") or ()}
+            order = [*(group for group in _FIRST if group in preferred), *preferred]
+            self._groups = [("", "v1"), *((group, preferred[group]) for group in dict.fromkeys(order))]
+        return self._groups
+
+    async def _resources(self, group: str, version: str, *, missing_ok: bool = True) -> list[Mapping[str, Any]]:
+        """Kinds of one group without subresources; an aggregated one that does not answer has none."""
+        if (group, version) not in self._served:
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            try:
+                found = await self._client.get_path(path, resource=_DISCOVERY)
+            except ApiError:
+                if not missing_ok:
+                    raise
+                found = {}
+            self._served[group, version] = [r for r in found.get("resources") or () if "/" not in r["name"]]
+        return self._served[group, version]
+
+
+_DISCOVERY = ResourceType("", "v1", "apiresources", "APIResourceList", namespaced=False)
+
+
+def _type(group: str, version: str, served: Mapping[str, Any]) -> ResourceType:
+    return ResourceType(group, version, served["name"], served["kind"], namespaced=bool(served.get("namespaced")))

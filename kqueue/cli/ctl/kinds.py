@@ -1,0 +1,115 @@
+"""What our kinds may be called, and groups of commands in which a command is a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kqueue.api import names
+from kqueue.cli.reaching import flags_behind_name
+
+if TYPE_CHECKING:
+    from kqueue.runtime.resources import ResourceType
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of our kinds; `aliases` are all that it may be called besides its name."""
+
+    name: str
+    plural: str
+    aliases: tuple[str, ...] = ()
+    singular: str = ""
+    """One object of it, where its name does not say that."""
+
+    @property
+    def resource(self) -> ResourceType:
+        """How the API server addresses it."""
+        from kqueue.controllers import resources
+        from kqueue.runtime.resources import ResourceType
+
+        every = (each for each in vars(resources).values() if isinstance(each, ResourceType))
+        return next(each for each in every if each.plural == self.plural)
+
+    @property
+    def full(self) -> str:
+        """The name that means no other kind to kubectl."""
+        return f"{self.plural}.{names.GROUP}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that it may be called."""
+        return (self.name, self.plural, *self.aliases, f"{self.name}.{names.GROUP}", self.full)
+
+
+WORKLOAD = Kind("workload", "workloads", ("kwl", "kueueworkload", "kueueworkloads", "wl"))
+CLUSTER_QUEUE = Kind("clusterqueue", "clusterqueues", ("cq",))
+LOCAL_QUEUE = Kind("localqueue", "localqueues", ("lq", "queue", "queues"))
+RESOURCE_FLAVOR = Kind("resourceflavor", "resourceflavors", ("rf", "flavor", "flavors"))
+PODS = Kind("pods", "pods", ("po", "pod"), "pod")
+
+OURS = (
+    WORKLOAD,
+    CLUSTER_QUEUE,
+    LOCAL_QUEUE,
+    RESOURCE_FLAVOR,
+    Kind("cohort", "cohorts", ("co",)),
+    Kind("topology", "topologies", ("topo",)),
+    Kind("admissioncheck", "admissionchecks", ("ac",)),
+    Kind("workloadpriorityclass", "workloadpriorityclasses", ("wpc",)),
+)
+"""Kinds that kubectl is asked about."""
+
+
+def kind_called(name: str, kinds: Iterable[Kind] = OURS) -> Kind | None:
+    """The kind of that name, in whatever case; None when none is called so."""
+    return next((kind for kind in kinds if name.lower() in kind.names), None)
+
+
+def unknown_kind(name: str, kinds: Iterable[Kind] = OURS) -> str:
+    """A sentence for the person who called a kind by a name that none has."""
+    known = {alias: kind.name for kind in kinds for alias in kind.names}
+    near = get_close_matches(name.lower(), known, n=1)
+    guess = f"; did you mean {known[near[0]]}?" if near else ""
+    return f"there is no kind {name!r} here{guess}  Known are {', '.join(_listed(kind) for kind in kinds)}"
+
+
+def _listed(kind: Kind) -> str:
+    return f"{kind.name} ({kind.aliases[0]})" if kind.aliases else kind.name
+
+
+class VerbGroup(TyperGroup):
+    """A verb whose commands are kinds: a kind may be called by any of its names, and flags may come before it."""
+
+    kinds: tuple[Kind, ...] = (*OURS, PODS)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Flags of the cluster go to the kind's command."""
+        return super().parse_args(ctx, flags_behind_name(args))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The kind's command, by whatever name it was called."""
+        kind = kind_called(args[0], self.kinds)
+        if kind is not None and kind.name in self.commands:
+            args = [kind.name, *args[1:]]
+        elif not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(unknown_kind(args[0], [k for k in self.kinds if k.name in self.commands]))
+        return super().resolve_command(ctx, args)
+
+
+def verb(app: typer.Typer, name: str, about: str) -> typer.Typer:
+    """Add a verb to the application; returns it, for its kinds to be added."""
+    group = typer.Typer(name=name, help=about, cls=VerbGroup, no_args_is_help=True, rich_markup_mode=None)
+    app.add_typer(group)
+    return group
+
+
+def metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata of an object."""
+    found: Mapping[str, Any] = obj.get("metadata") or {}
+    return found

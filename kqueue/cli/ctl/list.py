@@ -1,0 +1,233 @@
+"""`kqueue list`: queues, workloads, flavors, and the pods of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, Kind, verb
+from kqueue.cli.ctl.objects import (
+    AllNamespacesOption,
+    FieldSelectorOption,
+    Object,
+    Output,
+    OutputOption,
+    SelectorOption,
+    listed,
+    print_objects,
+)
+from kqueue.cli.reaching import Reach, Session, reaches_cluster
+
+
+class Truth(StrEnum):
+    """Values of --active."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
+class Wanted(StrEnum):
+    """Values of --status."""
+
+    ALL = "all"
+    PENDING = "pending"
+    QUOTA_RESERVED = "quotareserved"
+    ADMITTED = "admitted"
+    FINISHED = "finished"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    group = verb(app, "list", "List queues, workloads, flavors, or the pods of a job.")
+    group.command(CLUSTER_QUEUE.name)(reaches_cluster(list_cluster_queues))
+    group.command(LOCAL_QUEUE.name)(reaches_cluster(list_local_queues))
+    group.command(WORKLOAD.name)(reaches_cluster(list_workloads))
+    group.command(RESOURCE_FLAVOR.name)(reaches_cluster(list_resource_flavors))
+    group.command(PODS.name)(reaches_cluster(list_pods))
+
+
+def list_cluster_queues(
+    *,
+    active: Annotated[
+        list[Truth] | None, typer.Option(help="Only those that admit, or do not.", case_sensitive=False)
+    ] = None,
+    selector: SelectorOption = "",
+    field_selector: FieldSelectorOption = "",
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """List ClusterQueues."""
+    from kqueue.cli.ctl import queue_view
+    from kqueue.errors import ConfigError
+
+    if active and len(active) > 1:
+        raise ConfigError("--active may be given only once")
+
+    async def find(session: Session) -> list[dict[str, Any]]:
+        found = await listed(session.client, CLUSTER_QUEUE.resource, labels=selector, fields=field_selector)
+        return [each for each in found if not active or queue_view.is_active(each) == active[0].value]
+
+    found = _found(reach, find)
+    _print(CLUSTER_QUEUE, found, queue_view.CLUSTER_QUEUE_COLUMNS, queue_view.cluster_queue_row, output)
+
+
+def list_local_queues(
+    *,
+    clusterqueue: Annotated[
+        str, typer.Option("--clusterqueue", "-c", help="Only those that lead to this ClusterQueue.")
+    ] = "",
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
+    field_selector: FieldSelectorOption = "",
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """List LocalQueues."""
+    from kqueue.cli.ctl import queue_view
+
+    where = _Where(all_namespaces)
+
+    async def find(session: Session) -> list[dict[str, Any]]:
+        namespace = where.resolve(session)
+        found = await listed(session.client, LOCAL_QUEUE.resource, namespace, labels=selector, fields=field_selector)
+        return [each for each in found if clusterqueue in ("", queue_view.leads_to(each))]
+
+    found = _found(reach, find)
+    _print(LOCAL_QUEUE, found, queue_view.LOCAL_QUEUE_COLUMNS, queue_view.local_queue_row, output, where)
+
+
+def list_resource_flavors(
+    *,
+    selector: SelectorOption = "",
+    field_selector: FieldSelectorOption = "",
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """List ResourceFlavors."""
+    from kqueue.cli.ctl import queue_view
+
+    async def find(session: Session) -> list[dict[str, Any]]:
+        return await listed(session.client, RESOURCE_FLAVOR.resource, labels=selector, fields=field_selector)
+
+    _print(RESOURCE_FLAVOR, _found(reach, find), queue_view.FLAVOR_COLUMNS, queue_view.flavor_row, output)
+
+
+def list_workloads(
+    *,
+    status: Annotated[
+        list[Wanted] | None, typer.Option(help="Only those; may be repeated.", case_sensitive=False)
+    ] = None,
+    clusterqueue: Annotated[
+        str, typer.Option("--clusterqueue", "-c", help="Only those in the quota of this ClusterQueue.")
+    ] = "",
+    localqueue: Annotated[str, typer.Option("--localqueue", "-q", help="Only those of this LocalQueue.")] = "",
+    of: Annotated[
+        str, typer.Option("--for", metavar="TYPE[.GROUP]/NAME", help="Only those of this job, such as job/train.")
+    ] = "",
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
+    field_selector: FieldSelectorOption = "",
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """List Workloads, the queue's view of jobs."""
+    from kqueue.cli.ctl.workload_view import COLUMNS
+    from kqueue.cli.ctl.workloads import Search, Surroundings, find_workloads, read_surroundings
+
+    search = Search(
+        statuses=frozenset(each.value for each in status or ()) - {Wanted.ALL.value}
+        if Wanted.ALL not in (status or ())
+        else frozenset(),
+        cluster_queue=clusterqueue,
+        local_queue=localqueue,
+        owner=of,
+        labels=selector,
+        fields=field_selector,
+    )
+    where = _Where(all_namespaces)
+    around = Surroundings()
+
+    async def find(session: Session) -> list[dict[str, Any]]:
+        nonlocal around
+        found = await find_workloads(session, where.resolve(session), search)
+        if output is Output.TEXT:
+            around = await read_surroundings(session.client, found, where.namespace)
+        return found
+
+    _print(WORKLOAD, _found(reach, find), COLUMNS, lambda each, now: around.row(each, now), output, where)
+
+
+def list_pods(
+    *,
+    of: Annotated[
+        str,
+        typer.Option("--for", metavar="TYPE[.GROUP]/NAME", help="The job, such as job/train.", show_default=False),
+    ],
+    all_namespaces: AllNamespacesOption = False,
+    selector: SelectorOption = "",
+    field_selector: FieldSelectorOption = "",
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """List the pods of a job."""
+    from kqueue.cli.ctl import pod_view
+    from kqueue.cli.ctl.workloads import find_pods
+
+    where = _Where(all_namespaces)
+
+    async def find(session: Session) -> list[dict[str, Any]]:
+        return await find_pods(session, where.resolve(session), of, labels=selector, fields=field_selector)
+
+    _print(PODS, _found(reach, find), pod_view.COLUMNS, pod_view.row, output, where)
+
+
+class _Where:
+    """The namespace that was searched, which is known once the cluster is."""
+
+    def __init__(self, everywhere: bool) -> None:
+        self.everywhere = everywhere
+        self.namespace: str | None = None
+
+    def resolve(self, session: Session) -> str | None:
+        """The namespace to list, None for all."""
+        self.namespace = None if self.everywhere else session.namespace
+        return self.namespace
+
+
+def _found(reach: Reach, find: Callable[[Session], Awaitable[list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+    from kqueue.runtime.loop import run
+
+    async def work() -> list[dict[str, Any]]:
+        async with reach.session() as session:
+            return await find(session)
+
+    return run(work())
+
+
+def _print(
+    kind: Kind,
+    objects: Sequence[Object],
+    columns: Sequence[str],
+    row: Callable[[Object, datetime], Sequence[object]],
+    output: Output,
+    where: _Where | None = None,
+) -> None:
+    """A table, or what `-o` asks for."""
+    from kqueue.cli.tables import print_table, tell_nothing_found
+
+    if output is not Output.TEXT:
+        print_objects(kind.resource, kind.singular or kind.name, objects, output)
+        return
+    if not objects:
+        tell_nothing_found(where.namespace if where else None)
+        return
+    now = datetime.now(UTC)
+    rows = [row(each, now) for each in objects]
+    if where is not None and where.everywhere:
+        columns = ("Namespace", *columns)
+        rows = [[each["metadata"].get("namespace", ""), *cells] for each, cells in zip(objects, rows, strict=True)]
+    print_table(columns, rows)

@@ -1,0 +1,148 @@
+"""Printing objects as `-o` asks for, and reading lists of them in pages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kqueue.cli.output import printable
+
+if TYPE_CHECKING:
+    from kqueue.cli.ctl.kinds import Kind
+    from kqueue.runtime.client import Client
+    from kqueue.runtime.resources import ResourceType
+
+Object = Mapping[str, Any]
+
+_PAGE = 100
+_PAGE_VARIABLE = "KUEUECTL_LIST_REQUEST_LIMIT"
+_LIST_ATTEMPTS = 3
+
+
+class Output(StrEnum):
+    """Formats of `-o`; TEXT is a table for lists, and a sentence for what was done."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class DryRun(StrEnum):
+    """How far a change goes."""
+
+    NONE = "none"
+    CLIENT = "client"
+    SERVER = "server"
+
+
+def checked_name(name: str) -> str:
+    """`name` itself.
+
+    Raises:
+        ConfigError: no object can be called so; as part of a URL it would mean something else.
+    """
+    if name in ("", ".", "..") or "/" in name or "%" in name:
+        from kqueue.errors import ConfigError
+
+        raise ConfigError(f"{name!r} is no name of an object: give the name alone, without kind and /")
+    return name
+
+
+OutputOption = Annotated[
+    Output, typer.Option("-o", "--output", help="How to print.", case_sensitive=False, show_default=False)
+]
+DryRunOption = Annotated[
+    DryRun,
+    typer.Option("--dry-run", help="client sends nothing; server checks and stores nothing.", case_sensitive=False),
+]
+SelectorOption = Annotated[str, typer.Option("--selector", "-l", help="Only objects with these labels.")]
+FieldSelectorOption = Annotated[str, typer.Option("--field-selector", help="Only objects with these fields.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False, callback=checked_name)]
+AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
+
+
+def print_done(kind: Kind, obj: Object, done: str, output: Output, dry_run: DryRun = DryRun.NONE) -> None:
+    """Say what was done to one object, or print it as it is now."""
+    match output:
+        case Output.TEXT:
+            print(f"{_name(kind, obj)} {done}{ran(dry_run)}")
+        case Output.NAME:
+            print(_name(kind, obj))
+        case _:
+            print_json(obj, output)
+
+
+def ran(dry_run: DryRun) -> str:
+    """What is said of something that was only tried."""
+    return "" if dry_run is DryRun.NONE else f" ({dry_run.value} dry run)"
+
+
+def print_objects(resource: ResourceType, name: str, objects: Sequence[Object], output: Output) -> None:
+    """Print a list in a format for programs; `name` is the singular for `-o name`."""
+    if output is Output.NAME:
+        full = f"{name}.{resource.group}" if resource.group else name
+        for obj in objects:
+            print(f"{full}/{printable(obj['metadata']['name'])}")
+        return
+    listed = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List", "metadata": {}, "items": objects}
+    print_json(listed, output)
+
+
+def print_json(value: Object, output: Output) -> None:
+    """JSON or YAML; whatever is not ASCII is escaped, so nothing in it can drive a terminal."""
+    if output is Output.YAML:
+        import yaml
+
+        print(yaml.safe_dump(value, sort_keys=False), end="")
+    else:
+        import json
+
+        print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
+
+
+def _name(kind: Kind, obj: Object) -> str:
+    group = kind.full.removeprefix(f"{kind.plural}.")
+    return f"{kind.name}.{group}/{printable(obj['metadata']['name'])}"
+
+
+async def listed(
+    client: Client, resource: ResourceType, namespace: str | None = None, *, labels: str = "", fields: str = ""
+) -> list[dict[str, Any]]:
+    """All matching objects of a namespace, None for everywhere, a page at a time.
+
+    A list that the API server forgets half-way is begun anew, three times at most.
+
+    Raises:
+        ConfigError: the size of a page in the environment is wrong.
+    """
+    from kqueue.errors import GoneError
+
+    page = page_size()
+    for attempt in range(_LIST_ATTEMPTS):
+        try:
+            return await client.list_json(resource, namespace, label_selector=labels, field_selector=fields, page=page)
+        except GoneError:
+            if attempt + 1 == _LIST_ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
+
+
+def page_size() -> int:
+    """Objects per request.
+
+    Raises:
+        ConfigError: the environment does not say a number above 0.
+    """
+    from kqueue.errors import ConfigError
+
+    text = os.environ.get(_PAGE_VARIABLE, "")
+    if not text:
+        return _PAGE
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
+        raise ConfigError(f"{_PAGE_VARIABLE}={text!r}: must be a whole number from 1; unset it for {_PAGE}")
+    return int(text)

@@ -1,0 +1,101 @@
+"""`kqueue get`, `describe`, `edit`, `patch`, and `delete` of what is no Workload: handed over to kubectl, unchanged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from kqueue.cli.ctl.kinds import kind_called, unknown_kind
+from kqueue.cli.reaching import VALUE_FLAGS
+
+_VERBS = {
+    "get": "Print objects of our kinds",
+    "describe": "Tell all about objects of our kinds",
+    "edit": "Change objects of our kinds in an editor",
+    "patch": "Change fields of an object of our kinds",
+}
+_ANY = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+_HELP = ("-h", "--help")
+_TAKES_VALUE = VALUE_FLAGS | {
+    *("-o", "--output", "-l", "--selector", "--field-selector", "-p", "--patch", "--type", "-L", "--label-columns"),
+    *("--sort-by", "--subresource", "--template", "--chunk-size", "--field-manager", "-v"),
+}
+"""Flags of kubectl behind which a word is their value and no kind."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    for verb, about in _VERBS.items():
+        app.command(verb, help=f"{about}: kubectl does it, all flags are kubectl's.", context_settings=_ANY)(_for(verb))
+
+
+def _for(verb: str) -> Callable[..., None]:
+    def command(
+        context: typer.Context,
+        arguments: Annotated[
+            list[str] | None,
+            typer.Argument(metavar="KIND [NAME] [kubectl's flags]", help="KIND may also be KIND/NAME or KIND,KIND."),
+        ] = None,
+    ) -> None:
+        given = arguments or []
+        if not given or given[0] in _HELP:
+            print(context.get_help())
+            raise typer.Exit(0 if given else 2)
+        hand_over(verb, given)
+
+    return command
+
+
+def hand_over(verb: str, arguments: Sequence[str]) -> None:
+    """Become kubectl; does not return.
+
+    Raises:
+        ConfigError: no kind is named, or one that is not ours; or there is no kubectl.
+    """
+    from kqueue.errors import ConfigError
+
+    words = with_full_kinds(arguments)
+    program = shutil.which("kubectl")
+    if program is None:
+        raise ConfigError(
+            f"kubectl is not on PATH, and {verb} is kubectl's work: install it (list, create, stop, resume and "
+            "delete workload do without)"
+        )
+    os.execv(program, ["kubectl", verb, *words])  # noqa: S606  # to become kubectl is the purpose, and no shell is asked
+
+
+def with_full_kinds(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the names of our kinds written so that they mean no other kind.
+
+    The kind is the first argument that names one of ours; flags with their values may stand before it.
+
+    Raises:
+        ConfigError: none does.
+    """
+    from kqueue.errors import ConfigError
+
+    words = [position for position, _ in enumerate(arguments) if _may_be_kind(arguments, position)]
+    for position in words:
+        full = _full(arguments[position])
+        if full is not None:
+            return [*arguments[:position], full, *arguments[position + 1 :]]
+    raise ConfigError(unknown_kind(arguments[words[0]].partition("/")[0] if words else ""))
+
+
+def _may_be_kind(arguments: Sequence[str], position: int) -> bool:
+    """Whether an argument is neither a flag nor the value of one."""
+    before = arguments[position - 1] if position else ""
+    return not arguments[position].startswith("-") and before not in _TAKES_VALUE
+
+
+def _full(argument: str) -> str | None:
+    """`cq,lq` or `cq/NAME` with full names; None where a part is no kind of ours."""
+    names, slash, rest = argument.partition("/")
+    kinds = [kind_called(name) for name in names.split(",")]
+    if any(kind is None for kind in kinds):
+        return None
+    return ",".join(kind.full for kind in kinds if kind is not None) + slash + rest

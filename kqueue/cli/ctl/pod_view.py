@@ -1,0 +1,81 @@
+"""What a list tells about pods, and how the pods of a job are found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kqueue.cli.tables import age
+
+Object = Mapping[str, Any]
+
+COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age")
+
+_BY_LABEL = {
+    ("jobset.x-k8s.io", "JobSet"): "jobset.sigs.k8s.io/jobset-name",
+    ("batch", "Job"): "batch.kubernetes.io/job-name",
+    ("ray.io", "RayCluster"): "ray.io/cluster",
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "leaderworkerset.sigs.k8s.io/name",
+    ("workload.codeflare.dev", "AppWrapper"): "workload.codeflare.dev/appwrapper",
+    **{
+        ("kubeflow.org", kind): "training.kubeflow.org/job-name"
+        for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
+    },
+}
+"""Kinds whose pods carry the job's name in a label."""
+
+
+def pod_selector(group: str, job: Object) -> str | None:
+    """A label selector for the pods of a job; None where its kind has none."""
+    label = _BY_LABEL.get((group, str(job.get("kind"))))
+    if label is not None:
+        return f"{label}={job['metadata']['name']}"
+    selector = (job.get("spec") or {}).get("selector")
+    return _selector(selector) if group == "apps" and isinstance(selector, Mapping) else None
+
+
+def _selector(selector: Object) -> str:
+    labels = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+    return ",".join([*labels, *map(_requirement, selector.get("matchExpressions") or ())])
+
+
+def _requirement(requirement: Object) -> str:
+    key, values = str(requirement["key"]), ",".join(requirement.get("values") or ())
+    forms = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "DoesNotExist": f"!{key}"}
+    return forms.get(str(requirement["operator"]), key)
+
+
+def row(pod: Object, now: datetime) -> list[str]:
+    """One line of the list."""
+    statuses = _statuses(pod)
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    ready = sum(bool(status.get("ready")) for status in statuses)
+    return [
+        str(pod["metadata"]["name"]),
+        f"{ready}/{len(containers)}",
+        state_of(pod),
+        str(sum(int(status.get("restartCount") or 0) for status in statuses)),
+        age(pod["metadata"].get("creationTimestamp"), now),
+    ]
+
+
+def state_of(pod: Object) -> str:
+    """One word for where a pod is: why it does not run, or its phase."""
+    status = pod.get("status") or {}
+    phase = str(status.get("reason") or status.get("phase") or "Unknown")
+    if pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
+        return "Terminating"
+    for container in _statuses(pod):
+        state = container.get("state") or {}
+        reason = (state.get("waiting") or state.get("terminated") or {}).get("reason")
+        if reason:
+            return str(reason)
+    if phase == "Pending" and (pod.get("spec") or {}).get("schedulingGates"):
+        return "SchedulingGated"
+    return {"Succeeded": "Completed"}.get(phase, phase)
+
+
+def _statuses(pod: Object) -> Sequence[Object]:
+    found: Sequence[Object] = (pod.get("status") or {}).get("containerStatuses") or ()
+    return found

@@ -1,0 +1,104 @@
+"""`kqueue stop` and `kqueue resume`: workloads and queues that shall not run for a while."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Kind, verb
+from kqueue.cli.ctl.objects import DryRun, DryRunOption, NameArgument, Output, OutputOption, print_done
+from kqueue.cli.reaching import Reach, reaches_cluster
+
+_Keep = Annotated[
+    bool, typer.Option("--keep-already-running", help="Admit nothing new, but let run what was admitted.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the two verbs."""
+    stop = verb(app, "stop", "Stop a workload, or a queue and what was admitted through it.")
+    resume = verb(app, "resume", "Undo a stop.")
+    stop.command(WORKLOAD.name)(reaches_cluster(stop_workload))
+    stop.command(CLUSTER_QUEUE.name)(reaches_cluster(stop_cluster_queue))
+    stop.command(LOCAL_QUEUE.name)(reaches_cluster(stop_local_queue))
+    resume.command(WORKLOAD.name)(reaches_cluster(resume_workload))
+    resume.command(CLUSTER_QUEUE.name)(reaches_cluster(resume_cluster_queue))
+    resume.command(LOCAL_QUEUE.name)(reaches_cluster(resume_local_queue))
+
+
+def stop_workload(
+    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+) -> None:
+    """Evict a workload, if it runs, and keep it out of the queue until it is resumed."""
+    _change(WORKLOAD, name, {"active": False}, "stopped", dry_run=dry_run, output=output, reach=reach)
+
+
+def resume_workload(
+    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+) -> None:
+    """Let a workload queue again."""
+    _change(WORKLOAD, name, {"active": True}, "resumed", dry_run=dry_run, output=output, reach=reach)
+
+
+def stop_cluster_queue(
+    name: NameArgument,
+    *,
+    keep_already_running: _Keep = False,
+    dry_run: DryRunOption = DryRun.NONE,
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """Admit nothing through a ClusterQueue, and evict what it has admitted."""
+    _change(CLUSTER_QUEUE, name, _held(keep_already_running), "stopped", dry_run=dry_run, output=output, reach=reach)
+
+
+def resume_cluster_queue(
+    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+) -> None:
+    """Let a ClusterQueue admit again."""
+    _change(CLUSTER_QUEUE, name, _OPEN, "resumed", dry_run=dry_run, output=output, reach=reach)
+
+
+def stop_local_queue(
+    name: NameArgument,
+    *,
+    keep_already_running: _Keep = False,
+    dry_run: DryRunOption = DryRun.NONE,
+    output: OutputOption = Output.TEXT,
+    reach: Reach,
+) -> None:
+    """Admit nothing through a LocalQueue, and evict what came through it."""
+    _change(LOCAL_QUEUE, name, _held(keep_already_running), "stopped", dry_run=dry_run, output=output, reach=reach)
+
+
+def resume_local_queue(
+    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+) -> None:
+    """Let a LocalQueue admit again."""
+    _change(LOCAL_QUEUE, name, _OPEN, "resumed", dry_run=dry_run, output=output, reach=reach)
+
+
+_OPEN = {"stopPolicy": "None"}
+
+
+def _held(keep_running: bool) -> dict[str, str]:
+    return {"stopPolicy": "Hold" if keep_running else "HoldAndDrain"}
+
+
+def _change(
+    kind: Kind, name: str, spec: dict[str, Any], done: str, *, dry_run: DryRun, output: Output, reach: Reach
+) -> None:
+    """Merge `spec` into one object's."""
+    from kqueue.runtime.loop import run
+
+    async def work() -> dict[str, Any]:
+        async with reach.session() as session:
+            client, resource = session.client, kind.resource
+            namespace = session.namespace if resource.namespaced else None
+            if dry_run is DryRun.CLIENT:
+                obj = await client.get_json(resource, name, namespace)
+                return {**obj, "spec": {**obj.get("spec", {}), **spec}}
+            return await client.patch(resource, name, {"spec": spec}, namespace, dry_run=dry_run is DryRun.SERVER)
+
+    print_done(kind, run(work()), done, output, dry_run)

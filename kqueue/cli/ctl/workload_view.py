@@ -1,0 +1,112 @@
+"""What a list tells about Workloads: pure functions over their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from kqueue.api import names
+from kqueue.cli.tables import age, duration, timestamp
+
+Object = Mapping[str, Any]
+
+COLUMNS = (
+    *("Name", "Job Type", "Job Name", "LocalQueue", "ClusterQueue", "Status"),
+    *("Position in Queue", "Exec Time", "Age"),
+)
+_LONGEST_TYPE = 20
+_DOTS = "..."
+
+
+class Status(StrEnum):
+    """How far a workload is."""
+
+    PENDING = "PENDING"
+    QUOTA_RESERVED = "QUOTARESERVED"
+    ADMITTED = "ADMITTED"
+    FINISHED = "FINISHED"
+
+
+def status_of(workload: Object) -> Status:
+    """The farthest that it has come."""
+    if holds(workload, names.CONDITION_FINISHED):
+        return Status.FINISHED
+    if holds(workload, names.CONDITION_ADMITTED):
+        return Status.ADMITTED
+    return Status.QUOTA_RESERVED if holds(workload, names.CONDITION_QUOTA_RESERVED) else Status.PENDING
+
+
+def holds(obj: Object, kind: str) -> bool:
+    """Whether a condition is True."""
+    return (condition(obj, kind) or {}).get("status") == "True"
+
+
+def condition(obj: Object, kind: str) -> Object | None:
+    """A condition; None where the object has none of that type."""
+    conditions: Sequence[Object] = (obj.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def owners_of(obj: Object) -> Sequence[Object]:
+    """The owner references."""
+    found: Sequence[Object] = (obj.get("metadata") or {}).get("ownerReferences") or ()
+    return found
+
+
+def admitted_by(workload: Object) -> str:
+    """The ClusterQueue in whose quota it is; empty where it is in none."""
+    return str(((workload.get("status") or {}).get("admission") or {}).get("clusterQueue") or "")
+
+
+def queue_of(workload: Object) -> str:
+    """The LocalQueue that it names; may be empty."""
+    return str((workload.get("spec") or {}).get("queueName") or "")
+
+
+def job_types(workload: Object) -> str:
+    """`singular.group` of its owners, joined by commas; each is cut after 20 characters."""
+    return ", ".join(_cut(_job_type(owner)) for owner in owners_of(workload))
+
+
+def _job_type(owner: Object) -> str:
+    group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
+    singular = str(owner.get("kind", "")).lower()
+    return f"{singular}.{group}" if slash else singular
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TYPE else text[:_LONGEST_TYPE] + _DOTS
+
+
+def job_names(workload: Object) -> str:
+    """Names of its owners, joined by commas."""
+    return ", ".join(str(owner.get("name", "")) for owner in owners_of(workload))
+
+
+def exec_time(workload: Object, now: datetime) -> str:
+    """How long it has run, or ran: from Admitted to Finished or now; empty where it is not admitted."""
+    admitted = condition(workload, names.CONDITION_ADMITTED) or {}
+    since = timestamp(admitted.get("lastTransitionTime"))
+    if admitted.get("status") != "True" or since is None:
+        return ""
+    finished = condition(workload, names.CONDITION_FINISHED) or {}
+    over = timestamp(finished.get("lastTransitionTime")) if finished.get("status") == "True" else None
+    return duration((over or now) - since)
+
+
+def row(workload: Object, *, cluster_queue: str, position: str, now: datetime) -> list[str]:
+    """One line of the list; `cluster_queue` is that of its LocalQueue, for workloads without admission."""
+    meta = workload["metadata"]
+    return [
+        str(meta["name"]),
+        job_types(workload),
+        job_names(workload),
+        queue_of(workload),
+        admitted_by(workload) or cluster_queue,
+        status_of(workload).value,
+        position,
+        exec_time(workload, now),
+        age(meta.get("creationTimestamp"), now),
+    ]

@@ -26,6 +26,9 @@ class Blocked:
     message: str
 
 
+_DEACTIVATED = Blocked(names.REASON_DEACTIVATED, "The workload is deactivated; set spec.active to true to queue it")
+
+
 @dataclass(frozen=True, slots=True)
 class Stop:
     """A queue that is stopped, and the reason of evictions for it."""
@@ -99,13 +102,20 @@ class Blockers:
     def blocker(self, workload: wire.Workload) -> Blocked | None:
         """The first thing that keeps it out of the queue; None when it may be tried."""
         if not workload.spec.active:
-            return Blocked(names.REASON_DEACTIVATED, "The workload is deactivated; set spec.active to true to queue it")
+            return _DEACTIVATED
         return (
             self._queue_blocker(workload)
             or self._request_blocker(workload)
             or self._gate_blocker(workload)
             or _check_blocker(workload)
         )
+
+    def all(self, workload: wire.Workload) -> Iterator[Blocked]:
+        """Everything that keeps it out of the queue; of what is wrong with its queues the first."""
+        if not workload.spec.active:
+            yield _DEACTIVATED
+        looks = (self._queue_blocker, self._request_blocker, self._gate_blocker, _check_blocker)
+        yield from (found for look in looks if (found := look(workload)) is not None)
 
     def _queue_blocker(self, workload: wire.Workload) -> Blocked | None:
         name, namespace = workload.spec.queue_name, workload.metadata.namespace

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -567,46 +567,69 @@ class SchedulingLoop:
         now = self._clock.now()
         if len(self._lowest) > _MOST_QUEUES:
             self._lowest.clear()
-        rules = Rules(
-            now=now,
-            fair=settings.fair,
-            within_nominal=settings.within_nominal,
-            local_queue_usage=self._fair_usage.usage_behind if self._fair_usage is not None else None,
+        rules = replace(
+            self.rules(now),
             protected=lambda workload, preemptor: self._is_safe(workload, preemptor, now),
             lowest=self._lowest,
         )
-        unready = self._cache.unready() if settings.block_admission else None
         yield from plan(
             snapshot,
             heads,
             rules=rules,
             order=settings.order,
-            held_by=unready or "",
+            held_by=self.held_by(),
             one_at_a_time=settings.block_admission,
             looks=settings.looks,
             demands=self._demands,
             enter=self._watch.enter,
         )
 
+    def rules(self, now: datetime) -> Rules:
+        """How preemption chooses at that time.  Whoever asks by them leaves nothing behind here."""
+
+        def protected(workload: Admitted, preemptor: Preemptor) -> bool:
+            return self._preemptions.is_safe(workload.uid, preemptor.uid) or self._runs_until(workload, now) is not None
+
+        return Rules(
+            now=now,
+            fair=self._settings.fair,
+            within_nominal=self._settings.within_nominal,
+            local_queue_usage=self._fair_usage.usage_behind if self._fair_usage is not None else None,
+            protected=protected,
+        )
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What is kept for preemptors; none is ended by asking."""
+        return tuple(claim for claim in self._preemptions.claims(lambda _: True) if self._still_waits(claim))
+
+    def held_by(self) -> str:
+        """A workload whose pods must be ready before anybody else is admitted; empty: there is none."""
+        return (self._cache.unready() or "") if self._settings.block_admission else ""
+
     def _is_safe(self, workload: Admitted, preemptor: Preemptor, now: datetime) -> bool:
         """Whether a workload must not be preempted: it has to run for longer, or has left for the same one before."""
         if self._preemptions.is_safe(workload.uid, preemptor.uid):
             return True
-        spec = self._cache.queue_spec(workload.queue)
-        if spec is None or not spec.minimum_runtime:
-            return False
-        if workload.reserved_at is None:
-            until = now + _SOON  # it is being admitted: when it began to run stands there soon
-        elif workload.admitted_at is None:
-            return False
-        else:
-            until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
-        if until <= now:
+        until = self._runs_until(workload, now)
+        if until is None:
             return False
         self._held_up.add(preemptor.queue)
         if self._safe_until is None or until < self._safe_until:
             self._safe_until = until
         return True
+
+    def _runs_until(self, workload: Admitted, now: datetime) -> datetime | None:
+        """Until when a workload must be left to run; None: that is over, or its queue asks for none."""
+        spec = self._cache.queue_spec(workload.queue)
+        if spec is None or not spec.minimum_runtime:
+            return None
+        if workload.reserved_at is None:
+            until = now + _SOON  # it is being admitted: when it began to run stands there soon
+        elif workload.admitted_at is None:
+            return None
+        else:
+            until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
+        return until if until > now else None
 
     def _still_waits(self, claim: Claim) -> bool:
         """Whether a preemptor may still get what is kept for it."""

@@ -277,7 +277,7 @@ def _find(
             limit=profile.search_limit,
             incumbent=Arrangement(*chosen),
         )
-    quality = _quality(tree, counts, resolved, leaves, leader_leaf) if measure else ()
+    quality = quality_of(tree, counts, resolved, leaves, leader_leaf) if measure else ()
     if workers.surplus:
         leaves, pods = _trimmed(leaves, pods, workers.surplus)
     found = _pod_set_placement(tree, workers, leaves, pods, quality, proven)
@@ -354,7 +354,7 @@ def _both(leaves: slice, inside: slice | None) -> slice:
     return slice(start, max(start, min(leaves.stop, inside.stop)))
 
 
-def _quality(
+def quality_of(
     tree: Tree, counts: Tally, resolved: Resolved, leaves: Sequence[int], leader_leaf: int
 ) -> tuple[LevelQuality, ...]:
     """Domains used per level, against the fewest whose capacities sum to the need."""

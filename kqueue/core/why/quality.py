@@ -1,0 +1,43 @@
+"""How good the places of pods are that run: domains used, against the fewest that could be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.topology.counting import tally
+from kqueue.core.topology.placement import quality_of
+from kqueue.core.topology.request import PodSetRequest, Profile, Resolved, resolve
+from kqueue.core.topology.result import DomainUsage, LevelQuality
+from kqueue.core.workload import TopologyView
+
+
+def quality_now(
+    view: TopologyView,
+    pod_sets: Sequence[PodSetRequest],
+    places: Mapping[str, TopologyAssignment],
+    profile: Profile,
+) -> tuple[LevelQuality, ...]:
+    """Per level, widest first: domains that the pods use, and the fewest that would hold them if they were placed now.
+
+    `pod_sets` share domains: one, or a leader and its workers, with the counts that they run with; `places` are where
+    they are, by name.  Empty where they do not stand in the tree any more, or ask for what it does not have.
+    """
+    workers = max(pod_sets, key=lambda request: request.count + request.ended)
+    leader = next((request for request in pod_sets if request is not workers), None)
+    resolved = resolve(workers, view.tree.levels, profile)
+    if not isinstance(resolved, Resolved):
+        return ()
+    usage = [
+        DomainUsage(where.named(domain.values), request.requests, domain.count)
+        for request in pod_sets
+        if (where := places.get(request.name)) is not None
+        for domain in where.domains
+    ]
+    leaves = {leaf for item in usage if (leaf := view.tree.leaf_of(item.values)) is not None}
+    if not leaves:
+        return ()
+    with view.capacity.trial():
+        view.capacity.release(usage)
+        counts = tally(view.capacity, workers, leader, resolved, affinity=False)
+        return quality_of(view.tree, counts, resolved, sorted(leaves), min(leaves))

@@ -1,0 +1,259 @@
+"""What was found out about a workload, as JSON, for one who asks: others are named only where they may be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from kqueue.core.cycle import Admit, Preempt, Wait
+from kqueue.core.explain import Blocker, BlockerKind, sentence
+from kqueue.core.quantity import format_quantity
+from kqueue.core.topology.result import LevelQuality, Shortage
+from kqueue.core.why import (
+    ColumnLook,
+    DomainLook,
+    FlavorLook,
+    Held,
+    Holder,
+    LevelLook,
+    Look,
+    Search,
+    WhatIf,
+    WorkloadsEnd,
+    condition_for,
+)
+from kqueue.core.why.changes import facts
+from kqueue.core.workload import Admission, Admitted
+from kqueue.visibility.asked import JSON
+
+_BLOCKERS_SHOWN = 50
+_WORKLOADS_SHOWN = 20
+_NAMES_OTHERS = frozenset({BlockerKind.YIELDS, BlockerKind.LEAVING, BlockerKind.PODS_NOT_READY})
+"""Blockers whose details are keys of workloads."""
+
+SOMEBODY = "a workload of another namespace"
+
+
+class Audience:
+    """Who asks: whose Workloads they may read."""
+
+    def __init__(self, readable: Collection[str]) -> None:
+        """`readable` are namespaces."""
+        self._readable = frozenset(readable)
+
+    def may_name(self, key: str) -> bool:
+        """Whether a workload (namespace/name) may be named."""
+        return key.partition("/")[0] in self._readable
+
+    def name(self, workload: Admitted) -> str:
+        """What a workload is called."""
+        return workload.key if self.may_name(workload.key) else SOMEBODY
+
+    def workload(self, workload: Admitted, **more: Any) -> JSON:
+        """A workload, which may be named, or nothing of what it is."""
+        if not self.may_name(workload.key):
+            return {**more, "hidden": True}
+        namespace, _, name = workload.key.partition("/")
+        known = {
+            "namespace": namespace,
+            "name": name,
+            "clusterQueue": workload.queue,
+            "priority": workload.priority,
+            **more,
+        }
+        return {**known, "leaving": True} if workload.evicted else known
+
+    def text(self, blocker: Blocker) -> str:
+        """A blocker as a sentence, which names nobody who may not be named."""
+        if blocker.kind in _NAMES_OTHERS:
+            keys = [key if "/" not in key or self.may_name(key) else SOMEBODY for key in blocker.detail.split(", ")]
+            blocker = Blocker(kind=blocker.kind, pod_set=blocker.pod_set, detail=", ".join(dict.fromkeys(keys)))
+        return sentence(blocker)
+
+
+def namespaces_in(look: Look | None, found: Sequence[WhatIf]) -> set[str]:
+    """Namespaces of all workloads that an answer could name."""
+    keys: set[str] = set()
+    if look is not None:
+        keys |= {h.workload.key for held in _all_held(look) for h in held.first}
+        if isinstance(look.decision, Preempt):
+            keys |= {target.admitted.key for target in look.decision.targets}
+        if isinstance(look.decision, Wait):
+            told = (b for b in look.decision.blockers if b.kind in _NAMES_OTHERS)
+            keys |= {key for blocker in told for key in blocker.detail.split(", ") if "/" in key}
+    for what_if in found:
+        if isinstance(what_if.change, WorkloadsEnd):
+            keys |= {workload.key for workload in what_if.change.workloads}
+    return {key.partition("/")[0] for key in keys}
+
+
+def _all_held(look: Look) -> Iterator[Held]:
+    for flavor in look.flavors:
+        yield from (column.held for column in flavor.columns if column.held is not None)
+        for level in flavor.levels:
+            yield from (domain.held for domain in level.best if domain.held is not None)
+
+
+# --- what stands in the way ------------------------------------------------------------------------------------------
+
+
+def blockers(look: Look, queue: str, audience: Audience) -> list[JSON]:
+    """All that stands in the way, what a cycle would say first."""
+    return [_blocker(blocker, audience) for blocker in look.blockers(queue)[:_BLOCKERS_SHOWN]]
+
+
+def _blocker(blocker: Blocker, audience: Audience) -> JSON:
+    shown: JSON = {"kind": str(blocker.kind)}
+    if blocker.pod_set:
+        shown["podSet"] = blocker.pod_set
+    if blocker.flavor:
+        shown["flavor"] = blocker.flavor
+    misfit = blocker.misfit
+    if blocker.resource:
+        shown["resource"] = blocker.resource
+        shown["asked"] = format_quantity(blocker.asked, blocker.resource)
+        shown["free"] = format_quantity(blocker.free, blocker.resource)
+    elif misfit is not None:
+        if misfit.level is not None:
+            shown["level"] = misfit.level
+        if misfit.best_domain is not None:
+            shown["domain"] = list(misfit.best_domain)
+        if misfit.shortage is not None:
+            shown |= _short(misfit.shortage)
+    if blocker.never:
+        shown["never"] = True
+    shown["message"] = audience.text(blocker)
+    return shown
+
+
+def _short(short: Shortage) -> JSON:
+    resource = short.resource
+    return {
+        "resource": resource,
+        "asked": format_quantity(short.asked, resource),
+        "free": format_quantity(short.free, resource),
+    }
+
+
+def flavors(look: Look, audience: Audience) -> list[JSON]:
+    """Every flavor that was looked at."""
+    return [_flavor(one, audience) for one in look.flavors]
+
+
+def _flavor(one: FlavorLook, audience: Audience) -> JSON:
+    shown: JSON = {"podSets": list(one.pod_sets), "flavor": one.flavor, "fits": one.fits}
+    if one.problem is not None:
+        shown["problem"] = sentence(one.problem)
+    if one.columns:
+        shown["quota"] = [_column(column, audience) for column in one.columns]
+    if one.levels:
+        shown["levels"] = [_level(level, audience) for level in one.levels]
+    return shown
+
+
+def _column(look: ColumnLook, audience: Audience) -> JSON:
+    resource = look.column.resource
+    amounts = {"asked": look.asked, "free": look.free, "most": look.most, "nominal": look.nominal, "used": look.used}
+    shown: JSON = {"resource": resource}
+    shown |= {name: format_quantity(amount, resource) for name, amount in amounts.items()}
+    if look.held is not None:
+        shown["heldBy"] = _held(look.held, audience)
+    return shown
+
+
+def _level(look: LevelLook, audience: Audience) -> JSON:
+    return {
+        "level": look.level,
+        "asked": look.asked,
+        "unit": look.unit,
+        "domains": look.domains,
+        "fit": look.fit,
+        "total": look.total,
+        "best": [_domain(domain, audience) for domain in look.best],
+    }
+
+
+def _domain(look: DomainLook, audience: Audience) -> JSON:
+    shown: JSON = {"domain": list(look.path), "fit": look.fit, "total": look.total}
+    if look.short is not None and look.fit < look.total:
+        shown["short"] = _short(look.short)
+    if look.held is not None and look.fit < look.total:
+        shown["heldBy"] = _held(look.held, audience)
+    return shown
+
+
+def _held(held: Held, audience: Audience) -> JSON:
+    shown: JSON = {
+        "resource": held.resource,
+        "workloads": [_holder(holder, held.resource, audience) for holder in held.first],
+    }
+    if held.others:
+        shown["others"] = held.others
+    if held.foreign:
+        shown["foreign"] = format_quantity(held.foreign, held.resource)
+    return shown
+
+
+def _holder(holder: Holder, resource: str, audience: Audience) -> JSON:
+    more: JSON = {"amount": format_quantity(holder.amount, resource)}
+    if holder.pods:
+        more["pods"] = holder.pods
+    return audience.workload(holder.workload, **more)
+
+
+# --- what would be ---------------------------------------------------------------------------------------------------
+
+
+def decision(look: Look, audience: Audience) -> JSON:
+    """What a cycle with this workload alone would decide now."""
+    match look.decision:
+        case Admit(admission=admission, quality=quality):
+            return {"outcome": "Admit", **_admission(admission), **_qualities([q.levels for q in quality])}
+        case Preempt(targets=targets):
+            shown = [
+                audience.workload(target.admitted, reason=str(target.reason)) for target in targets[:_WORKLOADS_SHOWN]
+            ]
+            return {"outcome": "Preempt", "targets": shown, "targetCount": len(targets)}
+        case Wait(outcome=outcome, reason=reason):
+            return {"outcome": str(outcome), "reason": str(reason)}
+    return {"outcome": "Unknown"}
+
+
+def what_if(found: WhatIf, audience: Audience) -> JSON:
+    """A change with which it would start, and what it would get then."""
+    change = found.change
+    shown = facts(change)
+    if isinstance(change, WorkloadsEnd):
+        shown["workloads"] = [audience.workload(workload) for workload in change.workloads[:_WORKLOADS_SHOWN]]
+    got = {**_admission(found.admit.admission), **_qualities([quality.levels for quality in found.admit.quality])}
+    return {"if": condition_for(change, audience.name), "change": shown, "then": got}
+
+
+def search(found: Search, *, stopped: bool) -> JSON:
+    """How far the search for changes went."""
+    shown: JSON = {"complete": not found.unfinished}
+    if found.unfinished:
+        shown["notSearched"] = found.unfinished
+        shown["message"] = (
+            f"the search {'was stopped at its time limit' if stopped else 'has not ended'}; not looked at to the end: "
+            f"{', '.join(found.unfinished)}"
+        )
+    return shown
+
+
+def _admission(admission: Admission) -> JSON:
+    flavors_of = {p.name: sorted(set(p.flavors.values())) for p in admission.pod_sets}
+    return {"clusterQueue": admission.queue, "flavors": flavors_of}
+
+
+def _qualities(some: Sequence[Sequence[LevelQuality]]) -> JSON:
+    """Domains used against the fewest possible; of several searches, one list for each."""
+    shown = [levels(one) for one in some if one]
+    return {"placement": shown} if shown else {}
+
+
+def levels(quality: Sequence[LevelQuality]) -> list[JSON]:
+    """Domains used against the fewest possible, widest level first."""
+    return [
+        {"level": one.level, "domains": one.used, "fewestPossible": min(one.used, one.lower_bound)} for one in quality
+    ]

@@ -1,0 +1,432 @@
+"""Why is it waiting?  And where it runs, by whom it was evicted, how it ended: all that is known of one Workload.
+
+What a pending one waits for is worked out when somebody asks, on a snapshot of that moment, in pieces of some
+milliseconds between which others run.  The search for what would let it start ends at a time limit, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock, utc_text
+from kqueue.core.cycle import Admit, Preempt
+from kqueue.core.preemption import Rules
+from kqueue.core.why import Alternative, Look, Search, Trials, World, look
+from kqueue.core.workload import Claim, Head
+from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
+from kqueue.runtime.store import Store, object_key
+from kqueue.state import from_api
+from kqueue.state.cache import Cache
+from kqueue.state.heads import Heads
+from kqueue.state.namespaces import namespace_problem
+from kqueue.state.queues import Pending, Queues, Strategy
+from kqueue.state.tries import Tries
+from kqueue.visibility import explained, standing
+from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.explained import Audience
+from kqueue.visibility.pacing import Pace
+from kqueue.visibility.params import only
+from kqueue.visibility.running import Running
+from kqueue.visibility.standing import State
+
+KIND = "Explanation"
+_SEARCH_SECONDS = 0.15
+"""For so long changes are searched for, the turns of others not counted."""
+_MOST_SPARES = 256
+"""Nodes of a flavor that are left out and looked at."""
+_STALE = 90.0
+"""Seconds of silence of the API server from which on an answer says that it may be old."""
+_LINE_STEP = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """What the scheduling loop goes by.
+
+    Args:
+        rules: how preemption chooses at a time.
+        claims: what is kept for preemptors.
+        held_by: a workload whose pods must be ready before anybody is admitted; empty: there is none.
+    """
+
+    heads: Heads
+    tries: Tries
+    rules: Callable[[datetime], Rules]
+    claims: Callable[[], Sequence[Claim]]
+    held_by: Callable[[], str]
+
+
+class WorkloadExplainer:
+    """The view `workloads/explanation`."""
+
+    def __init__(
+        self,
+        *,
+        workloads: Store[wire.Workload],
+        local_queues: Store[wire.LocalQueue],
+        cache: Cache,
+        queues: Queues,
+        planning: Planning,
+        held_back: Callable[[wire.Workload], Iterable[tuple[str, str]]],
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
+        clock: Clock,
+        leads: Callable[[], bool],
+        silence: Callable[[], float] = lambda: 0.0,
+        search_seconds: float = _SEARCH_SECONDS,
+    ) -> None:
+        """`held_back` gives (reason, sentence) for each thing that keeps a Workload out of its queue; `silence` is for
+        how many seconds the API server has been silent on the watch that it is silent on longest.
+        """
+        self._workloads, self._local_queues = workloads, local_queues
+        self._cache, self._queues, self._planning = cache, queues, planning
+        self._held_back, self._namespace_labels = held_back, namespace_labels
+        self._clock, self._leads, self._silence = clock, leads, silence
+        self._search_seconds = search_seconds
+        self._running = Running(cache)
+        self._turn = asyncio.Lock()
+
+    async def view(self, asked: Asked) -> JSON:
+        """The Explanation of the Workload `asked.name`.  `whatIf=false` leaves the search for changes out.
+
+        Raises:
+            NotFoundError: there is no such Workload.
+            ConfigError: a parameter is wrong.
+        """
+        only(asked.params, "whatIf")
+        with_search = _yes_or_no(asked.params, "whatIf", default=True)
+        key = object_key(asked.namespace, asked.name)
+        if key not in self._workloads:
+            raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
+        async with self._turn:  # one after the other: each takes the loop in stretches, and all are about as long
+            obj = self._workloads.get(key)
+            if obj is None:
+                raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
+            pace = Pace(self._clock)
+            state = standing.state_of(obj)
+            waits = await self._why(obj, pace, with_search=with_search) if state in standing.WAITS else None
+            placed = await self._running.placement(obj, pace) if obj.status.admission is not None else None
+        audience = await _audience(asked, waits)
+        return self._shown(obj, state, waits, placed, audience)
+
+    # --- finding out ---------------------------------------------------------------------------------------------
+
+    async def _why(self, obj: wire.Workload, pace: Pace, *, with_search: bool) -> _Why:
+        """All that keeps a Workload waiting."""
+        now = self._clock.now()
+        local = self._local_queues.get(from_api.local_queue_key(obj))
+        queue = (local.spec.cluster_queue or "") if local is not None else ""
+        why = _Why(queue=queue, held_back=self._held(obj, now), seen=self._seen(now))
+        item = await self._stand_in_line(obj, why, pace)
+        if not queue or self._cache.queue_object(queue) is None:
+            return why
+        try:
+            head = self._planning.heads.make(obj, item, queue=queue, now=now)
+        except InvalidObjectError as e:
+            why.held_back.append({"kind": names.REASON_MISCONFIGURED, "message": str(e)})
+            return why
+        for _ in self._cache.ledger.build_steps():
+            await pace.step()
+        for _ in self._cache.view_steps():
+            await pace.step()
+        others = self._alternatives(obj, item, queue, now)
+        await self._investigate(why, head, others, pace, with_search=with_search)
+        return why
+
+    def _held(self, obj: wire.Workload, now: datetime) -> list[JSON]:
+        found = [{"kind": reason, "message": message} for reason, message in self._held_back(obj)]
+        return [*found, *standing.held_back(obj, now)]
+
+    def _seen(self, now: datetime) -> JSON:
+        """The state that an answer is made of."""
+        cache, silence = self._cache, self._silence()
+        seen: JSON = {
+            "time": utc_text(now, digits=3),
+            "generation": cache.generation,
+            "nodesGeneration": cache.ledger.generation,
+            "leading": self._leads(),
+        }
+        notes = []
+        if silence > _STALE:
+            notes.append(f"the API server has been silent for {silence:.0f} s, so this may be old")
+        if not self._leads():
+            notes.append(
+                "this replica does not decide: when workloads were tried, and what is kept for whom, is not known here"
+            )
+        return {**seen, "notes": notes} if notes else seen
+
+    async def _stand_in_line(self, obj: wire.Workload, why: _Why, pace: Pace) -> Pending | None:
+        """Its place in its line, told in `why`; what the queues know of it, None when it is in no line."""
+        key = from_api.workload_key(obj)
+        home = self._queues.home(key)
+        if home is None:
+            return None
+        waiting = self._queues.waiting(home)
+        item = next((other for other in waiting if other.key == key), None)
+        if item is None:
+            return None
+        own, before, in_local, local_before = self._queues.rank(home, item), 0, 0, 0
+        for number, other in enumerate(waiting):
+            if number % _LINE_STEP == 0:
+                await pace.step()
+                if not self._queues.knows(home):
+                    return item
+            earlier = self._queues.rank(home, other) < own
+            before += earlier
+            if other.local_queue == item.local_queue:
+                in_local += 1
+                local_before += earlier
+        obj_of_queue = self._cache.queue_object(home)
+        strict = obj_of_queue is not None and obj_of_queue.spec.queueing_strategy == Strategy.STRICT_FIFO
+        by = "use, priority and age" if self._queues.goes_by_usage(home) else "priority and age"
+        why.position = {
+            "clusterQueue": home,
+            "place": before + 1,
+            "of": len(waiting),
+            "placeInLocalQueue": local_before + 1,
+            "ofInLocalQueue": in_local,
+            "order": by,
+            "line": "to be tried" if self._is_to_be_tried(home, key) else "set aside until something changes",
+        }
+        if strict and before:
+            why.position["strict"] = True
+        why.last_tried = self._last_tried(obj, home, item)
+        return item
+
+    def _is_to_be_tried(self, home: str, key: str) -> bool:
+        flying = self._queues.in_flight(home)
+        return self._queues.is_active(key) or (flying is not None and flying.key == key)
+
+    def _last_tried(self, obj: wire.Workload, home: str, item: Pending) -> JSON:
+        tried = self._planning.tries.of(item.key, home, item.shape)
+        if tried is None:
+            return {"known": False, "message": self._never_tried(obj)}
+        changes = self._cache.generation - tried.generation + self._cache.ledger.generation - tried.nodes
+        ago = max(0, int((self._clock.now() - tried.at).total_seconds()))
+        shown: JSON = {
+            "known": True,
+            "time": utc_text(tried.at, digits=3),
+            "secondsAgo": ago,
+            "cycle": tried.cycle,
+            "generation": tried.generation,
+            "nodesGeneration": tried.nodes,
+            "changesSince": max(0, changes),
+            "reason": tried.reason,
+        }
+        if tried.key != item.key:
+            shown["byEqual"] = True  # another one, which cannot differ in the outcome
+        return shown
+
+    def _never_tried(self, obj: wire.Workload) -> str:
+        if not self._leads():
+            return "this replica does not try workloads; the one that leads does"
+        told = standing.told(obj, self._clock.now())
+        if told is not None and told["reason"] != names.REASON_PENDING_EVALUATION:
+            return (
+                "it was not tried since this controller began to lead; what was said of it before stands in its status"
+            )
+        return "it has not been tried since it was created, or since this controller began to lead"
+
+    def _alternatives(self, obj: wire.Workload, item: Pending | None, queue: str, now: datetime) -> list[Alternative]:
+        """The Workload as it would be in other LocalQueues of its namespace that take workloads."""
+        namespace, found = obj.metadata.namespace, list[Alternative]()
+        labels = self._namespace_labels(namespace)
+        for local in sorted(self._local_queues.values(), key=lambda local: local.metadata.name):
+            other = local.spec.cluster_queue
+            if local.metadata.namespace != namespace or not other or other == queue:
+                continue
+            if local.spec.stop_policy != names.STOP_NONE or self._cache.inactive(other) is not None:
+                continue
+            spec = self._cache.queue_object(other)
+            if spec is None or namespace_problem(namespace, labels, spec) is not None:
+                continue
+            try:
+                head = self._planning.heads.make(obj, item, queue=other, now=now)
+            except InvalidObjectError:
+                continue
+            found.append(Alternative(local_queue=local.metadata.name, head=head))
+        return found
+
+    async def _investigate(
+        self, why: _Why, head: Head, others: Sequence[Alternative], pace: Pace, *, with_search: bool
+    ) -> None:
+        """Look at what stands in the way, and for what would let it start, on one snapshot."""
+        cache = self._cache
+        why.seen = self._seen(self._clock.now())  # nothing comes in between from here to the snapshot
+        queues = {head.queue, *(other.head.queue for other in others)}
+        world = World(
+            snapshot=cache.snapshot(queues, self._planning.claims()),
+            rules=self._planning.rules(self._clock.now()),
+            holders=cache.views(),
+            spares=[spare for flavor in cache.ledger.flavors() for spare in cache.ledger.spares(flavor, _MOST_SPARES)],
+        )
+        await pace.step()
+        trials, found = Trials(world, queues), Look()
+        why.look = found
+        for _ in look(head, world, trials, found):
+            await pace.step()
+        if with_search:
+            why.search = Search(head, world, trials, found, others)
+            why.stopped = await self._search(why.search.steps(), pace)
+
+    async def _search(self, steps: Iterator[None], pace: Pace) -> bool:
+        """Search until the end or the time limit; whether it was the limit."""
+        spent, since = 0.0, self._clock.monotonic()
+        for _ in steps:
+            spent += self._clock.monotonic() - since
+            if spent > self._search_seconds:
+                return True
+            await pace.step()
+            since = self._clock.monotonic()
+        return False
+
+    # --- telling -------------------------------------------------------------------------------------------------
+
+    def _shown(
+        self, obj: wire.Workload, state: State, waits: _Why | None, placed: JSON | None, audience: Audience
+    ) -> JSON:
+        now = self._clock.now()
+        shown: JSON = {
+            "kind": KIND,
+            "metadata": {
+                "name": obj.metadata.name,
+                "namespace": obj.metadata.namespace,
+                "uid": obj.metadata.uid,
+            },
+            "state": str(state),
+            "summary": "",
+            "asOf": waits.seen if waits is not None else self._seen(now),
+            "localQueue": obj.spec.queue_name or "",
+        }
+        owners = [f"{owner.kind.lower()}/{owner.name}" for owner in obj.metadata.owner_references if owner.controller]
+        if owners:
+            shown["owner"] = owners[0]
+        told = standing.told(obj, now)
+        if told is not None and state in standing.WAITS:
+            shown["told"] = told
+        if waits is not None:
+            shown["pending"] = waits.shown(audience, self._planning.held_by())
+        if placed is not None:
+            shown["running"] = placed
+        waiting = standing.waits_for_checks(obj)
+        if waiting and state is State.RESERVED:
+            shown["waitsForChecks"] = waiting
+        for name, part in (("evictions", standing.evictions(obj, now)), ("finished", standing.finished(obj, now))):
+            if part is not None:
+                shown[name] = part
+        shown["summary"] = summary(state, shown)
+        return shown
+
+
+@dataclass(slots=True, kw_only=True)
+class _Why:
+    """What was found out about a Workload that waits."""
+
+    queue: str
+    held_back: list[JSON]
+    seen: JSON
+    position: JSON | None = None
+    last_tried: JSON | None = None
+    look: Look | None = None
+    search: Search | None = None
+    stopped: bool = field(default=False)
+
+    def shown(self, audience: Audience, held_by: str) -> JSON:
+        """As JSON."""
+        shown: JSON = {
+            "clusterQueue": self.queue,
+            "heldBackBy": [*self.held_back, *self._held_by_others(held_by, audience)],
+        }
+        for name, part in (("position", self.position), ("lastTried", self.last_tried)):
+            if part is not None:
+                shown[name] = part
+        if self.look is not None:
+            shown["now"] = explained.decision(self.look, audience)
+            shown["blockers"] = explained.blockers(self.look, self.queue, audience)
+            shown["flavors"] = explained.flavors(self.look, audience)
+        if self.search is not None:
+            shown["wouldStartIf"] = [explained.what_if(one, audience) for one in self.search.found]
+            shown["search"] = explained.search(self.search, stopped=self.stopped)
+        return shown
+
+    def _held_by_others(self, held_by: str, audience: Audience) -> Iterator[JSON]:
+        if self.position is not None and self.position.get("strict"):
+            before = self.position["place"] - 1
+            yield {
+                "kind": "StrictFIFO",
+                "message": f"ClusterQueue {self.position['clusterQueue']} is StrictFIFO: nobody is tried before the "
+                f"{before} in front of it",
+            }
+        if held_by:
+            who = held_by if audience.may_name(held_by) else explained.SOMEBODY
+            yield {
+                "kind": names.REASON_WAITING_FOR_PODS_READY,
+                "message": f"the pods of {who} must be ready before another workload is admitted",
+            }
+
+
+def summary(state: State, shown: JSON) -> str:
+    """An explanation in one sentence; never empty."""
+    match state:
+        case State.FINISHED:
+            return f"It has finished: {shown['finished']['message'] or shown['finished']['reason']}"
+        case State.RUNNING:
+            return f"It is admitted by ClusterQueue {shown['running']['clusterQueue']}{_where(shown['running'])}"
+        case State.RESERVED:
+            checks = ", ".join(check["name"] for check in shown.get("waitsForChecks", ())) or "none"
+            queue = shown["running"]["clusterQueue"]
+            return f"It has quota in ClusterQueue {queue} and waits for admission checks: {checks}"
+        case State.LEAVING:
+            evicted = shown["evictions"]
+            return f"It was evicted ({evicted['reason']}) and its pods are ending: {evicted['message']}"
+    pending = shown["pending"]
+    before = "It was evicted, and waits again: " if state is State.EVICTED else ""
+    if pending["heldBackBy"]:
+        return f"{before}It is not tried now: {pending['heldBackBy'][0]['message']}"
+    outcome = pending.get("now", {}).get("outcome")
+    place = pending.get("position")
+    line = f"number {place['place']} of {place['of']} in ClusterQueue {place['clusterQueue']}" if place else ""
+    if outcome == Admit.__name__:
+        return f"{before}It fits now, and is admitted when its turn comes{f': it is {line}' if line else ''}"
+    if outcome == Preempt.__name__:
+        targets = pending["now"]["targetCount"]
+        return (
+            f"{before}It would start by preempting {targets} workload{'s' if targets != 1 else ''} when its turn comes"
+        )
+    if pending.get("blockers"):
+        return f"{before}It waits: {pending['blockers'][0]['message']}"
+    told = shown.get("told")
+    return f"{before}It waits: {told['message'] if told else 'nothing more is known of it yet'}"
+
+
+def _where(running: JSON) -> str:
+    parts = []
+    for pod_set in running["podSets"]:
+        placement = pod_set.get("placement")
+        if placement:
+            used = ", ".join(f"{one['domains']} of {one['level']}" for one in placement["levels"])
+            parts.append(f"pod set {pod_set['name']} in {used}")
+    return f" ({'; '.join(parts)})" if parts else ""
+
+
+async def _audience(asked: Asked, waits: _Why | None) -> Audience:
+    """Whom the user may read of all who could be named; their own namespace they may, or they would not be here."""
+    readable = {asked.namespace}
+    if waits is not None:
+        found = waits.search.found if waits.search is not None else []
+        others = explained.namespaces_in(waits.look, found) - readable
+        for namespace in sorted(others):
+            if await asked.reads(namespace):
+                readable.add(namespace)
+    return Audience(readable)
+
+
+def _yes_or_no(params: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = params.get(name, "")
+    if text not in ("", "true", "false"):
+        raise ConfigError(f"{name}={text[:60]!r} must be true or false")
+    return default if not text else text == "true"

@@ -1,0 +1,152 @@
+"""Where the pods of an admitted Workload are, how good that is, and what it borrows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import utc_text
+from kqueue.core import quota
+from kqueue.core.quantity import format_quantity
+from kqueue.core.topology import DEFAULT_PROFILE, PodSetRequest, TopologyAssignment
+from kqueue.core.topology.tree import Tree
+from kqueue.core.why.quality import quality_now
+from kqueue.core.workload import Admission, PodSetAssignment, TopologyView
+from kqueue.errors import InvalidObjectError
+from kqueue.state import from_api
+from kqueue.state.cache import Cache, standing_in
+from kqueue.visibility.asked import JSON
+from kqueue.visibility.explained import levels
+from kqueue.visibility.pacing import Pace
+
+_DOMAINS_SHOWN = 64
+
+
+class Running:
+    """Says where Workloads run."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    async def placement(self, obj: wire.Workload, pace: Pace) -> JSON:
+        """What an admission gives; that of the status, which is what pods follow."""
+        try:
+            admission = from_api.admission(obj)
+        except InvalidObjectError as e:
+            return {"clusterQueue": "", "podSets": [], "problem": str(e)}
+        if admission is None:
+            return {"clusterQueue": "", "podSets": []}
+        for _ in self._cache.ledger.build_steps():
+            await pace.step()
+        shown: JSON = {"clusterQueue": admission.queue}
+        since = from_api.since(obj, names.CONDITION_ADMITTED)
+        if since is not None:
+            shown["admittedAt"] = utc_text(since)
+        requests = self._requests(obj, admission)
+        shown["podSets"] = []
+        for pod_set in admission.pod_sets:
+            shown["podSets"].append(self._pod_set(pod_set, admission, requests))
+            await pace.step()
+        borrowed = list(self._borrowed(admission))
+        if borrowed:
+            shown["borrows"] = borrowed
+        if obj.status.unhealthy_nodes:
+            shown["failedNodes"] = [node.name for node in obj.status.unhealthy_nodes]
+        ready = from_api.condition(obj.status.conditions, names.CONDITION_PODS_READY)
+        if ready is not None:
+            shown["podsReady"] = ready.status == "True"
+        return shown
+
+    def _requests(self, obj: wire.Workload, admission: Admission) -> dict[str, PodSetRequest]:
+        """What the pod sets ask for, with the counts that they run with; empty where that cannot be read."""
+        try:
+            head = self._cache.requests.head(obj, queue=admission.queue, topology_only=True, last_tried={})
+        except InvalidObjectError:
+            return {}
+        counts = {pod_set.name: pod_set.count for pod_set in admission.pod_sets}
+        return {p.name: replace(p.request, count=counts[p.name]) for p in head.pod_sets if counts.get(p.name, 0) > 0}
+
+    def _pod_set(self, held: PodSetAssignment, admission: Admission, requests: Mapping[str, PodSetRequest]) -> JSON:
+        shown: JSON = {
+            "name": held.name,
+            "count": held.count,
+            "flavors": dict(held.flavors),
+            "usage": {resource: format_quantity(amount, resource) for resource, amount in held.usage.items()},
+        }
+        if held.topology is not None:
+            shown["placement"] = self._placement(held, held.topology, admission, requests)
+        return shown
+
+    def _placement(
+        self,
+        held: PodSetAssignment,
+        where: TopologyAssignment,
+        admission: Admission,
+        requests: Mapping[str, PodSetRequest],
+    ) -> JSON:
+        flavor = standing_in(held, self._cache.ledger.flavors())
+        capacity = self._cache.ledger.capacity(flavor) if flavor is not None else None
+        shown: JSON = {"levels": []}
+        if flavor is None or capacity is None:
+            shown["lost"] = where.count
+            return shown
+        view = TopologyView(capacity.tree.topology, capacity.tree, capacity.fork())
+        shown["topology"] = view.name
+        shown["levels"] = self._quality(held, admission, requests, view)
+        domains, lost = _domains(view.tree, where)
+        shown["domains"] = [{"domain": list(path), "pods": pods} for path, pods in domains[:_DOMAINS_SHOWN]]
+        if len(domains) > _DOMAINS_SHOWN:
+            shown["moreDomains"] = len(domains) - _DOMAINS_SHOWN
+        if lost:
+            shown["lost"] = lost  # pods whose host is no part of the topology now
+        return shown
+
+    def _quality(
+        self,
+        held: PodSetAssignment,
+        admission: Admission,
+        requests: Mapping[str, PodSetRequest],
+        view: TopologyView,
+    ) -> list[JSON]:
+        request = requests.get(held.name)
+        if request is None:
+            return []
+        group = [r for r in requests.values() if r is request or (request.group and r.group == request.group)]
+        places = {p.name: p.topology for p in admission.pod_sets if p.topology is not None}
+        spec = self._cache.queue_spec(admission.queue)
+        return levels(quality_now(view, group, places, spec.profile if spec is not None else DEFAULT_PROFILE))
+
+    def _borrowed(self, admission: Admission) -> Iterator[JSON]:
+        """What its ClusterQueue borrows of what it uses."""
+        node = self._cache.node_of(admission.queue)
+        if node is None or node.parent is None:
+            return
+        for column, amount in sorted(admission.usage().items()):
+            borrowed = quota.borrowed(node, column)
+            if borrowed and amount:
+                resource = column.resource
+                yield {
+                    "flavor": column.flavor,
+                    "resource": resource,
+                    "usedByIt": format_quantity(amount, resource),
+                    "usedByQueue": format_quantity(node.usage.get(column, 0), resource),
+                    "nominal": format_quantity(node.quota(column).nominal, resource),
+                    "borrowedByQueue": format_quantity(borrowed, resource),
+                    "from": f"cohort {node.parent.name}",
+                }
+
+
+def _domains(tree: Tree, where: TopologyAssignment) -> tuple[list[tuple[tuple[str, ...], int]], int]:
+    """The domains above the lowest level with their pods (hosts, where there is one level only), and lost pods."""
+    found, lost = Counter[tuple[str, ...]](), 0
+    depth = max(1, tree.lowest)
+    for domain in where.domains:
+        leaf = tree.leaf_of(where.named(domain.values))
+        if leaf is None:
+            lost += domain.count
+        else:
+            found[tree.paths[leaf][:depth]] += domain.count
+    return sorted(found.items()), lost

@@ -106,6 +106,7 @@ class Operator:
             fair_usage=wiring.fair_usage,
             host_of=wiring.host_of,
             quarantine=wiring.quarantine,
+            tries=wiring.tries,
         )
         self._intake = Intake(
             cache=wiring.cache,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kqueue.api import names
+from kqueue.cli.wiring.explaining import make_explainer
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
@@ -27,8 +28,9 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
 from kqueue.visibility import front_proxy
-from kqueue.visibility.catalog import KUEUE_VERSIONS, Catalog, Resource
+from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, Resource
 from kqueue.visibility.connections import Trust
+from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
 from kqueue.visibility.pending import KIND, PendingWorkloads
 from kqueue.visibility.registration import SERVICE, Registration, reached_at
@@ -87,6 +89,17 @@ def catalog_of(operator: Operator) -> Catalog:
                     view=view,
                 )
             )
+    catalog.add(
+        Resource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name="workloads",
+            subresource="explanation",
+            namespaced=True,
+            kind=EXPLANATION,
+            view=make_explainer(operator).view,
+        )
+    )
     return catalog
 
 

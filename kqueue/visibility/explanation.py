@@ -39,8 +39,6 @@ _SEARCH_SECONDS = 0.15
 """For so long changes are searched for, the turns of others not counted."""
 _MOST_SPARES = 256
 """Nodes of a flavor that are left out and looked at."""
-_STALE = 90.0
-"""Seconds of silence of the API server from which on an answer says that it may be old."""
 _LINE_STEP = 500
 
 
@@ -77,16 +75,18 @@ class WorkloadExplainer:
         clock: Clock,
         leads: Callable[[], bool],
         silence: Callable[[], float] = lambda: 0.0,
+        stale_after: float = 180.0,
         search_seconds: float = _SEARCH_SECONDS,
     ) -> None:
         """`held_back` gives (reason, sentence) for each thing that keeps a Workload out of its queue; `silence` is for
-        how many seconds the API server has been silent on the watch that it is silent on longest.
+        how many seconds the API server has been silent on the watch that it is silent on longest; from `stale_after`
+        on answers say that they may be old.  Searches end after `search_seconds`.
         """
         self._workloads, self._local_queues = workloads, local_queues
         self._cache, self._queues, self._planning = cache, queues, planning
         self._held_back, self._namespace_labels = held_back, namespace_labels
         self._clock, self._leads, self._silence = clock, leads, silence
-        self._search_seconds = search_seconds
+        self._stale_after, self._search_seconds = stale_after, search_seconds
         self._running = Running(cache)
         self._turn = asyncio.Lock()
 
@@ -151,7 +151,7 @@ class WorkloadExplainer:
             "leading": self._leads(),
         }
         notes = []
-        if silence > _STALE:
+        if silence > self._stale_after:
             notes.append(f"the API server has been silent for {silence:.0f} s, so this may be old")
         if not self._leads():
             notes.append(

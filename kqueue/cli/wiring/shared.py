@@ -27,6 +27,7 @@ from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues, SecondPass
 from kqueue.state.requests import Requests
+from kqueue.state.tries import Tries
 
 AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
@@ -64,6 +65,7 @@ class Wiring:
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
         self.quarantine = Quarantine()
+        self.tries = Tries()
         self.fair_usage = rules.fair_usage(config)
         self.recorder = self._make_recorder()
         self.events = Events(self.recorder)

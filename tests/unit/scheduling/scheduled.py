@@ -14,6 +14,7 @@ from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import SecondPass
+from kqueue.state.tries import Tries
 from tests.unit.controllers.builders import World
 
 
@@ -92,6 +93,7 @@ class Scheduled(World):
     def begin(self) -> None:
         """A loop that knows of nothing but what cache and queues have: the first one, or that after a restart."""
         self.preemptions = Preemptions()
+        self.tries = Tries()
         self.preemptions.on_ended = self.intake.on_claim_ended
         self.loop = SchedulingLoop(
             cache=self.cache,
@@ -106,6 +108,7 @@ class Scheduled(World):
             fair_usage=self.fair_usage,
             host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
             quarantine=self.quarantine,
+            tries=self.tries,
         )
         self.on_wake = self.loop.wake
 

@@ -1,0 +1,522 @@
+"""The explanation of one Workload, whatever its state: never empty, never stale without saying so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.blockers import Blockers
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
+from kqueue.errors import ConfigError, NotFoundError
+from kqueue.state import from_api
+from kqueue.state.heads import Heads
+from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from tests.unit.controllers.builders import (
+    condition,
+    make_cluster_queue,
+    make_flavor,
+    make_local_queue,
+    make_workload,
+    reserved,
+)
+from tests.unit.scheduling.scheduled import Scheduled
+
+HOST = "kubernetes.io/hostname"
+
+
+class Desk:
+    """A world with a scheduling loop, and somebody who asks about its Workloads."""
+
+    def __init__(self, *objects: Any, **more: Any) -> None:
+        self.world = world = Scheduled(*objects)
+        self.leads, self.silent, self.readable = True, 0.0, {"ns"}
+        blockers = Blockers(local_queues=world.local_queues, cache=world.cache, namespace_labels=world.namespaces.get)
+
+        def held_back(obj: wire.Workload) -> Iterator[tuple[str, str]]:
+            return ((blocked.reason, blocked.message) for blocked in blockers.all(obj))
+
+        self.explainer = WorkloadExplainer(
+            workloads=world.workloads,
+            local_queues=world.local_queues,
+            cache=world.cache,
+            queues=world.queues,
+            planning=Planning(
+                heads=Heads(world.cache, world.writer.newest),
+                tries=world.tries,
+                rules=world.loop.rules,
+                claims=world.loop.claims,
+                held_by=world.loop.held_by,
+            ),
+            held_back=held_back,
+            namespace_labels=world.namespaces.get,
+            clock=world.clock,
+            leads=lambda: self.leads,
+            silence=lambda: self.silent,
+            **more,
+        )
+
+    async def ask(self, name: str = "a", **params: str) -> JSON:
+        async def reads(namespace: str) -> bool:
+            return namespace in self.readable
+
+        answer = await self.explainer.view(Asked(namespace="ns", name=name, params=params, reads=reads))
+        assert answer["summary"]
+        return msgspec.json.decode(msgspec.json.encode(answer))  # it is plain JSON
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Desk]]:
+    desks: list[Desk] = []
+
+    def build(*objects: Any, **more: Any) -> Desk:
+        desks.append(Desk(*objects, **more))
+        return desks[-1]
+
+    yield build
+    for desk in desks:
+        await desk.world.close()
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+async def test_one_that_waits_for_quota_says_who_holds_it_and_what_would_help(make: Callable[..., Desk]) -> None:
+    """Six of ten cpus are held by another one of the namespace."""
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    await desk.world.cycle()
+    desk.world.sync()
+    answer = await desk.ask()
+
+    assert (answer["kind"], answer["state"]) == ("Explanation", "Pending")
+    assert answer["summary"].startswith("It waits: pod set main: asks for 5 cpu")
+    pending = answer["pending"]
+    kinds = [blocker["kind"] for blocker in pending["blockers"]]
+    assert kinds == ["Quota", "NoCandidates"]
+    assert pending["blockers"][0] | {"message": ""} == {
+        "kind": "Quota",
+        "podSet": "main",
+        "flavor": "default",
+        "resource": "cpu",
+        "asked": "5",
+        "free": "4",
+        "message": "",
+    }
+    (flavor,) = pending["flavors"]
+    (column,) = flavor["quota"]
+    assert column["heldBy"]["workloads"] == [
+        {"namespace": "ns", "name": "b", "clusterQueue": "team", "priority": 0, "amount": "6"}
+    ]
+    ifs = [what_if["if"] for what_if in pending["wouldStartIf"]]
+    assert ifs == ["workload ns/b ended"]
+    assert pending["wouldStartIf"][0]["then"]["clusterQueue"] == "team"
+    assert pending["search"] == {"complete": True}
+    assert answer["told"]["reason"] == "WaitingForQuota"
+
+
+async def test_when_it_was_tried_last_and_on_which_state(make: Callable[..., Desk]) -> None:
+    """What has changed since is counted."""
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    await desk.world.cycle()
+    await desk.world.clock.advance(7)
+    answer = await desk.ask()
+
+    tried = answer["pending"]["lastTried"]
+    assert (tried["known"], tried["secondsAgo"], tried["reason"]) == (True, 7, "WaitingForQuota")
+    assert (tried["changesSince"], tried["generation"]) == (0, answer["asOf"]["generation"])
+
+    desk.world.client.put(RESOURCE_FLAVORS, make_flavor("other"))
+    desk.world.sync()
+    assert (await desk.ask())["pending"]["lastTried"]["changesSince"] > 0
+
+
+async def test_one_that_was_never_tried_says_so(make: Callable[..., Desk]) -> None:
+    """No cycle has run yet, and it would fit."""
+    desk = make()
+    desk.world.add(make_workload())
+    answer = await desk.ask()
+
+    assert answer["pending"]["lastTried"]["known"] is False
+    assert "not been tried" in answer["pending"]["lastTried"]["message"]
+    assert answer["pending"]["now"]["outcome"] == "Admit"
+    assert (
+        answer["summary"]
+        == "It fits now, and is admitted when its turn comes: it is number 1 of 1 in ClusterQueue team"
+    )
+
+
+async def test_a_try_of_an_equal_counts_and_is_told_apart(make: Callable[..., Desk]) -> None:
+    """Two of one form: the younger is parked by the try of the older."""
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    desk.world.add(make_workload("c", cpus=5, minute=5))
+    await desk.world.cycle()
+    pending = (await desk.ask("c"))["pending"]
+
+    assert pending["lastTried"]["byEqual"] is True
+    assert (pending["position"]["place"], pending["position"]["of"]) == (2, 2)
+    assert pending["position"]["line"] == "set aside until something changes"
+
+
+async def test_the_place_counts_all_in_the_queue_and_those_of_the_own_door(make: Callable[..., Desk]) -> None:
+    """Three before it in the ClusterQueue, one of them through its own LocalQueue."""
+    desk = make((LOCAL_QUEUES, make_local_queue("side")))
+    desk.world.add(*(make_workload(f"s{i}", queue="side", minute=i) for i in range(2)))
+    desk.world.add(make_workload("m", minute=3), make_workload("a", minute=4))
+    position = (await desk.ask())["pending"]["position"]
+
+    assert (position["place"], position["of"]) == (4, 4)
+    assert (position["placeInLocalQueue"], position["ofInLocalQueue"]) == (2, 2)
+
+
+async def test_in_a_strict_queue_those_in_front_hold_it_back(make: Callable[..., Desk]) -> None:
+    """It would fit, and is not tried before the one in front."""
+    desk = make((CLUSTER_QUEUES, make_cluster_queue(queueingStrategy="StrictFIFO")))
+    desk.world.add(make_workload("b", cpus=20), make_workload("a", cpus=1, minute=1))
+    await desk.world.cycle()
+    (held,) = (await desk.ask())["pending"]["heldBackBy"]
+
+    assert held["kind"] == "StrictFIFO"
+    assert "the 1 in front of it" in held["message"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "workload", "kinds", "words"),
+    [
+        pytest.param(
+            [(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))],
+            make_workload(),
+            ["Suspended"],
+            "LocalQueue main is stopped",
+            id="its LocalQueue is stopped",
+        ),
+        pytest.param(
+            [], make_workload(queue="nowhere"), ["Misconfigured"], "nowhere does not exist", id="no LocalQueue"
+        ),
+        pytest.param(
+            [(LOCAL_QUEUES, make_local_queue(cluster_queue="gone"))],
+            make_workload(),
+            ["Misconfigured"],
+            "ClusterQueue gone",
+            id="no ClusterQueue",
+        ),
+        pytest.param(
+            [],
+            make_workload(metadata={"annotations": {"kueue.x-k8s.io/admission-gated-by": "x.dev/budget"}}),
+            ["AdmissionGated"],
+            "Held back by x.dev/budget",
+            id="a gate of its own",
+        ),
+        pytest.param(
+            [(LOCAL_QUEUES, make_local_queue(stopPolicy="Hold"))],
+            make_workload(
+                metadata={"annotations": {"kueue.x-k8s.io/admission-gated-by": "x.dev/budget"}}, active=False
+            ),
+            ["Deactivated", "Suspended", "AdmissionGated"],
+            "deactivated",
+            id="all of it at once",
+        ),
+        pytest.param(
+            [],
+            make_workload(status={"requeueState": {"count": 2, "requeueAt": "2026-01-01T00:10:00Z"}}),
+            ["BackOff"],
+            "not tried before 2026-01-01T00:10:00Z; it was sent back 2 times",
+            id="a back-off",
+        ),
+        pytest.param(
+            [],
+            make_workload(
+                status={
+                    "conditions": [condition("QuotaReserved", "False", "OnHold", "held by hand")],
+                }
+            ),
+            ["OnHold"],
+            "held by hand",
+            id="on hold",
+        ),
+        pytest.param(
+            [],
+            make_workload(cpus="many"),
+            ["Misconfigured"],
+            "many",
+            id="requests that cannot be read",
+        ),
+    ],
+)
+async def test_what_else_holds_it_back(
+    make: Callable[..., Desk], objects: list[Any], workload: JSON, kinds: list[str], words: str
+) -> None:
+    """All of it, each with a sentence; the first is the summary."""
+    desk = make(*objects)
+    desk.world.add(workload)
+    answer = await desk.ask()
+
+    held = answer["pending"]["heldBackBy"]
+    assert list(dict.fromkeys(one["kind"] for one in held)) == kinds
+    assert words in held[0]["message"]
+    assert held[0]["message"] in answer["summary"]
+
+
+async def test_another_queue_of_the_namespace_is_a_way_out(make: Callable[..., Desk]) -> None:
+    """One has the quota, one is stopped, one leads to the same ClusterQueue."""
+    desk = make(
+        (CLUSTER_QUEUES, make_cluster_queue("roomy", cpus=100)),
+        (LOCAL_QUEUES, make_local_queue("free", cluster_queue="roomy")),
+        (LOCAL_QUEUES, make_local_queue("closed", cluster_queue="roomy", stopPolicy="Hold")),
+        (LOCAL_QUEUES, make_local_queue("same")),
+    )
+    desk.world.add(make_workload(cpus=50))
+    pending = (await desk.ask())["pending"]
+
+    changes = [one["change"] for one in pending["wouldStartIf"]]
+    assert changes == [{"kind": "OtherQueue", "localQueue": "free", "clusterQueue": "roomy"}]
+
+
+# --- who may read what -----------------------------------------------------------------------------------------------
+
+
+async def test_others_are_named_only_to_those_who_may_read_them(make: Callable[..., Desk]) -> None:
+    """The one that holds the quota lives in another namespace."""
+    other = {**make_local_queue(), "metadata": {"name": "main", "namespace": "secret"}}
+    desk = make((LOCAL_QUEUES, other))
+    desk.world.namespaces["secret"] = {}
+    holder = make_workload("hidden", metadata={"namespace": "secret"}, status=reserved(cpus=6))
+    desk.world.add(holder, make_workload("a", cpus=5))
+    answer = await desk.ask()
+
+    assert "hidden" not in str(answer).replace("'hidden': True", "")
+    assert "secret" not in str(answer)
+    assert [one["if"] for one in answer["pending"]["wouldStartIf"]] == [
+        "workload a workload of another namespace ended"
+    ]
+    (flavor,) = answer["pending"]["flavors"]
+    assert flavor["quota"][0]["heldBy"]["workloads"] == [{"hidden": True, "amount": "6"}]
+
+    desk.readable.add("secret")
+    assert [one["if"] for one in (await desk.ask())["pending"]["wouldStartIf"]] == ["workload secret/hidden ended"]
+
+
+# --- what an answer is made of ---------------------------------------------------------------------------------------
+
+
+async def test_an_answer_says_how_old_what_it_is_made_of_may_be(make: Callable[..., Desk]) -> None:
+    """A replica that does not decide, and an API server that is silent."""
+    desk = make()
+    desk.world.add(make_workload())
+    assert "notes" not in (await desk.ask())["asOf"]
+
+    desk.leads, desk.silent = False, 500.0
+    answer = await desk.ask()
+
+    assert answer["asOf"]["leading"] is False
+    old, follows = answer["asOf"]["notes"]
+    assert "silent for 500 s" in old
+    assert "does not decide" in follows
+    assert "does not try workloads" in answer["pending"]["lastTried"]["message"]
+
+
+async def test_a_search_that_ran_out_of_time_says_what_it_has_left_out(make: Callable[..., Desk]) -> None:
+    """No time at all is given to it."""
+    desk = make(search_seconds=-1.0)
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    search = (await desk.ask())["pending"]["search"]
+
+    assert search["complete"] is False
+    assert "time limit" in search["message"]
+    assert search["notSearched"]
+
+
+async def test_the_search_can_be_left_out(make: Callable[..., Desk]) -> None:
+    """For those who want the blockers only."""
+    desk = make()
+    desk.world.add(make_workload("a", cpus=50))
+    pending = (await desk.ask(whatIf="false"))["pending"]
+
+    assert pending["blockers"]
+    assert "wouldStartIf" not in pending
+
+
+async def test_wrong_questions_are_refused(make: Callable[..., Desk]) -> None:
+    """No such Workload; no such parameter; no such value."""
+    desk = make()
+    desk.world.add(make_workload())
+    with pytest.raises(NotFoundError, match="nobody"):
+        await desk.ask("nobody")
+    with pytest.raises(ConfigError, match="depth"):
+        await desk.ask(depth="3")
+    with pytest.raises(ConfigError, match="true or false"):
+        await desk.ask(whatIf="perhaps")
+
+
+async def test_asking_changes_nothing(make: Callable[..., Desk]) -> None:
+    """The next cycle decides as it would have; a snapshot that somebody else has is left alone."""
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    before = (desk.world.cache.generation, desk.world.free(), desk.world.queues.position("ns/a"))
+    await desk.ask()
+
+    assert (desk.world.cache.generation, desk.world.free(), desk.world.queues.position("ns/a")) == before
+    assert desk.world.cache.audit() == []
+    assert await desk.world.cycle() is False
+
+
+# --- running, evicted, finished --------------------------------------------------------------------------------------
+
+
+def racks(*names: str) -> list[Any]:
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": HOST}]
+    return [
+        (TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": levels}}),
+        (RESOURCE_FLAVORS, make_flavor(topologyName="dc")),
+    ]
+
+
+def put_node(desk: Desk, name: str, rack: str, *, cpus: int = 4, **spec: Any) -> None:
+    body = {
+        "metadata": {"name": name, "labels": {"rack": rack, HOST: name}},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": str(cpus), "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+    desk.world.intake.on_node(None, from_api.node_facts(msgspec.convert(body, wire_core.Node)))
+
+
+async def test_one_that_runs_says_where_and_how_good_that_is(make: Callable[..., Desk]) -> None:
+    """Two pods in two racks, where one would hold both."""
+    desk = make(*racks())
+    for name, rack in (("h1", "r1"), ("h2", "r1"), ("h3", "r2")):
+        put_node(desk, name, rack)
+    status = reserved(cpus=4, pods=2)
+    status["admission"]["podSetAssignments"][0]["topologyAssignment"] = {
+        "levels": [HOST],
+        "slices": [
+            {
+                "domainCount": 2,
+                "valuesPerLevel": [{"individual": {"prefix": "h", "roots": ["1", "3"]}}],
+                "podCounts": {"universal": 1},
+            }
+        ],
+    }
+    desk.world.add(make_workload(cpus=4, pods=2, status=status))
+    answer = await desk.ask()
+
+    assert answer["state"] == "Running"
+    assert "pending" not in answer
+    (pod_set,) = answer["running"]["podSets"]
+    assert pod_set["placement"]["levels"] == [
+        {"level": "rack", "domains": 2, "fewestPossible": 1},
+        {"level": HOST, "domains": 2, "fewestPossible": 2},
+    ]
+    assert pod_set["placement"]["domains"] == [{"domain": ["r1"], "pods": 1}, {"domain": ["r2"], "pods": 1}]
+    assert "2 of rack" in answer["summary"]
+
+
+async def test_one_that_borrows_says_what(make: Callable[..., Desk]) -> None:
+    """Its queue uses more than its own ten cpus."""
+    desk = make(
+        (CLUSTER_QUEUES, make_cluster_queue(cohortName="all")),
+        (CLUSTER_QUEUES, make_cluster_queue("lender", cohortName="all")),
+    )
+    desk.world.add(make_workload(cpus=12, status=reserved(cpus=12)))
+    (borrowed,) = (await desk.ask())["running"]["borrows"]
+
+    assert borrowed == {
+        "flavor": "default",
+        "resource": "cpu",
+        "usedByIt": "12",
+        "usedByQueue": "12",
+        "nominal": "10",
+        "borrowedByQueue": "2",
+        "from": "cohort all",
+    }
+
+
+async def test_one_that_was_evicted_says_by_whom_by_which_rule_and_when_it_returns(make: Callable[..., Desk]) -> None:
+    """Preempted, its pods are gone, and it waits again."""
+    desk = make()
+    conditions = [
+        condition("Evicted", reason="Preempted", message="Makes room for ns/other"),
+        condition("Preempted", reason="InClusterQueue", message="Makes room for ns/other"),
+        condition("QuotaReserved", "False", reason="Pending"),
+    ]
+    stats = {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]}
+    desk.world.add(make_workload(status={"conditions": conditions, "schedulingStats": stats}))
+    answer = await desk.ask()
+
+    evicted = answer["evictions"]
+    assert (answer["state"], evicted["reason"], evicted["rule"]) == ("Evicted", "Preempted", "InClusterQueue")
+    assert evicted["message"] == "Makes room for ns/other"
+    assert evicted["counts"] == [{"reason": "Preempted", "count": 2}]
+    assert evicted["returns"] == "it is back in its queue"
+    assert answer["summary"].startswith("It was evicted, and waits again: ")
+
+
+async def test_one_that_is_leaving_says_when_it_comes_back(make: Callable[..., Desk]) -> None:
+    """Its pods have not ended yet."""
+    desk = make()
+    desk.world.add(make_workload(status=reserved(condition("Admitted"), condition("Evicted", reason="Preempted"))))
+    answer = await desk.ask()
+
+    assert answer["state"] == "Leaving"
+    assert answer["evictions"]["returns"] == "it comes back when its pods have ended"
+
+
+async def test_one_that_has_quota_and_waits_for_checks_names_them(make: Callable[..., Desk]) -> None:
+    """Two checks, one of which is ready."""
+    desk = make()
+    states = [
+        {"name": name, "state": state, "message": "", "lastTransitionTime": "2025-12-31T00:00:00Z"}
+        for name, state in (("budget", "Pending"), ("licence", "Ready"))
+    ]
+    desk.world.add(make_workload(status=reserved(condition("Admitted", "False"), admissionChecks=states)))
+    answer = await desk.ask()
+
+    assert answer["state"] == "Reserved"
+    assert answer["summary"] == "It has quota in ClusterQueue team and waits for admission checks: budget"
+
+
+async def test_one_that_has_finished_says_how(make: Callable[..., Desk]) -> None:
+    """It has nothing more to wait for."""
+    desk = make()
+    desk.world.add(
+        make_workload(status={"conditions": [condition("Finished", reason="Failed", message="a pod failed")]})
+    )
+    answer = await desk.ask()
+
+    assert (answer["state"], answer["summary"]) == ("Finished", "It has finished: a pod failed")
+    assert answer["finished"]["reason"] == "Failed"
+
+
+async def test_a_cordoned_node_is_a_way_out(make: Callable[..., Desk]) -> None:
+    """The pod fits on no host that takes pods, and on the cordoned one."""
+    desk = make(*racks())
+    put_node(desk, "h1", "r1", cpus=2)
+    put_node(desk, "h2", "r1", cpus=8, unschedulable=True)
+    desk.world.add(make_workload(cpus=8))
+    pending = (await desk.ask())["pending"]
+
+    assert [one["if"] for one in pending["wouldStartIf"]] == ["node h2 was uncordoned"]
+    levels = pending["flavors"][0]["levels"]
+    assert [level["level"] for level in levels] == ["rack", HOST]
+
+
+async def test_a_workload_that_is_gone_when_its_turn_comes_is_not_found(make: Callable[..., Desk]) -> None:
+    """Questions are answered one after the other."""
+    desk = make()
+    desk.world.add(make_workload())
+    async with desk.explainer._turn:
+        question = asyncio.create_task(desk.ask())
+        await asyncio.sleep(0)
+        desk.world.workloads.remove("ns/a")
+    with pytest.raises(NotFoundError):
+        await question

@@ -27,15 +27,17 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
-from kqueue.visibility import front_proxy
+from kqueue.visibility import front_proxy, queue_summaries, topology_summaries
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, Resource
 from kqueue.visibility.connections import Trust
 from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
 from kqueue.visibility.pending import KIND, PendingWorkloads
+from kqueue.visibility.queue_summaries import QueueSummaries
 from kqueue.visibility.registration import SERVICE, Registration, reached_at
 from kqueue.visibility.rights import Rights
 from kqueue.visibility.server import VisibilityServer
+from kqueue.visibility.topology_summaries import TopologySummaries
 
 if TYPE_CHECKING:
     from kqueue.cli.operator import Operator
@@ -100,7 +102,35 @@ def catalog_of(operator: Operator) -> Catalog:
             view=make_explainer(operator).view,
         )
     )
+    _add_summaries(catalog, operator)
     return catalog
+
+
+def _add_summaries(catalog: Catalog, operator: Operator) -> None:
+    watches, clock = operator.watches, operator.clock
+    queues = QueueSummaries(
+        cache=operator.cache,
+        queues=operator.queues,
+        local_queues=watches.local_queues.store.values,
+        clock=clock,
+        fair_sharing=operator.config.fair_sharing is not None,
+    )
+    topologies = TopologySummaries(cache=operator.cache, clock=clock)
+    for name, kind, view, is_list in (
+        ("queuesummaries", queue_summaries.KIND, queues.view, True),
+        ("topologysummaries", topology_summaries.LIST_KIND, topologies.view, True),
+        ("topologysummaries", topology_summaries.KIND, topologies.view, False),
+    ):
+        catalog.add(
+            Resource(
+                group=names.KQUEUE_VISIBILITY_GROUP,
+                version=OUR_VERSION,
+                name=name,
+                kind=kind,
+                view=view,
+                is_list=is_list,
+            )
+        )
 
 
 @asynccontextmanager

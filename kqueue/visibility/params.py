@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 from kqueue.errors import ConfigError
 
+_EVERYWHERE = frozenset(
+    {"watch", "pretty", "timeoutSeconds", "timeout", "includeObject", "resourceVersion", "continue"}
+)
+"""What clients send to any resource, and what says nothing here."""
 _SHOWN = 60
 """Characters of a wrong value that are repeated to its user."""
 
@@ -31,5 +35,5 @@ def only(params: Mapping[str, str], *known: str) -> None:
         ConfigError: there is one.
     """
     for name in params:
-        if name not in known:
+        if name not in known and name not in _EVERYWHERE:
             raise ConfigError(f"{name[:_SHOWN]!r} is no parameter here; known are {', '.join(known)}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kqueue.api import names
 from kqueue.cli.asking import ask, path
 from kqueue.runtime.client import Client
 
 JSON = dict[str, Any]
-_API = ("visibility.kqueue.dev", "v1alpha1")
+_API = (names.KQUEUE_VISIBILITY_GROUP, "v1alpha1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +39,8 @@ async def topologies(client: Client, wish: Wish) -> JSON:
         return await ask(client, path(*_API, "topologysummaries", wish.name), params)
     answer = await ask(client, where, params)
     if len(answer["items"]) == 1 and not wish.level:
-        only = answer["items"][0]["metadata"]["name"]
-        answer["items"] = [await ask(client, path(*_API, "topologysummaries", only), params)]
+        levels = answer["items"][0]["levels"]
+        answer = await ask(client, where, {**params, "level": levels[max(0, len(levels) - 2)]})
     return answer
 
 

@@ -138,3 +138,9 @@ async def test_an_answer_is_bounded_and_says_what_was_left() -> None:
 async def test_parameters_that_cannot_be_read_are_refused(params: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         await summaries(Place()).view(asked(**params))
+
+
+async def test_what_any_client_sends_is_no_mistake() -> None:
+    """kubectl asks for pages, and says that it does not watch."""
+    answer = await summaries(Place()).view(asked(limit="500", watch="false", timeoutSeconds="30"))
+    assert [item["metadata"]["name"] for item in answer["items"]] == ["team"]

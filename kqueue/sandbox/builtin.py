@@ -124,6 +124,8 @@ OTHERS = (
     _kind("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", short="crd crds",
           categories=("api-extensions",), namespaced=False, status=True, generation=True, shown=columns.CRDS,
           strategy=crd_rules.CRD),
+    _kind("apiregistration.k8s.io", "APIService", "apiservices", categories=("api-extensions",), namespaced=False,
+          status=True, shown=columns.API_SERVICES),
     _kind(RBAC, "ClusterRole", "clusterroles", namespaced=False, shown=columns.CREATED_AT),
     _kind(RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False, shown=columns.ROLE_BINDINGS),
     _kind(RBAC, "Role", "roles", shown=columns.CREATED_AT),

@@ -129,6 +129,19 @@ def _job_duration(obj: Object, moment: Moment) -> str:
     return duration_text(int((datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds()))
 
 
+def _served_by(obj: Object, _: Moment) -> str:
+    service = obj["spec"].get("service")
+    return f"{service['namespace']}/{service['name']}" if service else "Local"
+
+
+def _available(obj: Object, _: Moment) -> str:
+    for condition in (obj.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Available":
+            shown = str(condition.get("status"))
+            return shown if shown == "True" else f"{shown} ({condition.get('reason')})"
+    return "Unknown"
+
+
 def _images(*path: str) -> Callable[[Object, Moment], str]:
     return _of_containers(path, "image")
 
@@ -333,6 +346,7 @@ CRON_JOBS = (
 )
 LEASES = (NAME, text("Holder", "spec", "holderIdentity", missing=""), AGE)
 WEBHOOKS = (NAME, count("Webhooks", "webhooks", kind="integer"), AGE)
+API_SERVICES = (NAME, Column("Service", _served_by), Column("Available", _available), AGE)
 CRDS = CREATED_AT
 ROLE_BINDINGS = (
     NAME,

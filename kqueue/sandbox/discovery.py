@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.registry import VERBS, Kind, Registry
@@ -39,22 +39,35 @@ def core_versions() -> Object:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def _groups(registry: Registry) -> dict[str, list[str]]:
-    groups = registry.groups()
+class Others(Protocol):
+    """What others serve behind this server."""
+
+    def groups(self) -> dict[str, list[str]]:
+        """Groups with their versions."""
+        ...
+
+    def resources(self, group: str, version: str) -> Object | None:
+        """An APIResourceList; None when nothing is served there."""
+        ...
+
+
+def _groups(registry: Registry, others: Others) -> dict[str, list[str]]:
+    groups = {**others.groups(), **registry.groups()}
     for group, version, _, _ in REVIEWS:
         groups.setdefault(group, [version])
     groups.pop("", None)
     return groups
 
 
-def group_list(registry: Registry) -> Object:
+def group_list(registry: Registry, others: Others) -> Object:
     """`/apis`."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(*each) for each in _groups(registry).items()]}
+    groups = [_group(*each) for each in _groups(registry, others).items()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def group(registry: Registry, name: str) -> Object | None:
+def group(registry: Registry, name: str, others: Others) -> Object | None:
     """`/apis/G`; None for an unknown group."""
-    versions = _groups(registry).get(name)
+    versions = _groups(registry, others).get(name)
     return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
 
 
@@ -129,9 +142,9 @@ def _subresource(kind: Kind, name: str) -> Object:
     return out
 
 
-def aggregated(registry: Registry, *, core: bool) -> Object:
+def aggregated(registry: Registry, others: Others, *, core: bool) -> Object:
     """All kinds of the core group, or of all other groups, in one document."""
-    groups = {"": ["v1"]} if core else _groups(registry)
+    groups = {"": ["v1"]} if core else _groups(registry, others)
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -139,15 +152,16 @@ def aggregated(registry: Registry, *, core: bool) -> Object:
         "items": [
             {
                 "metadata": {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None},
-                "versions": [_aggregated_version(registry, name, version) for version in by_maturity(versions)],
+                "versions": [_aggregated_version(registry, others, name, version) for version in by_maturity(versions)],
             }
             for name, versions in groups.items()
         ],
     }
 
 
-def _aggregated_version(registry: Registry, group_name: str, version: str) -> Object:
-    flat = (resource_list(registry, group_name, version) or {"resources": []})["resources"]
+def _aggregated_version(registry: Registry, others: Others, group_name: str, version: str) -> Object:
+    listed = resource_list(registry, group_name, version) or others.resources(group_name, version)
+    flat = (listed or {"resources": []})["resources"]
     found: dict[str, Object] = {}
     for each in flat:
         plural, _, sub = each["name"].partition("/")

@@ -45,10 +45,10 @@ _API_VERSION_NOTE = "The version of this object's schema."
 _KIND_NOTE = "The kind of this object."
 
 
-def index(registry: Registry) -> Object:
-    """`/openapi/v3`: where the document of each group and version is."""
+def index(registry: Registry, others: dict[str, list[str]]) -> Object:
+    """`/openapi/v3`: where the document of each group and version is; `others` are served behind this server."""
     paths: Object = {}
-    for group, versions in registry.groups().items():
+    for group, versions in {**others, **registry.groups()}.items():
         for version in versions:
             path = f"apis/{group}/{version}" if group else f"api/{version}"
             paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}"}

@@ -1,14 +1,15 @@
-"""Questions about who may do what.  Whoever can reach the sandbox may do everything in it, and is told so."""
+"""Questions about who may do what."""
 
 from __future__ import annotations
 
-from kqueue.sandbox import failure
+from collections.abc import Callable, Mapping
+
+from kqueue.sandbox import access, failure
+from kqueue.sandbox.access import ADMIN, Attempt, User
 from kqueue.sandbox.api import Object
 
 AUTHENTICATION = "authentication.k8s.io"
 AUTHORIZATION = "authorization.k8s.io"
-USER = "system:admin"
-GROUPS = ["system:masters", "system:authenticated"]
 REVIEWS = (
     (AUTHENTICATION, "v1", "tokenreviews", "TokenReview"),
     (AUTHENTICATION, "v1", "selfsubjectreviews", "SelfSubjectReview"),
@@ -25,27 +26,42 @@ def find(group: str, version: str, plural: str) -> str | None:
     return next((kind for *path, kind in REVIEWS if path == [group, version, plural]), None)
 
 
-def answer(group: str, kind: str, asked: Object, token: str | None) -> Object:
-    """The review with its status filled in; `token` is the server's own, None when it asks for none.
+def answer(
+    group: str,
+    kind: str,
+    asked: Object,
+    user: User,
+    *,
+    tokens: Mapping[str, User],
+    allows: Callable[[User, Attempt], bool],
+) -> Object:
+    """The review with its status filled in; `user` asks, `tokens` are those that are known.
 
     Raises:
         InvalidError: 400 when the body is another kind.
     """
     if asked.get("kind", kind) != kind:
         raise failure.bad_request(f"the body must be a {kind}, found {asked.get('kind')}")
-    user = {"username": USER, "groups": GROUPS}
+    spec = asked.get("spec") or {}
     match kind:
         case "TokenReview":
-            known = token is None or (asked.get("spec") or {}).get("token") == token
-            status: Object = {"authenticated": True, "user": user} if known else {"authenticated": False}
+            known = tokens.get(spec.get("token") or "")
+            status: Object = {"authenticated": True, "user": known.as_json()} if known else {"authenticated": False}
         case "SelfSubjectReview":
-            status = {"userInfo": user}
+            status = {"userInfo": user.as_json()}
         case "SelfSubjectRulesReview":
+            everything = access.MASTERS in user.groups
             status = {
-                "resourceRules": [_EVERYTHING],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": False,
+                "resourceRules": [_EVERYTHING] if everything else [],
+                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}] if everything else [],
+                "incomplete": not everything,
             }
         case _:
-            status = {"allowed": True, "reason": "the sandbox lets everybody do everything"}
+            who = user if kind == "SelfSubjectAccessReview" else _subject(spec)
+            status = {"allowed": allows(who, access.attempt_of(spec))}
     return {"metadata": {}, "spec": {}, **asked, "apiVersion": f"{group}/v1", "kind": kind, "status": status}
+
+
+def _subject(spec: Object) -> User:
+    name = str(spec.get("user") or "")
+    return ADMIN if name == ADMIN.name else User(name, tuple(map(str, spec.get("groups") or ())))

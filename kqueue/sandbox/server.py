@@ -6,6 +6,7 @@ import errno
 import hmac
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from aiohttp import ClientConnectionResetError, web
 
 from kqueue.errors import ApiError, ConfigError
 from kqueue.sandbox import (
+    access,
     body,
     discovery,
     failure,
@@ -26,6 +28,7 @@ from kqueue.sandbox import (
     table,
     watching,
 )
+from kqueue.sandbox.aggregation import Aggregator
 from kqueue.sandbox.api import APPLY_PATCH, Object
 from kqueue.sandbox.builtin import BUILTIN_KINDS
 from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
@@ -65,6 +68,9 @@ class ApiServer:
         self.api, self.host, self.port = api, host, port
         self._tls, self._token = tls, token
         self._expected = f"Bearer {token}".encode() if token is not None else b""
+        self._tokens = {} if token is None else {token: access.ADMIN}
+        """Who has which; those of ServiceAccounts are added as they are made."""
+        self._aggregator = Aggregator(api)
         self._runner: web.ServerRunner | None = None
         self._stopping = False
 
@@ -88,6 +94,7 @@ class ApiServer:
         self._runner = runner
         self._stopping = False
         self.port = int(runner.addresses[0][1])
+        await self._aggregator.start()
 
     async def stop(self) -> None:
         """End all watches, answer what is in hand, listen no more.  Does nothing when not started."""
@@ -95,6 +102,7 @@ class ApiServer:
             return
         self._stopping = True
         self.api.wake()
+        await self._aggregator.stop()
         await self._runner.cleanup()
         await self.api.admission.close()
         self._runner = None
@@ -122,12 +130,16 @@ class ApiServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._token is not None and not self._knows(request):
             raise failure.unauthorized()
-        found = route.parse(request.path)
+        found, user = route.parse(request.path), self._user(request)
+        if user != access.ADMIN and not access.allows(self.api, user, wanted := access.attempt(request, found)):
+            raise access.refusal(user, wanted)
+        if self._aggregator.claims(request.path):
+            return await self._aggregator.passed_on(request, user)
         if found is None:
             return self._about(request)
         kind = self.api.registry.find(found.resource)
         if kind is None:
-            return await self._review(request, found)
+            return await self._review(request, found, user)
         if kind.namespaced and not found.namespace and (found.name or request.method == "POST"):
             raise failure.unknown_path()
         if not kind.namespaced and found.namespace:
@@ -143,6 +155,11 @@ class ApiServer:
         sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
         return hmac.compare_digest(sent, self._expected) or request.path in READY_PATHS
 
+    def _user(self, request: web.BaseRequest) -> access.User:
+        """As whom somebody asks who was let in: as the administrator, unless they say otherwise."""
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return access.impersonated(request) or self._tokens.get(token, access.ADMIN)
+
     def _about(self, request: web.BaseRequest) -> web.Response:
         """Everything that is not an object: health, version, discovery, schemas."""
         if request.method != "GET":
@@ -157,7 +174,7 @@ class ApiServer:
         if path == "/openapi/v2" and "protobuf" in request.headers.get("Accept", ""):
             return web.Response(body=openapi.VERSION_2_BYTES, headers={"Content-Type": openapi.VERSION_2_PROTOBUF})
         if path in ("/api", "/apis") and wants_all:
-            return _json(discovery.aggregated(registry, core=path == "/api"), content_type=AGGREGATED)
+            return _json(discovery.aggregated(registry, self._aggregator, core=path == "/api"), content_type=AGGREGATED)
         parts = path.strip("/").split("/")
         found: Object | None = None
         match parts:
@@ -166,17 +183,17 @@ class ApiServer:
             case ["api"]:
                 found = discovery.core_versions()
             case ["apis"]:
-                found = discovery.group_list(registry)
+                found = discovery.group_list(registry, self._aggregator)
             case ["api", version]:
                 found = discovery.resource_list(registry, "", version)
             case ["apis", group]:
-                found = discovery.group(registry, group)
+                found = discovery.group(registry, group, self._aggregator)
             case ["apis", group, version]:
                 found = discovery.resource_list(registry, group, version)
             case ["openapi", "v2"]:
                 found = openapi.VERSION_2
             case ["openapi", "v3"]:
-                found = openapi.index(registry)
+                found = openapi.index(registry, self._aggregator.groups())
             case ["openapi", "v3", "api", version]:
                 found = openapi.document(registry, "", version)
             case ["openapi", "v3", "apis", group, version]:
@@ -189,7 +206,7 @@ class ApiServer:
             raise failure.unknown_path()
         return _json(found)
 
-    async def _review(self, request: web.BaseRequest, found: Route) -> web.Response:
+    async def _review(self, request: web.BaseRequest, found: Route, user: access.User) -> web.Response:
         resource = found.resource
         kind = reviews.find(resource.group, resource.version, resource.plural)
         if kind is None:
@@ -197,7 +214,9 @@ class ApiServer:
         if request.method != "POST":
             raise failure.wrong_method()
         asked = await self._object(request)
-        return _json(reviews.answer(resource.group, kind, asked, self._token), status=201)
+        allows = partial(access.allows, self.api)
+        answer = reviews.answer(resource.group, kind, asked, user, tokens=self._tokens, allows=allows)
+        return _json(answer, status=201)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -288,7 +307,7 @@ class ApiServer:
 
     def _options(self, request: web.BaseRequest) -> WriteOptions:
         kind = _OPTIONS.get(request.method, "CreateOptions")
-        return route.write_options(request.query, request.headers.get("User-Agent", ""), reviews.USER, kind)
+        return route.write_options(request.query, request.headers.get("User-Agent", ""), access.ADMIN.name, kind)
 
     async def _create(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
         options = self._options(request)
@@ -305,6 +324,8 @@ class ApiServer:
         answer = await subresources.create(
             self.api, kind, found.name, found.namespace, found.subresource, sent, options
         )
+        if found.subresource == "token":
+            self._tokens[answer["status"]["token"]] = access.account(found.namespace, found.name)
         return _json(answer, status=201, warnings=options.warnings)
 
     async def _update(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:

@@ -66,6 +66,13 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ dict "list" ($integrations.frameworks | default (list "batch/job")) | toJson }}
 {{- end }}
 
+{{/* "true" where the visibility API is served, else empty. */}}
+{{- define "kqueue.visibility" -}}
+{{- $gates := .Values.configuration.featureGates | default dict -}}
+{{- $all := ternary (index $gates "AllBeta") true (hasKey $gates "AllBeta") -}}
+{{- if ternary $gates.VisibilityOnDemand $all (hasKey $gates "VisibilityOnDemand") -}}true{{- end -}}
+{{- end }}
+
 {{- define "kqueue.lease" -}}
 {{ (.Values.configuration.leaderElection | default dict).resourceName | default "c1f6bfd2.kueue.x-k8s.io" }}
 {{- end }}

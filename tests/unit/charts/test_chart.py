@@ -5,18 +5,26 @@ Goldens are made anew by `KQUEUE_REMAKE_GOLDENS=1 .venv/bin/pytest tests/unit/ch
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from kqueue import __version__
-from kqueue.config import parse
+from kqueue.cli.app import build
+from kqueue.cli.operator import Operator
+from kqueue.cli.visibility import catalog_of
+from kqueue.clock import FakeClock
+from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
 from kqueue.jobs import ancestry
+from kqueue.observe import Checks, Metrics
+from kqueue.runtime.client import Client
 from tests.unit.charts.rendering import CHART, Object, by_template, configuration, helm, objects, one, rendered_text
 from tools.crds import FOLDER as CRDS
 
@@ -218,6 +226,37 @@ def hardened(pod: Object) -> list[Any]:
         container["allowPrivilegeEscalation"],
         container["capabilities"],
     ]
+
+
+async def test_the_visibility_api_is_reached_where_it_is_served() -> None:
+    """An APIService for each group and version that a controller answers, and none where its gate is off."""
+    clock = FakeClock()
+    async with Client("http://127.0.0.1:1", clock=clock) as client:
+        operator = Operator(
+            client=client,
+            config=Configuration(),
+            timings=Timings(),
+            clock=clock,
+            metrics=Metrics(clock=clock),
+            checks=Checks(),
+        )
+        served = {f"{version}.{group}" for group, version in catalog_of(operator).group_versions()}
+    made, off = objects(), objects({"configuration": {"featureGates": {"VisibilityOnDemand": False}}})
+    patched = [rule["resourceNames"] for rule in one(made, "ClusterRole", "kqueue-visibility")["rules"][-1:]]
+
+    assert {o["metadata"]["name"] for o in made if o["kind"] == "APIService"} == served == set(*patched)
+    assert [o["metadata"]["name"] for o in off if o["kind"] == "APIService" or "-visibility" in json.dumps(o)] == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_argument_is_one_that_the_command_takes(case: str) -> None:
+    """Parsed, not run."""
+    command: Any = typer.main.get_command(build())
+    pods = [o["spec"]["template"]["spec"] for o in objects(CASES[case]) if o["kind"] in ("Deployment", "Job")]
+
+    for pod in pods:
+        name, *arguments = pod["containers"][0]["args"]
+        assert command.commands[name].make_context(name, arguments).params
 
 
 def test_every_pod_runs_with_the_least_that_it_needs() -> None:

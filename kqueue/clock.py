@@ -58,6 +58,14 @@ class Clock(Protocol):
         ...
 
 
+def _boot_time() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+_seconds = _boot_time if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+"""A virtual machine that was paused must know that its lease is over."""
+
+
 class SystemClock:
     """The machine's clock."""
 
@@ -66,8 +74,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """The system's monotonic seconds."""
-        return time.monotonic()
+        """The system's monotonic seconds, those included in which the machine was suspended (on Linux)."""
+        return _seconds()
 
     async def sleep(self, seconds: float) -> None:
         """Sleep on the event loop."""

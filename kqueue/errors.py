@@ -5,6 +5,7 @@ KqueueError                      everything that kqueue raises on purpose
 ├── TerminalError                will not heal by itself: log, count, wait for a change of the object
 ├── ConfigError                  a setting, flag or file is wrong; the command line turns it into exit code 2
 ├── InvalidObjectError           an object cannot be read; carries all its field errors
+├── NotLeadingError              a write that only the leader may make, and this process does not lead any more
 ├── NotServedError               an API that the controller answers is not registered, or not reached
 └── ApiError                     the API server answered with a failure, or not at all
     ├── NotFoundError            404
@@ -37,6 +38,10 @@ class TerminalError(KqueueError):
 
 class ConfigError(KqueueError):
     """A setting, a flag or a file is wrong.  The text names it and the remedy."""
+
+
+class NotLeadingError(KqueueError):
+    """A write was not sent, because this process may not write any more: another one may lead by now."""
 
 
 class NotServedError(KqueueError):

@@ -50,6 +50,12 @@ _BY_NAMESPACE, _BY_RUNTIME_CLASS = "namespace", "runtime-class"
 """Indexes of Workloads."""
 
 
+_LAG_COUNTS_FOR = 60.0
+"""Seconds for which a process that was held up is not ready afterwards."""
+_DRAIN_WITHOUT_LEASE = 1.0
+"""Seconds for what is under way when leadership was lost: soon another one takes it."""
+
+
 class Operator:
     """One controller process.  `run` ends when it is cancelled, or raises what made it fail."""
 
@@ -67,6 +73,8 @@ class Operator:
         self.client, self.config, self.timings, self.clock = client, config, timings, clock
         self.metrics, self.checks = metrics, checks
         self.parts = frozenset(parts)
+        self.lease: LeaderElection | None = None
+        """What this process competes for; None without leader election, and before every watch has synced."""
         self.synced = asyncio.Event()
         """Set when every watch has brought its initial state, those aside whose kind the API server does not serve."""
         self.ready = asyncio.Event()
@@ -82,7 +90,7 @@ class Operator:
             stateful_sets="jobs" in self.parts and STATEFUL_SET in config.integrations.frameworks,
         )
         self.wiring = wiring = Wiring(
-            client=client,
+            client=client.fenced(self.may_write),
             config=config,
             timings=timings,
             clock=clock,
@@ -125,6 +133,9 @@ class Operator:
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
         self.supervisor = Supervisor(clock)
+        self._probe = LoopProbe(
+            clock=clock, metrics=metrics, interval=timings.loop_probe_interval, limit=timings.loop_lag_limit
+        )
         self._surrounded: Controller | None = None
         self.metrics.cohorts_above = self._cohorts_above
         describe_objects(metrics, self.watches, config.metrics.local_queue_metrics.local_queue_selector)
@@ -219,6 +230,19 @@ class Operator:
         for name, watch in self.watches.named().items():
             self.checks.add(f"watch-{name}", self._watch_check(watch))
             self.metrics.watch_age(name, watch.age)
+        self.checks.add("lease", lambda: self.lease.trouble() if self.lease is not None else None)
+        self.checks.add("parts", self._check_parts)
+        self.checks.add("loop", self._check_loop)
+
+    def _check_parts(self) -> str | None:
+        down = [f"{name} ({why})" for name, why in self.supervisor.down.items()]
+        return f"failed, and are started again soon: {', '.join(down)}" if down else None
+
+    def _check_loop(self) -> str | None:
+        worst = self._probe.worst_within(_LAG_COUNTS_FOR)
+        if worst is None or worst[0] < self.timings.loop_stuck_after:
+            return None
+        return f"the event loop was held for {worst[0]:.0f} s, {worst[1]:.0f} s ago"
 
     def _watch_check(self, watch: Reflector[Any, Any]) -> Callable[[], str | None]:
         def check() -> str | None:
@@ -236,17 +260,11 @@ class Operator:
 
     async def run(self) -> None:
         """Watch, and while leading decide and write, until cancelled."""
-        probe = LoopProbe(
-            clock=self.clock,
-            metrics=self.metrics,
-            interval=self.timings.loop_probe_interval,
-            limit=self.timings.loop_lag_limit,
-        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 for watch in self.watches.all():
                     tasks.create_task(watch.run())
-                beside = {"probe": probe.run, "events": self.wiring.recorder.run, "gauges": self._keep_gauges}
+                beside = {"probe": self._probe.run, "events": self.wiring.recorder.run, "gauges": self._keep_gauges}
                 for name, part in beside.items():
                     tasks.create_task(self.supervisor.run(name, part))
                 tasks.create_task(self._compete())
@@ -267,7 +285,7 @@ class Operator:
         if not election.leader_elect:
             await self._lead()
             return
-        lease = LeaderElection(
+        self.lease = lease = LeaderElection(
             self.client,
             ElectionSettings(
                 name=election.resource_name,
@@ -282,12 +300,25 @@ class Operator:
         )
         await lease.run(self._lead)
 
+    def may_write(self) -> bool:
+        """Whether this process leads at this moment, by the clock: asked before each write.
+
+        One that was stopped for longer than its lease and goes on does not write, although nobody has told it yet.
+        """
+        return self.lease.leading if self.lease is not None else not self.config.leader_election.leader_elect
+
+    def _drain_for(self) -> float:
+        return self.timings.drain if self.may_write() else _DRAIN_WITHOUT_LEASE
+
     async def _lead(self) -> None:
         """All that writes.  Keys that were queued while following are worked off now."""
         await self._build_tables()
         await self._take_in_surrounded()
         for begin in self.wiring.on_lead:
             guarded("beginning to lead", begin)
+        self.loop.drain_for = self._drain_for
+        for controller in self.wiring.controllers:
+            controller.drain_for = self._drain_for
         work = {controller.name: controller.run for controller in self.wiring.controllers}
         work |= {f"background {number}": run for number, run in enumerate(self.wiring.background)}
         if "scheduler" in self.parts:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import structlog
 from kqueue import __version__
 from kqueue.cli.operator import Operator
 from kqueue.cli.wiring.rules import custom_labels
-from kqueue.clock import Clock, SystemClock
+from kqueue.clock import Clock, SystemClock, utc_text
 from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
 from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
@@ -73,6 +74,8 @@ class _Frame:
 
 _STARTING = "start"
 """Check of readiness until the process has been put together."""
+_STOPPING = "stop"
+"""The same from when it is told to end."""
 
 
 @asynccontextmanager
@@ -83,8 +86,11 @@ async def running(
     clock: Clock | None = None,
     timings: Timings | None = None,
     on_request: Callable[[RequestRecord], None] | None = None,
+    farewell: float = 0.0,
 ) -> AsyncIterator[Running]:
     """An operator that runs while the block does, with probes and metrics served.  What ended it is raised at the end.
+
+    Its webhooks go on answering for `farewell` seconds after all else has ended.
 
     Raises:
         ConfigError: the kubeconfig or an address cannot be used.
@@ -104,7 +110,9 @@ async def running(
         )
         frame.checks.remove(_STARTING)
         if "webhooks" in flags.parts:
-            await stack.enter_async_context(_webhooks(frame, configuration, flags, clock))
+            await stack.enter_async_context(_webhooks(frame, configuration, flags, clock, timings))
+            if farewell > 0:
+                stack.push_async_callback(clock.sleep, farewell)
         if flags.visibility and configuration.enabled("VisibilityOnDemand"):
             await stack.enter_async_context(_visibility(frame, wired, flags))
         work = asyncio.create_task(wired.run(), name="operator")
@@ -180,7 +188,9 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> KqueueError | None:
 
 
 @asynccontextmanager
-async def _webhooks(frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock) -> AsyncIterator[None]:
+async def _webhooks(
+    frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock, timings: Timings
+) -> AsyncIterator[None]:
     """The webhooks in this process, registered at the API server.  Readiness waits for both."""
     from kqueue.cli.admission import Place, admission  # brings in cryptography, which nobody else needs
 
@@ -192,13 +202,15 @@ async def _webhooks(frame: _Frame, configuration: Configuration, flags: Flags, c
         certificates=flags.webhook_certificates or (None if management.enable else settings.cert_dir),
     )
     frame.checks.add("webhooks", lambda: "are not registered yet")
+    served = _Served(clock, frame.metrics, timings.certificate_remaining)
+    frame.checks.add("certificate", served.check)
     async with admission(
         frame.client,
         configuration,
         place,
         clock=clock,
         on_review=_reviewed(frame.metrics),
-        on_certificate=lambda bundle: frame.metrics.webhook_certificate(bundle.not_after),
+        on_certificate=lambda bundle: served.is_now(bundle.not_after),
     ):
         frame.checks.remove("webhooks")
         yield
@@ -226,6 +238,32 @@ async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIter
         clock=wired.clock,
     ):
         yield
+
+
+class _Served:
+    """The certificate that the webhooks serve."""
+
+    def __init__(self, clock: Clock, metrics: Metrics, least: float) -> None:
+        """`least`: seconds that it must have left."""
+        self._clock, self._metrics, self._least = clock, metrics, timedelta(seconds=least)
+        self._not_after: datetime | None = None
+
+    def is_now(self, not_after: datetime) -> None:
+        """Another one is served."""
+        self._not_after = not_after
+        self._metrics.webhook_certificate(not_after)
+
+    def check(self) -> str | None:
+        """Readiness."""
+        if self._not_after is None:
+            return "there is none yet"
+        left = self._not_after - self._clock.now()
+        if left > self._least:
+            return None
+        when = utc_text(self._not_after)
+        if left <= timedelta(0):
+            return f"it expired at {when}; the log says why it was not renewed"
+        return f"it expires at {when} and was not renewed; the log says why"
 
 
 def _reviewed(metrics: Metrics) -> Callable[[ReviewRecord], None]:
@@ -275,17 +313,19 @@ async def run_controller(configuration: Configuration, flags: Flags) -> None:
     stop = _stop_signal()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
-    async with running(configuration, flags) as process:
+    timings = Timings.from_env()
+    async with running(configuration, flags, timings=timings, farewell=timings.webhook_farewell) as process:
         server = process.operator.client.server
         _log.info("controller started", version=__version__, server=server, parts=sorted(flags.parts))
         asked = asyncio.create_task(stop.wait())
         await asyncio.wait({asked, process.task}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
-        _log.info("controller stops")
+        process.operator.checks.add(_STOPPING, _stopping)
+        _log.info("controller stops", asked=stop.is_set())
 
 
 async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
-    """Answer admission reviews until SIGTERM or SIGINT.
+    """Answer admission reviews until SIGTERM or SIGINT, and for a few seconds more: until nobody sends any.
 
     Raises:
         ConfigError: kubeconfig, certificates or an address cannot be used.
@@ -294,20 +334,34 @@ async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
     stop = _stop_signal()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
-    clock = SystemClock()
+    clock, timings = SystemClock(), Timings.from_env()
     tune_collector()
     async with (
-        _frame(configuration, flags, Timings.from_env(), clock) as frame,
-        _webhooks(frame, configuration, flags, clock),
+        _frame(configuration, flags, timings, clock) as frame,
+        _webhooks(frame, configuration, flags, clock, timings),
     ):
         frame.checks.remove(_STARTING)
         await stop.wait()
+        frame.checks.add(_STOPPING, _stopping)
+        _log.info("webhooks stop", seconds=timings.webhook_farewell)
+        await clock.sleep(timings.webhook_farewell)
+
+
+def _stopping() -> str:
+    return "the process ends"
 
 
 def _stop_signal() -> asyncio.Event:
-    """Set when the process is asked to end."""
+    """Set when the process is asked to end.  Asked a second time, it ends at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def asked() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, asked)
     return stop

@@ -78,6 +78,13 @@ class Timings:
     watch_stale_after: float = 180.0
     """Readiness fails when a watch brought neither event nor bookmark for so long: two read timeouts."""
 
+    # --- the end of a process, or of its lead
+    drain: float = 10.0
+    """What is being reconciled and written when a leader is told to end has so long; then it is cut off.  Its lease is
+    renewed meanwhile, and released afterwards.  A leader that has lost its lease has a second."""
+    webhook_farewell: float = 3.0
+    """Webhooks that are told to end go on answering for so long, until nobody sends them reviews any more."""
+
     # --- being seen
     event_window: float = 360.0
     """Equal events within this time become one series.  Source: client-go's event broadcaster, 6 minutes."""
@@ -91,6 +98,10 @@ class Timings:
     """How often the event loop's lag is measured."""
     loop_lag_limit: float = 0.050
     """A lag above this is logged: nothing may hold the loop longer."""
+    loop_stuck_after: float = 10.0
+    """Readiness fails for a minute after the event loop was held for so long: webhooks were not answered then."""
+    certificate_remaining: float = 300.0
+    """Readiness fails when the webhooks' certificate has so little left: who renews it has failed for weeks."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Timings:
@@ -132,6 +143,8 @@ _MAY_BE_ZERO = frozenset(
         "foreign_pod_drain",
         "node_event_window",
         "metrics_cache",
+        "drain",
+        "webhook_farewell",
     }
 )
 _ORDERED = (

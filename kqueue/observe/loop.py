@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import structlog
 
 from kqueue.clock import Clock
 from kqueue.observe.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
+
+
+_LONG = 1.0
+"""Seconds from which on a lag is remembered."""
 
 
 class LoopProbe:
@@ -19,6 +25,17 @@ class LoopProbe:
         self._interval, self._limit = interval, limit
         self.worst = 0.0
         """Longest lag so far, in seconds."""
+        self._long: deque[tuple[float, float]] = deque(maxlen=100)
+        """When long ones ended, and how long they were."""
+
+    def worst_within(self, seconds: float) -> tuple[float, float] | None:
+        """The longest lag of those that ended in the last `seconds`, and how long ago it ended.
+
+        None: there was none of a second or more.
+        """
+        now = self._clock.monotonic()
+        recent = [(lag, now - ended) for ended, lag in self._long if now - ended <= seconds]
+        return max(recent, default=None)
 
     async def run(self) -> None:
         """Measure until cancelled."""
@@ -29,6 +46,8 @@ class LoopProbe:
             now = self._clock.monotonic()
             lag = max(0.0, now - before - self._interval)
             self.worst = max(self.worst, lag)
+            if lag >= _LONG:
+                self._long.append((now, lag))
             self._metrics.loop_lag(lag)
             if lag > self._limit and now >= quiet_until:
                 quiet_until = now + 60.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +21,11 @@ from kqueue import __version__
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import (
     ApiError,
+    ConfigError,
     FieldError,
     InvalidObjectError,
     NotFoundError,
+    NotLeadingError,
     ServerError,
     TooManyRequestsError,
     UnauthorizedError,
@@ -166,15 +169,8 @@ class Client:
         s = self.settings
         self.lanes = Lanes(s.lanes, clock=self._clock, per_second=s.per_second, burst=s.burst)
         self._proxy, self._tls_server_name = proxy, tls_server_name
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
-            headers=[*_HEADERS, *headers],
-            read_bufsize=1 << 20,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        self._reloading: asyncio.Task[None] | None = None
-        self._credentials_read = 0
+        self._link = _Link(tls, headers)
+        self._may_write: Callable[[], bool] | None = None
 
     async def __aenter__(self) -> Client:
         return self
@@ -185,7 +181,18 @@ class Client:
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
         self.lanes.close()
-        await self._session.close()
+        await self._link.close()
+
+    def fenced(self, may_write: Callable[[], bool]) -> Client:
+        """A client over the same connections and lanes that sends a write only while `may_write` says so.
+
+        It is asked just before each attempt.  Events and the lease itself are not fenced.  Closing either closes both.
+
+        The writes of it raise NotLeadingError otherwise.
+        """
+        fenced = copy.copy(self)
+        vars(fenced)["_may_write"] = may_write
+        return fenced
 
     # --- reading
 
@@ -292,10 +299,12 @@ class Client:
         call = _Call(
             method="GET", verb="watch", resource=resource, path=path, what=what, lane=Lane.WATCH, params=params
         )
-        known = self._credentials_read
+        known = self._link.renewals
         try:
             return await self._open(call)
-        except UnauthorizedError:
+        except ApiError as e:
+            if not _is_about_trust(e):
+                raise
             await self._reload_credentials(known)
             return await self._open(call)
 
@@ -438,25 +447,30 @@ class Client:
             renewed = False
             attempt = 1
             while True:
-                known = self._credentials_read
+                known = self._link.renewals
                 try:
+                    self._check_fence(call)
                     return await self._attempt(call, attempt, deadline)
-                except UnauthorizedError:
-                    if renewed:
-                        raise
-                    renewed = True
-                    await self._reload_credentials(known)
                 except NotFoundError:
                     if call.verb == "delete" and attempt > 1:
                         return b""  # the attempt whose answer was lost has done it
                     raise
                 except ApiError as e:
+                    if _is_about_trust(e) and not renewed:
+                        renewed = True
+                        await self._reload_credentials(known)
+                        continue
                     pause = self._pause(call, e, attempt)
                     if pause is None or self._clock.monotonic() + pause >= deadline:
                         raise
                     await self._clock.sleep(pause)
                 attempt += 1
                 await self.lanes.pace(call.lane)
+
+    def _check_fence(self, call: _Call) -> None:
+        if self._may_write is None or call.method == "GET" or call.lane in _UNFENCED or self._may_write():
+            return
+        raise NotLeadingError(f"{call.what}: not sent, because this process does not lead (any more)")
 
     def _pause(self, call: _Call, error: ApiError, attempt: int) -> float | None:
         """Seconds until the next attempt; None when there must be none."""
@@ -511,7 +525,7 @@ class Client:
         if authorization:
             headers["Authorization"] = authorization
         query = f"?{urlencode(call.params)}" if call.params else ""
-        return await self._session.request(
+        return await self._link.session.request(
             call.method,
             URL(f"{self.server}{call.path}{query}", encoded=True),
             data=call.body,
@@ -543,15 +557,71 @@ class Client:
 
     async def _reload_credentials(self, known: int) -> None:
         """Read the credentials again, once for all requests that were refused with the `known` ones."""
-        if known != self._credentials_read:
+        link = self._link
+        if known != link.renewals:
             return
-        if self._reloading is None or self._reloading.done():
-            self._reloading = asyncio.create_task(self._read_credentials())
-        await asyncio.shield(self._reloading)
+        if link.renewing is None or link.renewing.done():
+            link.renewing = asyncio.create_task(self._read_credentials())
+        await asyncio.shield(link.renewing)
 
     async def _read_credentials(self) -> None:
-        await self._credentials.reload()
-        self._credentials_read += 1
+        try:
+            tls = await self._credentials.reload()
+        except ConfigError as e:
+            # A file that is being replaced, perhaps: what failed goes on failing until it is there.
+            raise UnauthorizedError(f"credentials cannot be read again: {e}", status=401) from e
+        if tls is not None:
+            self._link.replace(tls, after=self.settings.call_timeout)
+        self._link.renewals += 1
+
+
+class _Link:
+    """The connections of one client, and of those that are fenced."""
+
+    def __init__(self, tls: ssl.SSLContext | None, headers: Sequence[tuple[str, str]]) -> None:
+        self._headers = [*_HEADERS, *headers]
+        self.session = self._open(tls)
+        self.renewals = 0
+        """How often the credentials were read again."""
+        self.renewing: asyncio.Task[None] | None = None
+        self._former: dict[aiohttp.ClientSession, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def _open(self, tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
+            headers=self._headers,
+            read_bufsize=1 << 20,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def replace(self, tls: ssl.SSLContext, *, after: float) -> None:
+        """Make new connections with this.  Calls on the former ones have `after` seconds to end; then, watches end."""
+        former, self.session = self.session, self._open(tls)
+        self._former[former] = asyncio.get_running_loop().call_later(after, self._close_former, former)
+
+    def _close_former(self, session: aiohttp.ClientSession) -> None:
+        self._former.pop(session, None)
+        task = asyncio.get_running_loop().create_task(session.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for session, timer in self._former.items():
+            timer.cancel()
+            await session.close()
+        self._former.clear()
+        await asyncio.gather(*self._closing)
+        await self.session.close()
+
+
+def _is_about_trust(error: ApiError) -> bool:
+    """Whether one side does not trust the other any more: reading credentials and certificates again may help."""
+    return isinstance(error, UnauthorizedError) or isinstance(
+        error.__cause__, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError
+    )
 
 
 async def connect(
@@ -601,6 +671,7 @@ _HEADERS = (
     ("User-Agent", f"kqueue/{__version__}"),
 )
 _VERSION = ResourceType("", "v1", "version", "Info", namespaced=False)
+_UNFENCED = frozenset({Lane.LEASE, Lane.EVENTS})
 _PASSING = frozenset({408, 500, 502, 503, 504})
 """Statuses that may be gone at the next attempt."""
 

@@ -20,6 +20,9 @@ from kqueue.runtime.workqueue import WorkQueue
 
 _log = structlog.get_logger(__name__)
 
+_NAMED = 10
+"""Keys that a line of the log names at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -99,6 +102,11 @@ class Controller:
             clock=clock, retry_base=s.retry_base, retry_max=s.retry_max, chance=chance or random.Random()
         )
         self._running: asyncio.Future[None] | None = None
+        self._busy: dict[asyncio.Task[None], str | None] = {}
+        """What each worker has in hand."""
+        self._ends = False
+        self.drain_for: Callable[[], float] = lambda: 0.0
+        """Asked when `run` is cancelled: seconds for what is being reconciled; then it is cut off."""
 
     def enqueue(self, key: str, after: float = 0.0) -> None:
         """Reconcile `key` soon, or in `after` seconds; many calls before it runs are one."""
@@ -106,11 +114,30 @@ class Controller:
 
     async def run(self) -> None:
         """Work until `stop` has drained the queue, or until cancelled."""
+        self._ends = False
         running = self._running = asyncio.ensure_future(self._run_workers())
         try:
             await asyncio.shield(running)
         finally:
-            await cancel_and_wait(running)
+            await self._drain(running)
+
+    async def _drain(self, running: asyncio.Future[None]) -> None:
+        """Take no more keys, and let what is being reconciled end, for a while."""
+        self._ends = True
+        limit = self.drain_for() if self.queue.active else 0.0
+        if limit > 0:
+            for worker, key in self._busy.items():
+                if key is None:
+                    worker.cancel()
+            await self._end_within(running, limit)
+        await cancel_and_wait(running)
+
+    async def _end_within(self, running: asyncio.Future[None], seconds: float) -> None:
+        try:
+            await within(self._clock, seconds, _ended(running))
+        except TimeoutError:
+            cut = [key for key in self._busy.values() if key is not None]
+            _log.warning("reconciles were cut off, their keys stay queued", controller=self.name, keys=cut[:_NAMED])
 
     async def stop(self, grace: float = 10.0) -> None:
         """Take no more keys, finish what is ready; after `grace` seconds cancel what still runs."""
@@ -125,19 +152,24 @@ class Controller:
             await cancel_and_wait(running)
 
     async def _run_workers(self) -> None:
+        self._busy.clear()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._settings.workers):
-                group.create_task(self._work())
+                self._busy[group.create_task(self._work())] = None
 
     async def _work(self) -> None:
-        while (key := await self.queue.get()) is not None:
+        me = asyncio.current_task()
+        assert me is not None
+        while not self._ends and (key := await self.queue.get()) is not None:
             started = self._clock.monotonic()
+            self._busy[me] = key
             try:
                 outcome = await self._reconcile_one(key)
             except asyncio.CancelledError:
                 self.queue.add(key)  # cut off half-way: whoever runs next must look at it again
                 raise
             finally:
+                self._busy[me] = None
                 self.queue.done(key)
             if self.on_reconcile is not None:
                 took = self._clock.monotonic() - started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Protocol
 
 
@@ -12,8 +13,10 @@ class Credentials(Protocol):
         """The header's value now; None when the connection itself says who we are (client certificate)."""
         ...
 
-    async def reload(self) -> None:
+    async def reload(self) -> ssl.SSLContext | None:
         """Read token file, plugin or kubeconfig again.
+
+        Returns what new connections are to be made with, where certificates have changed; None: as before.
 
         Raises:
             ConfigError: the source cannot be read any more.
@@ -28,8 +31,9 @@ class NoCredentials:
         """None."""
         return None
 
-    async def reload(self) -> None:
+    async def reload(self) -> ssl.SSLContext | None:
         """Nothing to read again."""
+        return None
 
 
 class StaticToken:
@@ -42,5 +46,6 @@ class StaticToken:
         """`Bearer` and the token."""
         return self._header
 
-    async def reload(self) -> None:
+    async def reload(self) -> ssl.SSLContext | None:
         """Nothing to read again."""
+        return None

@@ -80,7 +80,7 @@ async def find_cluster(kubeconfig: Path | None, context: str | None, overrides: 
     return Cluster(
         server=cfg.host,
         credentials=source,
-        tls=_tls(cfg, source.name) if url.scheme == "https" else None,
+        tls=source.tls(),
         tls_server_name=cfg.tls_server_name,
         proxy=cfg.proxy or from_environment,
         namespace=source.namespace or "default",
@@ -100,6 +100,7 @@ class _Source:
         self.namespace = ""
         self._load_into, self._overrides = load_into, overrides
         self._cfg: Any = None
+        self._trust: tuple[object, ...] = ()
 
     async def load(self) -> Any:
         from kubernetes_asyncio.client import Configuration
@@ -132,9 +133,17 @@ class _Source:
         header: str | None = await self._cfg.get_api_key_with_prefix("BearerToken")
         return header
 
-    async def reload(self) -> None:
-        """Load everything again: token file, exec plugin, kubeconfig.  TLS settings stay as they were."""
-        await self.load()
+    def tls(self) -> ssl.SSLContext | None:
+        """What connections are made with, as it was loaded last; None for plain HTTP."""
+        if urlsplit(self._cfg.host).scheme != "https":
+            return None
+        self._trust = _trust(self._cfg)
+        return _tls(self._cfg, self.name)
+
+    async def reload(self) -> ssl.SSLContext | None:
+        """Load everything again: token file, exec plugin, kubeconfig, CA and client certificate."""
+        cfg = await self.load()
+        return self.tls() if _trust(cfg) != self._trust else None
 
 
 def _source(kubeconfig: Path | None, context: str | None, overrides: Overrides) -> _Source:
@@ -206,6 +215,18 @@ def _own_namespace() -> str:
 
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def _trust(cfg: Any) -> tuple[object, ...]:
+    """What a TLS context is made of: equal where nothing of it has changed."""
+
+    def content(path: str | None) -> bytes | None:
+        try:
+            return Path(path).read_bytes() if path else None
+        except OSError:
+            return None
+
+    return content(cfg.ssl_ca_cert), content(cfg.cert_file), content(cfg.key_file), cfg.verify_ssl
 
 
 def _tls(cfg: Any, name: str) -> ssl.SSLContext:

@@ -128,6 +128,8 @@ class LeaderElection:
         self._held: Json | None = None  # the lease as we last wrote it; None when we do not hold it
         self._renewed_at = 0.0
         self._observed: _Observed | None = None
+        self._heard_at = clock.monotonic()
+        self._failure = ""
         self._request_timeout = max(settings.renew_deadline / 3, 0.001)  # a hang leaves time for two more tries
 
     @property
@@ -146,9 +148,18 @@ class LeaderElection:
             return self._settings.identity
         return _spec(self._observed.record).get("holderIdentity") or "" if self._observed else ""
 
-    def contact_age(self) -> float:
-        """For readiness: seconds since the lease was last renewed (leader); 0 for a follower, who has no duty."""
-        return self._clock.monotonic() - self._renewed_at if self._held is not None else 0.0
+    def trouble(self) -> str | None:
+        """For readiness: why we cannot lead, or could not if the leader went; None when all is well.
+
+        A leader renews; a follower looks at the lease again and again.
+        """
+        leads = self._held is not None
+        limit = self._settings.renew_deadline * 2 / 3 if leads else 2 * self._settings.lease_duration
+        age = self._clock.monotonic() - (self._renewed_at if leads else self._heard_at)
+        if age <= limit:
+            return None
+        because = f": {self._failure}" if self._failure else ""
+        return f"the lease has not been {'renewed' if leads else 'seen'} for {age:.0f} s{because}"
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Compete until `lead` returns by itself, or until cancelled.  Then the lease is released.
@@ -173,10 +184,11 @@ class LeaderElection:
             try:
                 if await self._try_to_acquire():
                     return
-                failures = 0
+                failures, self._heard_at = 0, self._clock.monotonic()
                 pause = min(pause, max(0.001, self._time_to_expiry()))
             except (KqueueError, TimeoutError) as e:
                 failures += 1
+                self._failure = str(e) or type(e).__name__
                 cap = self._settings.lease_duration
                 pause = max(pause, pause_after(failures, base=pause, cap=cap, chance=self._chance))
                 _log.warning("lease not reachable", lease=self._settings.name, error=str(e) or type(e).__name__)
@@ -276,6 +288,7 @@ class LeaderElection:
             try:
                 await within(self._clock, left, self._renew())
             except (KqueueError, TimeoutError) as e:
+                self._failure = str(e) or type(e).__name__
                 _log.warning("lease not renewed", lease=self._settings.name, error=str(e) or type(e).__name__)
 
     async def _renew(self) -> None:
@@ -302,6 +315,7 @@ class LeaderElection:
 
     def _hold(self, lease: Json, asked_at: float) -> None:
         self._held, self._renewed_at, self._observed = lease, asked_at, None
+        self._heard_at, self._failure = asked_at, ""
 
     async def _release(self) -> None:
         """Give the lease back, so that a successor need not wait.  Best effort: it expires anyway."""

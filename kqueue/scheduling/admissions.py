@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -123,6 +124,9 @@ class Admissions:
                 self._fair_usage.withdraw(key)
             self._push_again(key, int(tried or 0))
             return
+        except asyncio.CancelledError:
+            self._push_again(key, 0)
+            raise
         except Exception as e:  # noqa: BLE001 - it has left its queue, and nobody else would bring it back
             if self._fair_usage is not None:
                 self._fair_usage.withdraw(key)

@@ -84,7 +84,12 @@ class Evictions:
             while left:
                 await self._evict(left.pop(), preemptor, queue)
 
-        await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
+        try:
+            await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
+        except asyncio.CancelledError:
+            for target in left:
+                self._not_evicted(target, preemptor)
+            raise
 
     async def _evict(self, target: Target, preemptor: wire.Workload, queue: str) -> None:
         victim = target.admitted
@@ -104,11 +109,13 @@ class Evictions:
 
         try:
             written = await self._writes.write(victim.key, change)
+        except asyncio.CancelledError:
+            self._not_evicted(target, preemptor)
+            raise
         except Exception as e:  # noqa: BLE001 - whatever it is, the victim is as before, and the other ones go on
             bug = None if isinstance(e, KqueueError) else e
             _log.warning("a preemption was not written", workload=victim.key, error=str(e), exc_info=bug)
-            self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
-            self._cache.mark_evicted(victim.key, victim.uid, evicted=False)
+            self._not_evicted(target, preemptor)
             self._failed()
             return
         if written is None:  # it is going or gone without us, as its watch will tell
@@ -116,3 +123,8 @@ class Evictions:
             return
         _log.info("workload preempted", workload=victim.key, by=from_api.workload_key(preemptor), reason=target.reason)
         self._observer.preempted(written, target=target, queue=queue, preemptor=preemptor, message=message)
+
+    def _not_evicted(self, target: Target, preemptor: wire.Workload) -> None:
+        victim = target.admitted
+        self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
+        self._cache.mark_evicted(victim.key, victim.uid, evicted=False)

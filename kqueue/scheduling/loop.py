@@ -306,6 +306,8 @@ class SchedulingLoop:
         """ClusterQueues of those whose admission could not be written, and until when these are left alone."""
         self._unsound: dict[str, datetime] = {}
         """ClusterQueues of which no snapshot could be made, and until when nobody of theirs is tried."""
+        self.drain_for: Callable[[], float | None] = lambda: None
+        """Asked when `run` is cancelled: seconds for the writes under way; None: however long they take."""
         self.cycles = 0
         """Cycles run so far."""
         self.busy = 0.0
@@ -337,11 +339,16 @@ class SchedulingLoop:
                 pause = self._settings.retry_base if success else min(self._settings.retry_max, pause * 2)
                 await self._clock.sleep(0 if success else pause)
         finally:
-            await self.drain()
+            await self.drain(self.drain_for())
 
-    async def drain(self) -> None:
-        """Wait until every write under way has ended; what is to be told later waits for the next run."""
-        await self._writes.drain()
+    async def drain(self, limit: float | None = None) -> None:
+        """Wait until every write under way has ended, so many seconds at most; then cut them off.
+
+        What is to be told later waits for the next run.
+        """
+        self._waits.pause()
+        self._trouble.pause()
+        await self._writes.drain(clock=self._clock, limit=limit)
         self._waits.pause()
         self._trouble.pause()
         if self._alarm is not None:

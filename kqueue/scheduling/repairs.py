@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -151,6 +152,9 @@ class Repairs:
             _log.info("the new hosts were not written", workload=key, error=str(e))
             self.ask_again(key)
             return
+        except asyncio.CancelledError:
+            self.ask_again(key)
+            raise
         except Exception:  # noqa: BLE001 - nobody else would look at it again
             self._look_later(key)
             return
@@ -184,6 +188,9 @@ class Repairs:
 
         try:
             written = await self._writes.tell(key, change, what="the eviction")
+        except asyncio.CancelledError:
+            self.ask_again(key)
+            raise
         except Exception:  # noqa: BLE001 - nobody else would look at it again
             self._look_later(key)
             return

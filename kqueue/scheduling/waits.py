@@ -6,6 +6,7 @@ seconds later what they are then: they change with every admission, and nobody r
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
@@ -153,6 +154,8 @@ class Waits:
         """Go on after a pause: who has said nothing else meanwhile is told."""
         for key in self._details:
             self._timetable.add(key, self._details_after)
+        for _ in self._line:  # left behind by writers that were cut off
+            self._spawn()
 
     def _news(self, obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
         new = news(obj, why, briefly=briefly)
@@ -172,19 +175,30 @@ class Waits:
     def _begin(self, key: str, word: _Word) -> None:
         self._untold[key] = word
         self._line.append(key)
+        self._spawn()
+
+    def _spawn(self) -> None:
+        """One more writer, where one may be."""
         if self._writers < self._at_once:
             self._writers += 1
             self._writes.spawn(self._write())
 
     async def _write(self) -> None:
-        while self._line:
-            key = self._line.popleft()
-            try:
-                await self._write_newest(key)
-            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from silencing the others
-                _log.exception("the reason for waiting could not be told on a bug", workload=key)
-            del self._untold[key]
-        self._writers -= 1
+        try:
+            while self._line:
+                await self._write_one(self._line.popleft())
+        finally:
+            self._writers -= 1
+
+    async def _write_one(self, key: str) -> None:
+        try:
+            await self._write_newest(key)
+        except asyncio.CancelledError:
+            self._line.append(key)
+            raise
+        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from silencing the others
+            _log.exception("the reason for waiting could not be told on a bug", workload=key)
+        del self._untold[key]
 
     async def _write_newest(self, key: str) -> None:
         """Write until no other reason has come meanwhile."""

@@ -10,7 +10,9 @@ from typing import Any
 import structlog
 
 from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
 from kqueue.errors import KqueueError
+from kqueue.runtime.deadline import within
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import status
 
@@ -39,8 +41,20 @@ class Writes:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def drain(self) -> None:
-        """Wait until every write under way has ended."""
+    async def drain(self, *, clock: Clock | None = None, limit: float | None = None) -> None:
+        """Wait until every write under way has ended; after `limit` seconds (None: never) cut them off."""
+        if clock is None or limit is None:
+            await self._ended()
+            return
+        try:
+            await within(clock, limit, self._ended())
+        except TimeoutError:
+            _log.warning("status writes were cut off", writes=len(self._tasks), seconds=limit)
+            for task in list(self._tasks):
+                task.cancel()
+            await self._ended()
+
+    async def _ended(self) -> None:
         while self._tasks:
             self._idle.clear()
             await self._idle.wait()

@@ -585,7 +585,8 @@ async def test_a_process_is_not_ready_before_every_watch_has_synced(make: Make) 
     """Each watch has a check of its own that says so; without a server none ever passes."""
     operator = make()
 
-    assert len(operator.checks.results()) == len(operator.watches.all())
+    watched = [name for name in operator.checks.results() if name.startswith("watch-")]
+    assert len(watched) == len(operator.watches.all())
     assert set(operator.checks.failing().values()) == {"has not brought its initial state yet"}
 
 
@@ -599,7 +600,7 @@ async def test_a_process_is_ready_while_its_watches_live(make: Make, sandbox: Sa
     stale = operator.checks.failing()
 
     assert synced == {}
-    assert stale.keys() == operator.checks.results().keys()
+    assert stale.keys() == {name for name in operator.checks.results() if name.startswith("watch-")}
     assert all("silent for 181 s" in reason for reason in stale.values())
 
 
@@ -706,7 +707,7 @@ async def test_each_term_of_leading_begins_with_a_look_at_the_pods(make: Make, s
         await user.patch(WORKLOADS, "w", {"status": status}, "ns", subresource="status")
         async with under_way(*(watch.run() for watch in operator.watches.all())):
             await asyncio.wait_for(operator.watches.workloads.synced.wait(), 20)
-            operator.client.on_request = count
+            operator.wiring.client.on_request = count
             for term in range(2):
                 async with under_way(operator._lead()):
                     for number in range(2):
@@ -778,3 +779,55 @@ async def test_the_file_says_how_many_of_a_kind_are_looked_at_at_a_time(make: Ma
 
     changed = {name: number for name, number in workers(told).items() if number != workers(plain)[name]}
     assert changed == {"batch_job": 3, "pod": 2, "pod_group": 2, "cluster_queue": 4}
+
+
+# --- readiness
+
+
+async def test_a_part_that_has_failed_shows_until_it_is_back(make: Make) -> None:
+    """By its name and the failure."""
+    operator = make()
+    clock = operator.clock
+    assert isinstance(clock, FakeClock)
+
+    async def fails() -> None:
+        raise ZeroDivisionError("planted")
+
+    async with under_way(operator.supervisor.run("gauges", fails)):
+        await clock.advance(0.5)
+        failing = operator.checks.results()["parts"]
+
+    assert failing == "failed, and are started again soon: gauges (ZeroDivisionError: planted)"
+    assert operator.checks.results()["parts"] is None
+
+
+@pytest.mark.parametrize(
+    ("held", "ago", "said"),
+    [
+        pytest.param(5, 0, None, id="for a while"),
+        pytest.param(12, 1, "held for 12 s, 1 s ago", id="for long"),
+        pytest.param(12, 70, None, id="long ago"),
+    ],
+)
+async def test_an_event_loop_that_was_held_shows_for_a_minute(
+    make: Make, held: float, ago: float, said: str | None
+) -> None:
+    """Nothing was answered in that time."""
+    operator = make()
+    clock = operator.clock
+    assert isinstance(clock, FakeClock)
+    async with under_way(operator._probe.run()):
+        await clock.advance(1)
+        clock._elapsed += held  # the loop did not turn for so long
+        await clock.advance(0)
+        await clock.advance(ago)
+        told = operator.checks.results()["loop"]
+
+    assert (told is None) if said is None else (said in (told or ""))
+
+
+async def test_nobody_writes_before_it_leads(make: Make) -> None:
+    """Without election everybody leads; with it, the lease says who does."""
+    alone, elected = make(), make(config=make_configuration(elect=True))
+
+    assert (alone.may_write(), elected.may_write()) == (True, False)

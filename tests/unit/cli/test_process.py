@@ -17,11 +17,12 @@ import aiohttp
 import pytest
 
 from kqueue.cli.operator import Operator
-from kqueue.cli.process import Flags, run_webhooks, running
-from kqueue.clock import SystemClock
+from kqueue.cli.process import Flags, _Served, run_webhooks, running
+from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.controllers.record import ObjectReference
 from kqueue.errors import ConfigError
+from kqueue.observe import Metrics
 from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.resources import ResourceType
@@ -252,3 +253,23 @@ def webhook_flags(kubeconfig: Path, folder: Path, *, host: str, port: int) -> Fl
         webhook_port=port,
         webhook_certificates=folder,
     )
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        pytest.param(timedelta(days=30), None, id="plenty"),
+        pytest.param(timedelta(minutes=4), "it expires at 2026-01-01T00:04:00Z and was not renewed", id="hardly any"),
+        pytest.param(timedelta(seconds=-1), "it expired at 2025-12-31T23:59:59Z", id="none"),
+    ],
+)
+def test_readiness_knows_how_long_the_certificate_lasts(left: timedelta, said: str | None) -> None:
+    """And the metric follows each new one."""
+    clock = FakeClock()
+    served = _Served(clock, Metrics(clock=clock), least=300)
+    assert served.check() == "there is none yet"
+
+    served.is_now(clock.now() + left)
+
+    told = served.check()
+    assert (told is None) if said is None else (said in (told or ""))

@@ -416,3 +416,71 @@ async def test_no_cluster_at_all_names_the_ways_out(tmp_path: Path, monkeypatch:
 
     with pytest.raises(errors.ConfigError, match=r"--kubeconfig, set KUBECONFIG"):
         await connect()
+
+
+# --- who may write
+
+
+async def test_a_fenced_client_reads_always_and_writes_only_while_it_may(server: FakeServer, client: Client) -> None:
+    """It is asked at each write; lease and events go out all the same; the client that it was made of is as before."""
+    may = True
+    fenced = client.fenced(lambda: may)
+    server.put("a", n=1)
+    await fenced.patch(THINGS, "a", {"spec": {"n": 2}}, "ns")
+    may = False
+    sent = len(server.requests)
+
+    for write in (
+        lambda: fenced.patch(THINGS, "a", {"spec": {"n": 3}}, "ns"),
+        lambda: fenced.create(THINGS, {"metadata": {"name": "b", "namespace": "ns"}}),
+        lambda: fenced.delete(THINGS, "a", "ns"),
+    ):
+        with pytest.raises(errors.NotLeadingError, match="does not lead"):
+            await write()
+    assert len(server.requests) == sent
+
+    assert (await fenced.get_json(THINGS, "a", "ns"))["spec"] == {"n": 2}
+    for lane in (Lane.LEASE, Lane.EVENTS):
+        await fenced.patch(THINGS, "a", {"spec": {"n": 4}}, "ns", lane=lane)
+    await client.patch(THINGS, "a", {"spec": {"n": 5}}, "ns")
+
+
+async def test_a_write_is_not_repeated_by_who_may_not_write_any_more(
+    server: FakeServer, open_client: OpenClient
+) -> None:
+    """The lead was lost between two attempts."""
+    may = True
+    server.put("a", n=1)
+
+    async def fails(_: web.Request) -> web.StreamResponse:
+        nonlocal may
+        may = False
+        return web.json_response(status(500, "InternalError"), status=500)
+
+    server.fail("patch", fails)
+
+    with pytest.raises(errors.NotLeadingError):
+        await open_client().fenced(lambda: may).patch(THINGS, "a", {"spec": {"n": 2}}, "ns")
+
+
+async def test_credentials_that_cannot_be_read_again_fail_one_call_and_not_the_next(
+    server: FakeServer, open_client: OpenClient
+) -> None:
+    """A token file that is just being replaced."""
+    server.token = "new"
+    server.put("a", n=1)
+    token = _RotatingToken("old", "new")
+    whole, broken = token.reload, True
+
+    async def reload() -> None:
+        if broken:
+            raise errors.ConfigError("the file is not there")
+        await whole()
+
+    token.reload = reload  # type: ignore[method-assign]
+    client = open_client(credentials=token)
+
+    with pytest.raises(errors.UnauthorizedError, match="the file is not there"):
+        await client.get_json(THINGS, "a", "ns")
+    broken = False
+    await client.get_json(THINGS, "a", "ns")

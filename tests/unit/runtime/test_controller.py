@@ -220,3 +220,53 @@ async def test_a_cancelled_run_keeps_its_keys_for_the_next() -> None:
         await clock.advance(9)
 
     assert sorted(started) == sorted("abcd" + "abcde")
+
+
+class Slow:
+    """Reconciles that take so many seconds; which began, which ended."""
+
+    def __init__(self, clock: FakeClock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self.began: list[str] = []
+        self.ended: list[str] = []
+
+    async def reconcile(self, key: str) -> Result:
+        self.began.append(key)
+        await self._clock.sleep(self._seconds)
+        self.ended.append(key)
+        return Result()
+
+
+@pytest.mark.parametrize(
+    ("takes", "given", "ended"),
+    [
+        pytest.param(3, 5, ["a", "b"], id="it has the time that it needs"),
+        pytest.param(7, 5, [], id="it is cut off at the limit"),
+        pytest.param(3, 0, [], id="no time is given"),
+    ],
+)
+async def test_what_is_being_reconciled_comes_to_its_end(takes: float, given: float, ended: list[str]) -> None:
+    """When the lead ends: no new key is begun, and what is cut off or was not begun stays queued."""
+    clock = FakeClock()
+    slow = Slow(clock, takes)
+    controller = make_controller(clock, slow.reconcile, [])
+    controller.drain_for = lambda: given
+    for key in "ab":
+        controller.enqueue(key)
+    task = asyncio.create_task(controller.run())
+    await clock.advance(1)
+    task.cancel()
+    await clock.advance(0)
+    controller.enqueue("c")
+    with structlog.testing.capture_logs():
+        await clock.advance(10)
+
+    assert task.cancelled()
+    assert slow.began == ["a", "b"]
+    assert slow.ended == ended
+    again = asyncio.create_task(controller.run())
+    await clock.advance(10)
+    again.cancel()
+    await asyncio.gather(again, return_exceptions=True)
+    assert sorted(set(slow.ended)) == ["a", "b", "c"]
+    assert slow.ended.count("a") == 1

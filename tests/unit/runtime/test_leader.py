@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -445,3 +445,96 @@ async def test_election_works_over_http(server: FakeServer, client: Client) -> N
 
     assert server.leases["l"]["spec"]["holderIdentity"] == ""
     assert {verb for verb, _, _ in server.requests} == {"get", "create", "update"}
+
+
+# --- clocks that jump, processes that are stopped, and what readiness says
+
+
+class Steppable(FakeClock):
+    """A clock whose wall time somebody sets, and which may pass while nobody runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.step
+
+    def freeze(self, seconds: float) -> None:
+        """The process is stopped for so long: time passes, and no task runs."""
+        self._elapsed += seconds
+
+
+@pytest.mark.parametrize("days", [-400, -1, 1, 400])
+async def test_steps_of_the_wall_clock_do_not_matter(days: int) -> None:
+    """Neither the leader's nor the follower's: terms go on, and a dead leader is followed within its lease."""
+    shelf, clocks = Shelf(), (Steppable(), Steppable())
+    a, b = Candidate("a", shelf, clocks[0]), Candidate("b", shelf, clocks[1])
+
+    async def pass_both(seconds: float) -> None:
+        for _ in range(round(seconds * 4)):
+            for clock in clocks:
+                await clock.advance(0.25)
+            assert not (a.at_work and b.at_work)
+
+    async with running(a.run()):
+        await pass_both(1)
+        async with running(b.run()):
+            for each in (0, 1):
+                clocks[each].step = timedelta(days=days)
+                await pass_both(40)
+                clocks[each].step = timedelta(0)
+                await pass_both(40)
+            assert (a.terms, b.terms, a.at_work) == (1, 0, True)
+            a.door.fault = "hang"
+            clocks[1].step = timedelta(days=days)
+            await pass_both(20)
+            assert b.at_work
+
+
+async def test_who_was_stopped_for_longer_than_its_lease_knows_before_anything_of_it_runs() -> None:
+    """Whoever asks before a write is told No, also when no timer has had its turn yet; then the term ends."""
+    clock, shelf = Steppable(), Shelf()
+    a, b = Candidate("a", shelf, clock), Candidate("b", shelf, Steppable())
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        assert a.election.leading
+        clock.freeze(20)
+        assert a.at_work
+        assert not a.election.leading
+        async with running(b.run()):
+            await b.clock.advance(40)
+            assert b.at_work
+            await clock.advance(1)
+            assert not a.at_work
+    assert (a.terms, b.terms) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "leads", "trouble"),
+    [
+        pytest.param("", 60, True, None, id="a leader that renews"),
+        pytest.param("refuse", 5, True, None, id="a leader that has missed a renewal"),
+        pytest.param("refuse", 9, True, "has not been renewed for", id="a leader that soon has to go"),
+        pytest.param("", 60, False, None, id="a follower that looks"),
+        pytest.param("refuse", 20, False, None, id="a follower that was not answered for a while"),
+        pytest.param("refuse", 60, False, "has not been seen for", id="a follower that could not follow"),
+    ],
+)
+async def test_readiness_says_what_keeps_it_from_its_part(
+    fault: str, seconds: float, leads: bool, trouble: str | None
+) -> None:
+    """With the failure; a follower that sees who leads is ready."""
+    clock, shelf = FakeClock(), Shelf()
+    other, one = Candidate("other", shelf, clock), Candidate("one", shelf, clock)
+    first, second = (one, other) if leads else (other, one)
+    async with running(first.run()):
+        await pass_time(clock, 1, first)
+        async with running(second.run()):
+            await pass_time(clock, 3, first, second)
+            one.door.fault = fault
+            await pass_time(clock, seconds, first, second)
+            told = one.election.trouble()
+
+    assert (told is None) is (trouble is None)
+    assert trouble is None or (trouble in (told or "") and "refused" in (told or ""))

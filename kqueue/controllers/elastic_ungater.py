@@ -179,6 +179,7 @@ def _may_run(workload: wire.Workload) -> bool:
         and from_api.condition_true(workload, names.CONDITION_ADMITTED)
         and not from_api.condition_true(workload, names.CONDITION_EVICTED)
         and not from_api.is_over(workload)
+        and workload.spec.active
         and workload.metadata.deletion_timestamp is None
     )
 

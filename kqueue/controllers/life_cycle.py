@@ -53,8 +53,16 @@ class LifeRules:
 class LifeCycle:
     """Decides for one Workload at a time; what it decides on is the Workload, its queues and the time."""
 
-    def __init__(self, *, blockers: Blockers, clock: Clock, rules: LifeRules) -> None:
-        self._blockers, self._clock, self._rules = blockers, clock, rules
+    def __init__(
+        self,
+        *,
+        blockers: Blockers,
+        clock: Clock,
+        rules: LifeRules,
+        pods_left: Callable[[str], bool] = lambda _key: False,
+    ) -> None:
+        """`pods_left(siblings_key)` says whether pods that were started with a Workload have not ended."""
+        self._blockers, self._clock, self._rules, self._pods_left = blockers, clock, rules, pods_left
 
     def steps(self, workload: wire.Workload) -> Iterator[Step]:
         """What may be done before anybody is told anything: asked in this order, as the Workload is now.
@@ -65,6 +73,7 @@ class LifeCycle:
             yield self.match_gates
         yield Step(self._delay_retry)
         yield Step(self._switch_off, None)
+        yield Step(self._give_back)
         if self.rests(workload):
             return
         yield Step(self._end_backoff)
@@ -107,10 +116,15 @@ class LifeCycle:
         One that somebody made by hand never had a job; it is let go when it is being deleted.  So is one of a job whose
         kind is not managed any more.
         """
-        owners = [(o.api_version.rpartition("/")[0], o.kind) for o in workload.metadata.owner_references]
         if workload.metadata.deletion_timestamp is not None:
-            return all(owner in self._rules.abandoned for owner in owners)
+            return self._is_nobodys(workload)
+        owners = workload.metadata.owner_references
         return not owners and self._rules.finish_orphans and names.JOB_UID_LABEL in workload.metadata.labels
+
+    def _is_nobodys(self, workload: wire.Workload) -> bool:
+        """Whether nobody owns it who would end it."""
+        owners = [(o.api_version.rpartition("/")[0], o.kind) for o in workload.metadata.owner_references]
+        return all(owner in self._rules.abandoned for owner in owners)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -129,6 +143,21 @@ class LifeCycle:
         """We want it switched off; the switch is its user's too."""
         wanted = from_api.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
         return {"spec": {"active": False}} if workload.spec.active and wanted else None
+
+    def _give_back(self, workload: wire.Workload) -> status.Patch | None:
+        """Evicted, and nobody owns it who would tell when its pods are gone: quota goes with the last that names it."""
+        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        if evicted is None or evicted.status != "True" or not self._is_nobodys(workload):
+            return None
+        if self._pods_left(from_api.siblings_key(workload)):
+            return None
+        return status.unreserve(
+            workload,
+            reason=names.REASON_PENDING_EVALUATION,
+            message=evicted.message,
+            stamp=self._stamp(),
+            requeued=requeueing.returns_at_once(evicted.reason),
+        )
 
     def _end_backoff(self, workload: wire.Workload) -> status.Patch | None:
         """The time is over, and what it stands for is over too where nothing is held any more."""

@@ -484,6 +484,7 @@ def _placed(workload: wire.Workload) -> bool:
         from_api.condition_true(workload, names.CONDITION_ADMITTED)
         and not from_api.condition_true(workload, names.CONDITION_EVICTED)
         and not from_api.is_over(workload)
+        and workload.spec.active
         and any(assigned.topology_assignment is not None for assigned in _assignments(workload))
     )
 

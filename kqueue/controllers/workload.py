@@ -59,8 +59,9 @@ class WorkloadReconciler:
         rules: LifeRules | None = None,
         tell_after: float = 10.0,
         at_once: bool = False,
+        pods_left: Callable[[str], bool] = lambda _key: False,
     ) -> None:
-        """`tell_after` and `at_once` are as in `Explainer`."""
+        """`tell_after` and `at_once` are as in `Explainer`, `pods_left` as in `LifeCycle`."""
         self._workloads, self._client, self._writer = workloads, client, writer
         self._cache, self._recorder, self._clock = cache, recorder, clock
         blockers = Blockers(local_queues=local_queues, cache=cache, namespace_labels=namespace_labels)
@@ -73,7 +74,7 @@ class WorkloadReconciler:
             tell_after=tell_after,
             at_once=at_once,
         )
-        self._life = LifeCycle(blockers=blockers, clock=clock, rules=rules or LifeRules())
+        self._life = LifeCycle(blockers=blockers, clock=clock, rules=rules or LifeRules(), pods_left=pods_left)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one Workload; each reconcile ends at the first that writes."""

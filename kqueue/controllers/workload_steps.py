@@ -27,14 +27,13 @@ from kqueue.jobs.workload import Priority, PrioritySource, priority_source
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
-from kqueue.state import from_api, status
+from kqueue.state import from_api, requeueing, status
 
 _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
 """Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
-_REQUEUED_AT_ONCE = (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
 """Evictions after which a workload is to be tried again without waiting for anything."""
 
 
@@ -317,7 +316,7 @@ class WorkloadSteps:
         evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
         if evicted is None or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return
-        again = evicted.reason in _REQUEUED_AT_ONCE if requeued is None else requeued
+        again = requeueing.returns_at_once(evicted.reason) if requeued is None else requeued
         stamp = status.Stamp(self._clock.now())
         await self._writer.write(
             from_api.workload_key(workload),

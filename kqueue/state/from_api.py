@@ -622,12 +622,12 @@ def is_mangled(obj: wire.Workload) -> bool:
 def is_over(obj: wire.Workload) -> bool:
     """Finished, or switched off: it holds nothing.
 
-    One that is switched off while its job runs holds what it has until whoever owns it has seen the last pod go, as
-    with any other eviction.  One without an owner has nobody who would tell.
+    One that is switched off while its job runs holds what it has until its last pod is gone and its reservation is
+    taken back, as with any other eviction.
     """
     if condition_true(obj, names.CONDITION_FINISHED):
         return True
-    return not obj.spec.active and (obj.status.admission is None or not obj.metadata.owner_references)
+    return not obj.spec.active and obj.status.admission is None
 
 
 def workload_key(obj: wire.Workload) -> str:
@@ -684,6 +684,7 @@ def is_placed(obj: wire.Workload) -> bool:
         and condition_true(obj, names.CONDITION_ADMITTED)
         and not condition_true(obj, names.CONDITION_EVICTED)
         and not is_over(obj)
+        and obj.spec.active
         and obj.metadata.deletion_timestamp is None
     )
 

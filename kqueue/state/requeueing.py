@@ -40,6 +40,11 @@ class Backoff(NamedTuple):
         return min(doubled, self.longest) if self.longest > 0 else min(doubled, _COUNT_MAX)
 
 
+def returns_at_once(reason: str) -> bool:
+    """Whether one evicted for this is queued again as soon as it holds nothing; others wait until its cause is gone."""
+    return reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
+
+
 def times_requeued(obj: wire.Workload) -> int:
     """How often it has been sent back for its pods not being ready, since its user made it active."""
     state = obj.status.requeue_state

@@ -16,6 +16,7 @@ from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.reflector import Reflector
 from kqueue.state import from_api
+from kqueue.state.from_api import PodView
 
 
 def make_core(wiring: Wiring) -> None:
@@ -34,6 +35,7 @@ def make_core(wiring: Wiring) -> None:
         rules=rules.life_rules(wiring.config),
         tell_after=wiring.timings.untried_told_after,
         at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
+        pods_left=wiring.pods_left,
     )
     workloads = wiring.controller("workload", workload.reconcile, workers=8, group_kind="Workload.kueue.x-k8s.io")
 
@@ -121,6 +123,12 @@ def _route(
         if seen is not None:
             workloads.enqueue(from_api.workload_key(seen))
 
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        """The last pod of a Workload that nobody owns is gone: now its quota may go."""
+        held = old.workload if old is not None else ""
+        if held and (new is None or new.workload != held) and not wiring.pods_left(held):
+            workloads.enqueue(held)
+
     async def look_at_all(_key: str) -> Result:
         """A queue, flavor, topology or namespace changed: every waiting workload may be blocked or freed by it."""
         refresh_counts()
@@ -140,6 +148,7 @@ def _route(
         everything.enqueue("all")
 
     watches.workloads.subscribe(on_workload)
+    watches.pods.subscribe(on_pod)
     configuration: list[Reflector[Any, Any]] = [
         watches.local_queues,
         watches.cluster_queues,

@@ -30,8 +30,6 @@ from kqueue.state.from_api import PodView
 JSON = dict[str, Any]
 _CHILD_OF, _PREBUILT = "child of", "prebuilt"
 """Indexes of jobs: by the UID of their controller, and by the Workload that was made for them beforehand."""
-_PODS_LEFT = "pods left"
-"""Index of pods that have not ended, by the Workload that was started with them."""
 
 
 def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps:
@@ -61,7 +59,6 @@ def make_jobs(wiring: Wiring, kinds: Sequence[JobKind], steps: WorkloadSteps) ->
         manages_all=wiring.config.manage_jobs_without_queue_name,
         clock=wiring.clock,
     )
-    watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
     elastic = make_elastic_ungater(wiring)
     for kind in kinds:
         _make_job_kind(wiring, kind, steps, owners, elastic)
@@ -87,7 +84,7 @@ def _make_job_kind(
         newest=wiring.workload_writer.newest,
         steps=steps,
         writes=writes,
-        pods_left=lambda key: bool(watches.pods.store.keys_by_index(_PODS_LEFT, key)),
+        pods_left=wiring.pods_left,
         switches=wiring.switches,
         clock=wiring.clock,
         label_keys_to_copy=wiring.config.integrations.label_keys_to_copy,
@@ -169,7 +166,7 @@ def _subscribe(
                 owners_of(workload)
             return
         only = watches.workloads.store.get(held)
-        if only is not None and not watches.pods.store.keys_by_index(_PODS_LEFT, held):
+        if only is not None and not wiring.pods_left(held):
             owners_of(only)
 
     def on_class(_old: object, _new: object) -> None:

@@ -31,6 +31,8 @@ from kqueue.state.tries import Tries
 
 AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
+_PODS_LEFT = "pods left"
+"""Index of pods that have not ended, by the Workload that was started with them."""
 
 
 class Wiring:
@@ -79,6 +81,7 @@ class Wiring:
         """Called when this process begins to lead, before anything writes."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What runs beside the controllers while this process leads."""
+        watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
 
     def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1, group_kind: str = "") -> Controller:
         """A work queue whose keys `reconcile` works off while this process leads.
@@ -146,6 +149,10 @@ class Wiring:
         """Whether jobs of the namespace are managed at all (`managedJobsNamespaceSelector`)."""
         labels = self.namespace_labels(namespace)
         return labels is not None and self.config.manages_namespace(namespace, dict(labels))
+
+    def pods_left(self, siblings: str) -> bool:
+        """Whether pods that were started with a Workload, or with its siblings, have not ended."""
+        return bool(self.watches.pods.store.keys_by_index(_PODS_LEFT, siblings))
 
     def cohorts_above(self, cluster_queue: str) -> list[str]:
         """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""

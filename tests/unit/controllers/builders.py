@@ -32,6 +32,12 @@ def condition(kind: str, status: str = "True", reason: str = "", message: str = 
     return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": EARLIER}
 
 
+OWNED: JSON = {
+    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
+}
+"""Metadata of a Workload that a Job controls."""
+
+
 def make_workload(
     name: str = "a",
     *,

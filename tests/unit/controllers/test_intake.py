@@ -188,7 +188,7 @@ async def test_places_that_are_given_back_help_all_who_may_use_the_nodes(yard: Y
     ("event", "helped"),
     [
         pytest.param(lambda y: y.change("holder", finished(HELD)), {"left", "right"}, id="who held quota has finished"),
-        pytest.param(lambda y: y.change("holder", {"spec": {"active": False}}), {"left", "right"}, id="who held quota is switched off"),
+        pytest.param(lambda y: y.change("holder", {"spec": {"active": False}}), set(), id="who holds quota is switched off and has not given it back"),
         pytest.param(lambda y: y.change("holder", UNRESERVED), {"left", "right"}, id="who held quota has lost it"),
         pytest.param(lambda y: y.drop(WORKLOADS, "ns/holder"), {"left", "right"}, id="who held quota is gone"),
         pytest.param(lambda y: y.change("holder", {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}), {"left", "right"}, id="some pods of who holds quota have ended"),

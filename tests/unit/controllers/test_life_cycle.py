@@ -14,6 +14,7 @@ from kqueue.state.readiness import ReadyRules
 from kqueue.state.requeueing import Backoff
 from tests.unit.controllers.builders import (
     JSON,
+    OWNED,
     condition,
     make_cluster_queue,
     make_workload,
@@ -150,7 +151,8 @@ async def test_a_retry_with_a_delay_leaves_all_as_it_is_until_then(make_world: M
 
 async def test_a_refusal_switches_it_off_and_says_why(make_world: Make) -> None:
     """A warning, the eviction, and the way back: active again, it is queued."""
-    world = make_world(make_workload(status=admitted(admissionChecks=[check("Ready")])), with_checks("budget"))
+    runs = make_workload(metadata=OWNED, status=admitted(admissionChecks=[check("Ready")]))
+    world = make_world(runs, with_checks("budget"))
     world.check()
     answer(world, state="Rejected", message="over the limit")
     await world.rest()
@@ -299,7 +301,7 @@ async def test_a_time_that_somebody_sets_on_a_waiting_one_is_kept(make_world: Ma
 async def test_it_runs_for_as_long_as_it_may_in_all(make_world: Make) -> None:
     """What it ran before counts; then it is switched off, and what it ran this time is remembered."""
     status = admitted(accumulatedPastExecutionTimeSeconds=10)
-    world = make_world(make_workload(status=status, maximumExecutionTimeSeconds=25), rules=RULES)
+    world = make_world(make_workload(metadata=OWNED, status=status, maximumExecutionTimeSeconds=25), rules=RULES)
 
     assert await world.wake() == 15
     await world.rest()
@@ -409,7 +411,6 @@ async def test_a_finished_one_is_kept_for_ever_otherwise(make_world: Make, rules
 
 
 JOBLESS = {"labels": {"kueue.x-k8s.io/job-uid": "gone"}, **HELD_BY_US}
-OWNED = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]}
 GOING = {"deletionTimestamp": NOW}
 
 
@@ -452,6 +453,32 @@ async def test_a_deleted_one_without_owner_is_let_go(make_world: Make, metadata:
     await world.rest()
 
     assert (world.workload() is None) is gone
+
+
+@pytest.mark.parametrize(
+    ("metadata", "rules", "again"),
+    [
+        pytest.param({}, LifeRules(), True, id="made by hand"),
+        pytest.param(OWNED, ABANDONED, True, id="its kind is not managed any more"),
+        pytest.param(OWNED, LifeRules(), False, id="its job's controller gives it back"),
+    ],
+)
+async def test_quota_of_what_nobody_looks_after_goes_with_the_last_pod_that_names_it(
+    make_world: Make, metadata: JSON, rules: LifeRules, again: bool
+) -> None:
+    """Deactivated: it holds its quota until then, and made active again it is queued, not taken for one that runs."""
+    left = {"ns/a"}
+    workload = make_workload(metadata=metadata, status=admitted())
+    world = make_world(workload, rules=rules, pods_left=left.__contains__)
+    world.client.change(WORKLOADS, "ns/a", {"spec": {"active": False}})
+    await world.rest()
+    assert (status_of(world.found, "QuotaReserved")[0], world.free()) == ("True", 9)
+    left.clear()
+    await world.rest()
+    world.client.change(WORKLOADS, "ns/a", {"spec": {"active": True}})
+    await world.rest()
+
+    assert (world.free(), world.heads()) == ((10, ["ns/a"]) if again else (9, []))
 
 
 async def test_a_deleted_one_of_a_kind_that_is_not_managed_any_more_is_let_go(make_world: Make) -> None:

@@ -17,6 +17,7 @@ from kqueue.state.cache import Holding
 from kqueue.state.queues import RequeueReason, Verdict
 from tests.unit.controllers.builders import (
     JSON,
+    OWNED,
     condition,
     make_cluster_queue,
     make_local_queue,
@@ -472,7 +473,7 @@ async def test_a_stopped_queue_takes_reservations_back(
 @pytest.mark.parametrize("which", ["LocalQueue", "ClusterQueue"])
 async def test_hold_and_drain_evicts_what_runs(make_world: Callable[..., Workloads], which: str) -> None:
     """Evicted once, counted, told; the quota is held until its job has stopped."""
-    world = make_world(make_workload(status=reserved()), stopped(which, "HoldAndDrain"))
+    world = make_world(make_workload(metadata=OWNED, status=reserved()), stopped(which, "HoldAndDrain"))
 
     await world.rest()
 
@@ -595,7 +596,7 @@ async def test_a_reservation_in_a_queue_that_is_gone_is_taken_back(
 
 async def test_a_deactivated_workload_that_runs_is_evicted(make_world: Callable[..., Workloads]) -> None:
     """Its user hears of it once."""
-    world = make_world(make_workload(active=False, status=reserved()))
+    world = make_world(make_workload(metadata=OWNED, active=False, status=reserved()))
 
     await world.rest()
 

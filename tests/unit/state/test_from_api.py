@@ -635,7 +635,7 @@ HOLDS = {"admission": {"clusterQueue": "q", "podSetAssignments": []}}
         pytest.param(make_workload(metadata=OWNED, status=HOLDS), False, id="it runs"),
         pytest.param(make_workload(metadata=OWNED, status=HOLDS, active=False), False, id="switched-off-with-a-job-that-ends"),
         pytest.param(make_workload(metadata=OWNED, active=False), True, id="switched-off-and-given-back"),
-        pytest.param(make_workload(status=HOLDS, active=False), True, id="switched-off-with-nobody-to-end-it"),
+        pytest.param(make_workload(status=HOLDS, active=False), False, id="switched-off-and-not-given-back"),
         pytest.param(make_workload(metadata=OWNED, conditions={"Finished": ("True", "Failed")}), True, id="finished"),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -229,7 +230,7 @@ class Operator:
     def _add_checks(self) -> None:
         for name, watch in self.watches.named().items():
             self.checks.add(f"watch-{name}", self._watch_check(watch))
-            self.metrics.watch_age(name, watch.age)
+            self.metrics.watch_age(name, partial(_age, watch))
         self.checks.add("lease", lambda: self.lease.trouble() if self.lease is not None else None)
         self.checks.add("parts", self._check_parts)
         self.checks.add("loop", self._check_loop)
@@ -378,3 +379,8 @@ class Operator:
         watches = self.watches
         told = Told(nodes=watches.nodes.store, pods=watches.pods.store, workloads=watches.workloads.store)
         return Auditor(cache=self.cache, told=told, intake=self._intake, metrics=self.metrics, clock=self.clock)
+
+
+def _age(watch: Reflector[Any, Any]) -> float | None:
+    """Since its last sign of life; None while the API server does not serve its kind."""
+    return None if watch.missing else watch.age()

@@ -98,7 +98,7 @@ class Metrics:
         """Asked for the cohorts above a ClusterQueue when it is first reported; later it says so itself (`place`)."""
         self._skips: dict[str, int] = {}
         """What each ClusterQueue's preemptors missed last."""
-        self._sources: dict[tuple[Gauge, str], Callable[[], float]] = {}
+        self._sources: dict[tuple[Gauge, str], Callable[[], float | None]] = {}
         self._foreign: dict[str, set[str]] = {}
         """Resources with a series of foreign requests, by flavor."""
         self._quarantined: set[str] = set()
@@ -335,8 +335,10 @@ class Metrics:
         self._role = role
         self._rendered = None
 
-    def watch_age(self, kind: str, age: Callable[[], float]) -> None:
-        """Ask `age` for the seconds since a watch's last sign of life, whenever a page is rendered."""
+    def watch_age(self, kind: str, age: Callable[[], float | None]) -> None:
+        """Ask `age` for the seconds since a watch's last sign of life, whenever a page is rendered; None: it has none
+        to expect, and so no series.
+        """
         self._sources[self._process.watch_age, kind] = age
 
     def work_queue(self, name: str, depth: Callable[[], int]) -> None:
@@ -384,7 +386,11 @@ class Metrics:
 
     def _sample(self) -> None:
         for (gauge, label), source in self._sources.items():
-            gauge.labels(label).set(source())
+            value = source()
+            if value is None:
+                gauge.remove_by_labels({gauge._labelnames[0]: label})  # noqa: SLF001 (it has just one)
+            else:
+                gauge.labels(label).set(value)
 
 
 class _Registry(CollectorRegistry):

@@ -449,3 +449,11 @@ def test_room_that_is_not_named_any_more_has_no_series() -> None:
 
     metrics.forget_flavor("f")
     assert names_with(metrics, "flavor", "f") == set()
+
+
+def test_a_watch_of_a_kind_that_is_not_served_has_no_age() -> None:
+    """It comes when the kind does, and goes with it."""
+    metrics, ages = Metrics(), iter([None, 3.0, None])
+    metrics.watch_age("jobsets", lambda: next(ages))
+
+    assert [value(metrics, "kqueue_watch_age_seconds", kind="jobsets") for _ in range(3)] == [None, 3, None]

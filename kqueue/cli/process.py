@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kqueue import __version__
+from kqueue.cli.debugging import Signals, dump
 from kqueue.cli.operator import Operator
 from kqueue.cli.wiring.rules import custom_labels
 from kqueue.clock import Clock, SystemClock, utc_text
@@ -310,12 +311,14 @@ def _counted(metrics: Metrics, also: Callable[[RequestRecord], None] | None) -> 
 async def run_controller(configuration: Configuration, flags: Flags) -> None:
     """Run until SIGTERM or SIGINT, then stop in order: no new decisions, writes finished, lease given back."""
     tune_collector()
-    stop = _stop_signal()
+    stop, signals = _stop_signal(), Signals()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
     timings = Timings.from_env()
     async with running(configuration, flags, timings=timings, farewell=timings.webhook_farewell) as process:
-        server = process.operator.client.server
+        operator = process.operator
+        signals.dump = lambda: dump(operator.cache, operator.queues, operator.clock)
+        server = operator.client.server
         _log.info("controller started", version=__version__, server=server, parts=sorted(flags.parts))
         asked = asyncio.create_task(stop.wait())
         await asyncio.wait({asked, process.task}, return_when=asyncio.FIRST_COMPLETED)
@@ -331,7 +334,7 @@ async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
         ConfigError: kubeconfig, certificates or an address cannot be used.
         ApiError: the webhooks could not be registered.
     """
-    stop = _stop_signal()
+    stop, _ = _stop_signal(), Signals()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
     clock, timings = SystemClock(), Timings.from_env()

@@ -180,6 +180,8 @@ class Connections:
         """Take new connections so.  Where others are believed than before, open connections end after their request."""
         before, self._trust = self._trust, trust
         if before is not None and before.proxy != trust.proxy and self._server is not None:
+            for idle in _idle(self._server):
+                idle.force_close()
             for connection in self._server.connections:
                 connection.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import structlog
@@ -93,18 +93,21 @@ class VisibilityServer:
         except TimeoutError:
             connection.cut()
             raise ConnectionResetError("earlier answers were not read") from None
-        try:
-            found = await self._bounded(request, connection)
-        except Refusal as refusal:
-            response = refusal.response()
-            if request.can_read_body:
-                response.force_close()
-            return response
-        if isinstance(found, web.Response):
-            return found
-        return await self._written(request, connection, found)
+        with ExitStack() as places:  # held until the answer is written
+            try:
+                found = await self._bounded(request, connection, places)
+            except Refusal as refusal:
+                response = refusal.response()
+                if request.can_read_body:
+                    response.force_close()
+                return response
+            if isinstance(found, web.Response):
+                return found
+            return await self._written(request, connection, found)
 
-    async def _bounded(self, request: web.BaseRequest, connection: Connection) -> JSON | web.Response:
+    async def _bounded(
+        self, request: web.BaseRequest, connection: Connection, places: ExitStack
+    ) -> JSON | web.Response:
         """What is asked, as far as it takes no more than it may."""
         path, _, query = request.raw_path.partition("?")
         if request.method != "GET" or request.can_read_body:
@@ -119,8 +122,8 @@ class VisibilityServer:
         try:
             async with asyncio.timeout(self._limits.answer):
                 user = await self._who(request, connection)
-                with self._place_of(user):
-                    return await self._found(user, path, query)
+                places.enter_context(self._place_of(user))
+                return await self._found(user, path, query)
         except TimeoutError:
             raise Refusal(504, f"no answer was found within {self._limits.answer:g} s", retry_after=_SOON) from None
         finally:

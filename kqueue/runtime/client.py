@@ -426,11 +426,12 @@ class Client:
             "preconditions": {k: v for k, v in wishes.items() if v} or None,
             "propagationPolicy": propagation.value if propagation else None,
             "gracePeriodSeconds": grace_seconds,
+            "dryRun": ["All"] if dry_run else None,  # the API server reads no query beside a body
         }
         options = {"kind": "DeleteOptions", "apiVersion": "v1", **{k: v for k, v in given.items() if v is not None}}
         call = _Call(
             method="DELETE", verb="delete", resource=resource, path=resource.path(namespace, name), what=what,
-            lane=lane, params=_dry(dry_run), body=msgspec.json.encode(options),
+            lane=lane, body=msgspec.json.encode(options),
         )  # fmt: skip
         await self._call(call)
 

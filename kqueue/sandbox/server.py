@@ -388,22 +388,22 @@ class ApiServer:
         return _json(out, warnings=options.warnings)
 
     async def _delete_options(self, request: web.BaseRequest) -> tuple[dict[str, Any], WriteOptions]:
-        """What a deletion is to be like, from the body and the query.  Raises InvalidError (400)."""
+        """What a deletion is to be like, from the body, or the query where there is none.  Raises InvalidError (400)."""
         raw = await body.read(request)
         sent = body.decode(raw, _content_type(request)) if raw else {}
         if not isinstance(sent, dict):
             raise failure.bad_request("the body must be DeleteOptions")
         options = self._options(request)
-        options.dry_run = options.dry_run or sent.get("dryRun") == ["All"]
-        grace = route.number(request.query, "gracePeriodSeconds")
-        if grace is None:
-            grace = sent.get("gracePeriodSeconds")
+        if raw:
+            options.dry_run = sent.get("dryRun") == ["All"]
+        grace = sent.get("gracePeriodSeconds") if raw else route.number(request.query, "gracePeriodSeconds")
         if grace is not None and (type(grace) is not int or grace < 0):
             raise failure.bad_request(
                 f"gracePeriodSeconds must be a whole number that is not negative, found {grace!r}"
             )
-        propagation = request.query.get("propagationPolicy") or sent.get("propagationPolicy")
-        orphan = request.query.get("orphanDependents", sent.get("orphanDependents"))
+        said = sent if raw else request.query
+        propagation = said.get("propagationPolicy") or None
+        orphan = said.get("orphanDependents")
         if propagation is None and orphan is not None:
             propagation = "Orphan" if orphan in (True, "true") else "Background"
         if propagation is not None and propagation not in PROPAGATIONS:

@@ -203,6 +203,10 @@ MAP_STEPS: list[Step] = [
     ("missing", "GET", f"{MAPS}/zz", None),
     ("deleted under another uid", "DELETE", C, {"preconditions": {"uid": "x"}}),
     ("bad propagation", "DELETE", C, {"propagationPolicy": "Sideways"}),
+    ("a dry run in the query", "DELETE", f"{C}?dryRun=All", None),
+    ("a dry run in the body", "DELETE", C, {"dryRun": ["All"]}),
+    ("a query beside a body, which counts alone", "DELETE", f"{C}?dryRun=All", {"propagationPolicy": "Background"}),
+    ("gone", "GET", C, None),
 ]  # fmt: skip
 DEPLOYMENTS, S = "/apis/apps/v1 deployments", "/apis/apps/v1 deployments/d/scale"
 LABELS = {"app": "d"}
@@ -311,7 +315,8 @@ class Side:
 
     async def send(self, method: str, path: str, body: Any, kind: str = "application/json") -> tuple[int, Any]:
         headers = {"Content-Type": kind}
-        async with self._session.request(method, path, data=json.dumps(body), headers=headers) as answer:
+        data = None if body is None else json.dumps(body)
+        async with self._session.request(method, path, data=data, headers=headers) as answer:
             return answer.status, await answer.json() if answer.content_type == "application/json" else {}
 
     async def prepare(self) -> None:

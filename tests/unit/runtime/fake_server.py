@@ -100,6 +100,8 @@ class FakeServer:
     """(verb, path, query) of everything asked."""
     headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
     """Headers of everything asked."""
+    delete_options: list[Json] = field(default_factory=list)
+    """Bodies of deletions."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     cut: asyncio.Event = field(default_factory=asyncio.Event)
     mangle: Callable[[list[bytes]], list[bytes]] = lambda lines: lines
@@ -220,6 +222,7 @@ class FakeServer:
         if verb == "get":
             return web.json_response(shelf[name])
         if verb == "delete":
+            self.delete_options.append(await request.json())
             return web.json_response(shelf.pop(name))
         body = await request.json()
         wanted = body.get("metadata", {}).get("resourceVersion")

@@ -313,13 +313,14 @@ async def test_patches_carry_type_manager_and_force(client: Client, server: Fake
 
 
 async def test_a_dry_run_asks_the_server_to_store_nothing(client: Client, server: FakeServer) -> None:
-    """Each verb that writes says so in its query."""
+    """Each verb that writes says so, where the API server looks for it."""
     server.put("a", n=1)
     await client.create(THINGS, {"metadata": {"name": "b", "namespace": "ns"}}, dry_run=True)
     await client.patch(THINGS, "a", {"spec": {"n": 2}}, "ns", dry_run=True)
     await client.delete(THINGS, "a", "ns", dry_run=True)
 
-    assert [query for _, _, query in server.requests] == [{"dryRun": "All"}] * 3
+    assert [query for _, _, query in server.requests] == [{"dryRun": "All"}, {"dryRun": "All"}, {}]
+    assert server.delete_options[-1]["dryRun"] == ["All"]  # beside a body, the API server reads no query of a deletion
 
 
 async def test_every_request_is_reported(server: FakeServer, open_client: OpenClient) -> None:

@@ -388,7 +388,7 @@ class ApiServer:
         return _json(out, warnings=options.warnings)
 
     async def _delete_options(self, request: web.BaseRequest) -> tuple[dict[str, Any], WriteOptions]:
-        """What a deletion is to be like, from the body, or the query where there is none.  Raises InvalidError (400)."""
+        """What a deletion is to be like: as the body says, else the query.  Raises InvalidError (400)."""
         raw = await body.read(request)
         sent = body.decode(raw, _content_type(request)) if raw else {}
         if not isinstance(sent, dict):

@@ -438,7 +438,7 @@ class _Cycle:
         key = (*map(id, same), entry.profile)
         known = self.placed.get(key)
         if known is None:
-            known = self.placed[key] = same, (_with_domains(entry), tuple(_quality(entry)))
+            known = self.placed[key] = same, (_with_domains(entry), tuple(quality_of(entry)))
         return known[1]
 
     def _charge(self, entry: Entry) -> None:
@@ -542,7 +542,8 @@ def _with_domains(entry: Entry) -> tuple[PodSetAssignment, ...]:
     )
 
 
-def _quality(entry: Entry) -> Iterator[PlacementQuality]:
+def quality_of(entry: Entry) -> Iterator[PlacementQuality]:
+    """How good the domains are that were found for an entry: one for each search."""
     requests = {p.name: p.request for p in entry.head.pod_sets}
     for found in entry.placement.values():
         seen: set[str] = set()

@@ -225,8 +225,8 @@ def what_if(found: WhatIf, audience: Audience) -> JSON:
     shown = facts(change)
     if isinstance(change, WorkloadsEnd):
         shown["workloads"] = [audience.workload(workload) for workload in change.workloads[:_WORKLOADS_SHOWN]]
-    got = {**_admission(found.admit.admission), **_qualities([quality.levels for quality in found.admit.quality])}
-    return {"if": condition_for(change, audience.name), "change": shown, "then": got}
+    got: JSON = {"clusterQueue": found.queue, "flavors": {name: list(some) for name, some in found.flavors.items()}}
+    return {"if": condition_for(change, audience.name), "change": shown, "then": {**got, **_qualities(found.quality)}}
 
 
 def search(found: Search, *, stopped: bool) -> JSON:

@@ -37,6 +37,8 @@ from kqueue.visibility.standing import State
 KIND = "Explanation"
 _SEARCH_SECONDS = 0.15
 """For so long changes are searched for, the turns of others not counted."""
+_STRETCH = 0.004
+"""Seconds until others get a turn: a piece of the search may take three times as long."""
 _MOST_SPARES = 256
 """Nodes of a flavor that are left out and looked at."""
 _LINE_STEP = 500
@@ -106,7 +108,7 @@ class WorkloadExplainer:
             obj = self._workloads.get(key)
             if obj is None:
                 raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
-            pace = Pace(self._clock)
+            pace = Pace(self._clock, stretch=_STRETCH)
             state = standing.state_of(obj)
             waits = await self._why(obj, pace, with_search=with_search) if state in standing.WAITS else None
             placed = await self._running.placement(obj, pace) if obj.status.admission is not None else None

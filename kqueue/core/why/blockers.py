@@ -169,6 +169,8 @@ def _identity(blocker: Blocker) -> tuple[object, ...]:
 
 def look(head: Head, world: World, trials: Trials, found: Look) -> Iterator[None]:
     """Find all that stands in a workload's way, into `found`, in pieces of some milliseconds."""
+    trials.might_fit(head)  # counts what fits on hosts, which then is known
+    yield
     found.decision = trials.decide(head)
     yield
     spec = world.snapshot.queues.get(head.queue)

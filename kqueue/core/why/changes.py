@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kqueue.core.cycle import Admit
+from kqueue.core.topology.result import LevelQuality
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted
 
@@ -59,10 +59,18 @@ Change = NodesReturn | OtherWish | OtherQueue | FewerPods | WorkloadsEnd
 
 @value(kw_only=True)
 class WhatIf:
-    """A change with which the workload would start, as the planner says."""
+    """A change with which the workload would start, as the planner says, and what it would get then.
+
+    Args:
+        queue: its ClusterQueue.
+        flavors: by pod set.
+        quality: domains used against the fewest possible, of each search for domains.
+    """
 
     change: Change
-    admit: Admit
+    queue: str
+    flavors: Mapping[str, tuple[str, ...]]
+    quality: tuple[tuple[LevelQuality, ...], ...] = ()
 
     @property
     def cost(self) -> tuple[int, ...]:

@@ -8,13 +8,13 @@ bounded: so many candidates of a kind are looked at, and whoever runs the search
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
 
-from kqueue.core import quota
-from kqueue.core.cycle import Admit
+from kqueue.core.cycle import Admit, quality_of
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.counting import leaves_within, shortage, tally
 from kqueue.core.topology.node import PODS
@@ -107,10 +107,13 @@ class Search:
         returned: Collection[Spare] = (),
     ) -> bool:
         """Whether the planner admits it after the change; then it is found."""
-        admit = self._trials.starts(head or self._head, ended=ended, returned=returned)
-        if admit is not None:
-            self._found.append(WhatIf(change=change, admit=admit))
-        return admit is not None
+        asked = head or self._head
+        entry = self._trials.starts(asked, ended=ended, returned=returned)
+        if entry is not None:
+            flavors = {p.name: tuple(sorted(set(p.flavors.values()))) for p in entry.assignment.pod_sets}
+            quality = tuple(found.levels for found in quality_of(entry))
+            self._found.append(WhatIf(change=change, queue=asked.queue, flavors=flavors, quality=quality))
+        return entry is not None
 
     # --- nodes come back ---------------------------------------------------------------------------------------------
 
@@ -278,52 +281,58 @@ class Search:
         with self._trials.without(ended):
             return self._trials.might_fit(self._head)
 
-    def _lines(self) -> Generator[None, None, list[list[Admitted]]]:
-        """Lines of workloads; if enough of any of them ended, from its beginning on, there might be room."""
-        holding: list[Admitted] = []
+    def _lines(self) -> Generator[None, None, list[_Line]]:
+        """Who might have to end: of each domain that could be roomy enough those in it, and those who hold quota."""
+        quota_line = _Line([], [], 1)
         for column, lacking in self._short_columns():
             found = column_holders(self._world, self._head.queue, column)
             enough = sorted((h for h in found if h.amount >= lacking), key=lambda h: (h.amount, h.workload.key))
             rest = sorted((h for h in found if h.amount < lacking), key=lambda h: (-h.amount, h.workload.key))
-            holding += [h.workload for h in (*enough, *rest)]
+            quota_line.workloads.extend(h.workload for h in (*enough, *rest))
+            quota_line.alone.extend(h.workload for h in enough)
             yield
-        lines: list[list[Admitted]] = []
+        lines: list[_Line] = []
         for one in self._look.flavors:
             if one.misfit is not None and not one.never and one.problem is None:
-                lines += [[*standing, *holding] for standing in self._standing(one)]
-                yield
-        unique = [list(dict.fromkeys(line)) for line in (lines or [holding])]
+                for standing in self._standing(one):
+                    lines.append(standing.with_more(quota_line))
+                    yield
         older = self._head.replaces.key if self._head.replaces is not None else None
-        return [[w for w in line if w.key not in (self._head.key, older)] for line in unique]
+        return [line.without({self._head.key, older}) for line in (lines or [quota_line])]
 
     def _short_columns(self) -> list[tuple[FlavorResource, int]]:
-        node = self._trials.scratch.nodes[self._head.queue]
+        """Columns with too little quota now that there could be, and how much is lacking at least."""
         short: dict[FlavorResource, int] = {}
         for one in self._look.flavors:
-            if one.problem is None:
-                for column in one.columns:
-                    lacking = column.asked - max(0, quota.available(node, column.column))
-                    if lacking > 0 and column.asked <= column.most:
-                        short[column.column] = max(short.get(column.column, 0), lacking)
+            for column in one.columns if one.problem is None else ():
+                lacking = column.asked - column.free
+                if lacking > 0 and column.asked <= column.most:
+                    short[column.column] = min(short.get(column.column, lacking), lacking)
         return list(short.items())
 
-    def _standing(self, one: FlavorLook) -> list[list[Admitted]]:
-        """Who stands in the domains that would be roomy enough, the nearest ones: those who take most there first."""
-        view = self._trials.scratch.topologies[one.flavor]
-        occupancy = self._look.occupancy.get(one.flavor)
-        if occupancy is None:
-            return []
-        found = []
-        for leaves in _places(self._head, self._trials.scratch, view, one, most=_PLACES):
-            holders = occupancy.holders(leaves, _short_resource(view, _requests(self._head, one), leaves))
-            holders.sort(key=lambda h: (-h.amount, h.workload.key))
-            found.append([h.workload for h in holders])
-        return found
+    def _standing(self, one: FlavorLook) -> Iterator[_Line]:
+        """Who stands in each of the domains that would be roomy enough, the nearest ones: who takes most there first.
 
-    def _single_ends(self, lines: Sequence[Sequence[Admitted]]) -> Generator[None, None, int]:
+        What ends frees at most what it holds there, so whoever holds less than is lacking is not enough alone.
+        """
+        snapshot = self._trials.scratch
+        view, occupancy = snapshot.topologies[one.flavor], self._look.occupancy.get(one.flavor)
+        requests = _requests(self._head, one)
+        workers = workers_of(requests)
+        for leaves in _places(self._head, snapshot, view, one, most=_PLACES) if occupancy is not None else ():
+            assert occupancy is not None
+            short = shortage(view.capacity, workers.shape, [(workers.shape, workers.count)], leaves)
+            resource, lacking = (short.resource, short.asked - short.free) if short is not None else (PODS, 0)
+            holders = sorted(occupancy.holders(leaves, resource), key=lambda h: (-h.amount, h.workload.key))
+            sums = accumulate(holder.amount for holder in holders)
+            least = next((n for n, freed in enumerate(sums, start=1) if freed >= lacking), len(holders))
+            alone = [holder.workload for holder in reversed(holders) if holder.amount >= lacking]
+            yield _Line([holder.workload for holder in holders], alone, max(1, least))
+
+    def _single_ends(self, lines: Sequence[_Line]) -> Generator[None, None, int]:
         """How many of them are enough alone.  The smaller ones are asked about first: they cost least."""
         per_line = max(1, _SINGLES // max(1, len(lines)))
-        some = dict.fromkeys(w for line in lines for w in [*line[:per_line], *line[len(line) // 2 :][: per_line // 4]])
+        some = dict.fromkeys(workload for line in lines for workload in line.alone[:per_line])
         enough = 0
         for workload in sorted(some, key=lambda w: (not w.evicted, w.priority, size(w), w.key)):
             if self._fits_without([workload]):
@@ -333,10 +342,12 @@ class Search:
             yield
         return enough
 
-    def _sets_of_ends(self, lines: Sequence[Sequence[Admitted]]) -> Iterator[None]:
+    def _sets_of_ends(self, lines: Sequence[_Line]) -> Iterator[None]:
         best: list[Admitted] | None = None
         for line in lines:
-            chosen = yield from _prefix(line[:_LARGEST_SET], self._fits_without)
+            if best is not None and line.least >= len(best):
+                continue
+            chosen = yield from _prefix(line.workloads[:_LARGEST_SET], self._fits_without, least=line.least)
             if chosen is None:
                 continue
             chosen = yield from _pruned(chosen, self._fits_without)
@@ -348,20 +359,53 @@ class Search:
             yield
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Workloads of whom, from the beginning on, enough might end.
+
+    `alone` are those of whom one might be enough, the cheapest first; fewer than `least` are not.
+    """
+
+    workloads: list[Admitted]
+    alone: list[Admitted]
+    least: int
+
+    def with_more(self, other: _Line) -> _Line:
+        """These, and behind them the others."""
+        return _Line(
+            list(dict.fromkeys([*self.workloads, *other.workloads])),
+            list(dict.fromkeys([*self.alone, *other.alone])),
+            self.least,
+        )
+
+    def without(self, keys: Collection[str | None]) -> _Line:
+        """All but these."""
+        return _Line(
+            [w for w in self.workloads if w.key not in keys], [w for w in self.alone if w.key not in keys], self.least
+        )
+
+
 # --- sets ------------------------------------------------------------------------------------------------------------
 
 
-def _prefix(line: Sequence[T], fits: Callable[[Sequence[T]], bool]) -> Generator[None, None, list[T] | None]:
-    """The shortest beginning of a line that is enough, give or take; None when all of it is not."""
-    if not line:
+def _prefix(
+    line: Sequence[T], fits: Callable[[Sequence[T]], bool], *, least: int = 1
+) -> Generator[None, None, list[T] | None]:
+    """The shortest beginning of a line that is enough, give or take; None when all of it is not.
+
+    Fewer than `least` are not enough.
+    """
+    if not line or least > len(line):
         return None
-    high = 1
-    while not fits(line[:high]):
+    low = high = least
+    while True:
         yield
+        if fits(line[:high]):
+            break
         if high >= len(line):
             return None
-        high = min(2 * high, len(line))
-    low = high // 2 + 1
+        low, high = high + 1, min(2 * high, len(line))
+    yield
     while low < high:
         middle = (low + high) // 2
         if fits(line[:middle]):
@@ -479,12 +523,6 @@ def _there(view: TopologyView, path: Path, room: Ints) -> int:
         return 0
     leaves = leaves_within(view.tree, path)
     return room.item(int(view.tree.domain_of(len(path) - 1)[leaves.start]))
-
-
-def _short_resource(view: TopologyView, requests: Sequence[PodSetRequest], leaves: slice) -> str:
-    workers = workers_of(requests)
-    short = shortage(view.capacity, workers.shape, [(workers.shape, workers.count)], leaves)
-    return short.resource if short is not None else PODS
 
 
 def _returning(nodes: Sequence[str], spares: Mapping[str, list[Spare]]) -> NodesReturn:

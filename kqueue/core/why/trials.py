@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
-from kqueue.core.cycle import Admit, Decision
+from kqueue.core.cycle import Decision
 from kqueue.core.demand import Demands
+from kqueue.core.nomination import FITS, Entry, Nominator
 from kqueue.core.preemption import simulate
 from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
@@ -20,8 +21,8 @@ from kqueue.core.workload import Admitted, Head, Snapshot
 class Trials:
     """Asks about heads of some ClusterQueues.
 
-    There are two ways.  `might_fit` looks at quota and domains on a copy that is changed and changed back: it is cheap,
-    and asked often.  `decide` runs a whole cycle with this one head on a copy of its own: what it says is true.
+    `might_fit` looks at quota and domains on a copy that is changed and changed back: it is cheap, and asked often.
+    `starts` and `decide` ask the planner itself, on a copy of their own: what they say is true.
     """
 
     def __init__(self, world: World, queues: Collection[str]) -> None:
@@ -34,17 +35,25 @@ class Trials:
         self.asked = 0
         """How often the planner was asked, in either way."""
 
-    def decide(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Decision:
-        """What a cycle would decide if these had ended and these nodes had come back."""
+    def decide(self, head: Head) -> Decision:
+        """What a cycle with this head alone would decide now."""
         self.asked += 1
-        copy = self._world.copied(self._queues, ended=ended, returned=returned)
-        (decision,) = cycle.plan(copy, [head], rules=self._world.rules)
+        (decision,) = cycle.plan(self._world.copied(self._queues), [head], rules=self._world.rules)
         return decision
 
-    def starts(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Admit | None:
-        """What it would get; None when it would not start, or not as a whole."""
-        decision = self.decide(head, ended=ended, returned=returned)
-        return decision if isinstance(decision, Admit) and _is_whole(decision, head) else None
+    def starts(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Entry | None:
+        """The head as the planner would nominate it if these had ended and these nodes had come back.
+
+        None when it would not start at once, or not as a whole.
+        """
+        self.asked += 1
+        copy = self._world.copied(self._queues, ended=ended, returned=returned)
+        claims, spec = Claims(copy, copy.claims), copy.queues.get(head.queue)
+        if spec is None or head.problem or claims.because_of(head) is not None:
+            return None
+        nominator = Nominator(copy, claims, self._world.rules, self._demands)
+        entry = nominator.nominate(head, spec.profile.with_algorithm(head.algorithm))
+        return entry if entry.stand is FITS and _is_whole(entry, head) else None
 
     @contextmanager
     def without(self, ended: Collection[Admitted]) -> Iterator[None]:
@@ -86,6 +95,6 @@ class Trials:
             return all(isinstance(answer, Placement) for answer in answers.values())
 
 
-def _is_whole(decision: Admit, head: Head) -> bool:
-    counts = {pod_set.name: pod_set.count for pod_set in decision.admission.pod_sets}
+def _is_whole(entry: Entry, head: Head) -> bool:
+    counts = {pod_set.name: pod_set.count for pod_set in entry.assignment.pod_sets}
     return all(counts.get(pod_set.name) == pod_set.request.count for pod_set in head.pod_sets)

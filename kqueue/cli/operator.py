@@ -14,7 +14,7 @@ import structlog
 
 from kqueue.api.wire import core as wire_core
 from kqueue.cli.gauges import QueueGauges, cohorts_above
-from kqueue.cli.telemetry import CycleObserver, describe_objects
+from kqueue.cli.telemetry import NODES, CycleObserver, describe_objects
 from kqueue.cli.upkeep import Auditor, ForeignGauges, Gauges, NodeGauges, RoomGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
@@ -359,7 +359,7 @@ class Operator:
                 fair_sharing=self.config.fair_sharing is not None,
                 fair_usage=self.fair_usage,
             ),
-            nodes=NodeGauges(self.metrics, ledger, self.wiring.events),
+            nodes=NodeGauges(self.metrics, ledger, self.wiring.events.by(NODES)),
             foreign=ForeignGauges(self.metrics, ledger, self.clock),
             room=RoomGauges(self.metrics, self.cache, self.clock),
         )

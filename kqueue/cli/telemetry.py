@@ -19,8 +19,18 @@ from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics
 from kqueue.runtime.reflector import Reflector
 from kqueue.state import from_api
 
-_CONTROLLER = "kueue-admission"
-"""Who events are from (reportingController)."""
+SCHEDULER, WORKLOADS, NODES, GATES = (
+    "kueue-admission",
+    "kueue-workload-controller",
+    "tas-resource-flavor-controller",
+    "tas-topology-ungater",
+)
+"""Who events are from (reportingController): names that scripts of the compatible system's users look for."""
+
+
+def job_controller(framework: str) -> str:
+    """Who events of a kind of jobs are from."""
+    return f"{framework}-kueue-controller"
 
 
 class Described(Protocol):
@@ -70,17 +80,22 @@ def describe_objects(metrics: Metrics, watches: Described, shown: LabelSelector 
 class Events:
     """Recorder over the event recorder of `observe`."""
 
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: EventRecorder, controller: str = SCHEDULER) -> None:
+        """`controller` is who events are from (reportingController)."""
+        self._recorder, self._controller = recorder, controller
+
+    def by(self, controller: str) -> Events:
+        """The same of another part."""
+        return Events(self._recorder, controller)
 
     def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
         """One event."""
         told = ((reason, message),)
-        self._recorder.record(regarding, told, controller=_CONTROLLER, type="Warning" if warning else "Normal")
+        self._recorder.record(regarding, told, controller=self._controller, type="Warning" if warning else "Normal")
 
     def record_steps(self, regarding: ObjectReference, steps: Iterable[tuple[str, str]]) -> None:
         """What an object has gone through just now, one event for each (reason, message)."""
-        self._recorder.record(regarding, steps, controller=_CONTROLLER)
+        self._recorder.record(regarding, steps, controller=self._controller)
 
 
 class CycleObserver:
@@ -115,14 +130,19 @@ class CycleObserver:
             queue.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted)
         for found in decision.quality:
             cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=found.levels)
+        flavors = sorted({flavor for held in admission.pod_sets for flavor in held.flavors.values()})
         reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
+        if flavors:
+            reserved += f", in flavor{'s' if len(flavors) > 1 else ''} {', '.join(flavors)}"
         avoided = decision.head.avoided
         again = sorted(avoided & _hosts(admission)) if avoided else ()
         if again:
             reserved += f"; it failed repeatedly on {', '.join(again)}, but fits nowhere else"
         steps = [(names.REASON_QUOTA_RESERVED, reserved)]
         if admitted:
-            steps.append((names.REASON_ADMITTED, f"Admitted by ClusterQueue {admission.queue}"))
+            steps.append(
+                (names.REASON_ADMITTED, f"Admitted by ClusterQueue {admission.queue}, 0 s after the reservation")
+            )
         self._events.record_steps(workload_reference(workload), steps)
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVarTuple
@@ -102,7 +102,7 @@ class _Series:
         assert self.last is not None
         return {"count": self.count, "lastObservedTime": _micro(self.last)}
 
-    def body(self, instance: str) -> dict[str, Any]:
+    def body(self, instance: str, actions: Mapping[str, str]) -> dict[str, Any]:
         """The event object as it is first written."""
         note, type_, controller = self.what
         reason = self.about[-1]
@@ -113,7 +113,7 @@ class _Series:
             "eventTime": self.began,
             "reportingController": controller,
             "reportingInstance": instance or controller,
-            "action": reason,
+            "action": actions.get(reason, reason),
             "reason": reason,
             "regarding": self.regarding,
             "note": note,
@@ -153,12 +153,14 @@ class EventRecorder:
         instance: str,
         lost: Callable[[str], None],
         limits: EventLimits | None = None,
+        actions: Mapping[str, str] | None = None,
     ) -> None:
         """Write with `post` and `patch`.
 
         `instance` names this process (the pod's name); `lost` is told the cause of each event that is not written:
-        `queue-full`, `too-many-notes`, `refused` or `shutdown`.
+        `queue-full`, `too-many-notes`, `refused` or `shutdown`; `actions` are those that differ from the reason.
         """
+        self._actions = actions or {}
         self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
         self._instance = instance[:_WORD_LENGTH_MAX]
         self._limits = limits or EventLimits()
@@ -185,7 +187,7 @@ class EventRecorder:
     ) -> None:
         """Take one event for each (reason, note) about one object.
 
-        The action is the reason; `controller` is the reportingController.
+        `controller` is the reportingController.
         """
         kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
         now, moment = self._clock.monotonic(), self._clock.now()
@@ -299,7 +301,7 @@ class EventRecorder:
 
     async def _write(self, series: _Series) -> None:
         counted = series.count
-        series.posted = await self._attempt(series, self._post, series.body(self._instance))
+        series.posted = await self._attempt(series, self._post, series.body(self._instance, self._actions))
         if series.posted and series.count > counted:  # it grew while it was written
             self._grown[series] = None
 

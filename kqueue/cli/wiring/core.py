@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import WORKLOADS
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.handlers import enqueues, if_changed
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
@@ -30,7 +31,7 @@ def make_core(wiring: Wiring) -> None:
         cache=wiring.cache,
         queues=wiring.queues,
         namespace_labels=wiring.namespace_labels,
-        recorder=wiring.events,
+        recorder=wiring.events.by(WORKLOADS),
         clock=wiring.clock,
         rules=rules.life_rules(wiring.config),
         tell_after=wiring.timings.untried_told_after,

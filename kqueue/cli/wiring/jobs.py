@@ -7,6 +7,7 @@ from typing import Any
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import WORKLOADS, job_controller
 from kqueue.cli.wiring.elastic import make_elastic_ungater
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
@@ -41,7 +42,7 @@ def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps
         flavors=watches.flavors.store.get,
         workload_priorities=watches.workload_priorities.store,
         pod_priorities=watches.priority_classes.store,
-        recorder=wiring.events,
+        recorder=wiring.events.by(WORKLOADS),
         switches=wiring.switches,
         clock=wiring.clock,
         finished=ungater.finished if ungater is not None else lambda _workload, _ended: {},
@@ -74,7 +75,7 @@ def _make_job_kind(
     writes = JobWrites(
         kind=kind,
         client=wiring.client,
-        recorder=wiring.events,
+        recorder=wiring.events.by(job_controller(kind.framework)),
         clock=wiring.clock,
         echo_timeout=wiring.timings.expectation_timeout,
     )

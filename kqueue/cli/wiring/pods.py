@@ -7,6 +7,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import job_controller
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.config import Configuration
@@ -51,7 +52,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
     writes = PodWrites(
         client=wiring.client,
         pods=watch.store,
-        recorder=wiring.events,
+        recorder=wiring.events.by(job_controller(FRAMEWORK)),
         switches=wiring.switches,
         clock=wiring.clock,
         strict=config.enabled("RemoveFinalizersWithStrictPatch"),
@@ -88,7 +89,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
         writer=wiring.workload_writer,
         steps=steps,
         manages=wiring.manages,
-        recorder=wiring.events,
+        recorder=wiring.events.by(job_controller(FRAMEWORK)),
         switches=wiring.switches,
         clock=wiring.clock,
         label_keys_to_copy=config.integrations.label_keys_to_copy,
@@ -122,7 +123,7 @@ def _tell_of_former(wiring: Wiring) -> None:
     """Pods that were queued themselves before, and that nobody looks after now."""
     former = SwitchedOff(
         wiring.client.list_page,
-        recorder=wiring.events,
+        recorder=wiring.events.by(job_controller(FRAMEWORK)),
         clock=wiring.clock,
         interval=10 * wiring.timings.leaked_gate_sweep,
         report=wiring.metrics.leaked_gates,

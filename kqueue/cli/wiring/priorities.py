@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import WORKLOADS
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.controllers.workload_priority import (
     PRIORITY_CLASS_INDEX,
@@ -19,7 +20,7 @@ def make_priorities(wiring: Wiring) -> None:
     workloads = watches.workloads.store
     workloads.add_index(PRIORITY_CLASS_INDEX, priority_class_keys)
     reconciler = WorkloadPriorityReconciler(
-        classes=watches.workload_priorities.store, writer=wiring.workload_writer, recorder=wiring.events
+        classes=watches.workload_priorities.store, writer=wiring.workload_writer, recorder=wiring.events.by(WORKLOADS)
     )
     priorities = wiring.controller("workload_priority", reconciler.reconcile, workers=4)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import Events, WorkloadCounter
 from kqueue.cli.wiring import rules
@@ -33,6 +34,14 @@ AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
 _PODS_LEFT = "pods left"
 """Index of pods that have not ended, by the Workload that was started with them."""
+
+
+_ACTIONS = {
+    names.EVENT_WORKLOAD_SLICE_REPLACED: "Replaced",
+    names.EVENT_WORKLOAD_NAME_CONFLICT: "Admission",
+    names.EVENT_POD_TERMINATED_BY_KUEUE: "PodTerminated",
+}
+"""Actions of events that are called otherwise than their reasons.  Source: the compatible system."""
 
 
 class Wiring:
@@ -135,6 +144,7 @@ class Wiring:
             clock=self.clock,
             instance=unique_identity(),
             lost=self.metrics.event_lost,
+            actions=_ACTIONS,
             limits=EventLimits(window=self.timings.event_window, series_interval=self.timings.event_series_interval),
         )
 

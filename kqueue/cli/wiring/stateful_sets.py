@@ -6,13 +6,14 @@ from typing import Any
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import job_controller
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.stateful_set import StatefulSetReconciler, owner_keys, owner_names
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.stateful_set import GVK
+from kqueue.jobs.stateful_set import FRAMEWORK, GVK
 from kqueue.runtime.store import split_key
 
 JSON = dict[str, Any]
@@ -35,7 +36,7 @@ def make_stateful_sets(wiring: Wiring, steps: WorkloadSteps, pod_writes: PodWrit
         writer=wiring.workload_writer,
         steps=steps,
         manages=wiring.manages,
-        recorder=wiring.events,
+        recorder=wiring.events.by(job_controller(FRAMEWORK)),
         switches=wiring.switches,
         clock=wiring.clock,
         label_keys_to_copy=config.integrations.label_keys_to_copy,

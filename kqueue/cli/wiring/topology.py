@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import GATES, NODES
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX, GateSweeper
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
@@ -26,7 +27,7 @@ def make_ungater(wiring: Wiring) -> TopologyUngater:
         write=wiring.workload_writer.write,
         pods=watches.pods.store,
         host_of=wiring.host_of,
-        recorder=wiring.events,
+        recorder=wiring.events.by(GATES),
         clock=wiring.clock,
         expectation_timeout=wiring.timings.expectation_timeout,
         on_released=wiring.counter.on_released,
@@ -35,7 +36,7 @@ def make_ungater(wiring: Wiring) -> TopologyUngater:
     sweeper = GateSweeper(
         pods=watches.pods.store,
         workloads=watches.workloads.store,
-        recorder=wiring.events,
+        recorder=wiring.events.by(GATES),
         clock=wiring.clock,
         after=wiring.timings.leaked_gate_after,
         interval=wiring.timings.leaked_gate_sweep,
@@ -89,7 +90,7 @@ def make_node_health(wiring: Wiring) -> None:
         writer=wiring.workload_writer,
         cache=wiring.cache,
         flavors=watches.flavors.store.get,
-        recorder=wiring.events,
+        recorder=wiring.events.by(NODES),
         clock=wiring.clock,
         switches=FailureSwitches(
             on_pod_termination=config.enabled("TASReplaceNodeOnPodTermination"),

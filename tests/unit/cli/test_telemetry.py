@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.cli.gauges import QueueGauges
-from kqueue.cli.telemetry import CycleObserver, Events, WorkloadCounter
+from kqueue.cli.telemetry import CycleObserver, Events, WorkloadCounter, job_controller
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
 from kqueue.core.cycle import Admit, Phase, PlacementQuality, Retargeted
@@ -462,9 +462,11 @@ def test_how_good_placements_are_is_counted_for_their_queue(name: str, labels: d
 async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
     """In the event of the reservation; others that it avoids are not named."""
     posted: list[str] = []
+    controllers: set[str] = set()
 
     async def post(event: dict[str, Any]) -> None:
         posted.append(event["note"])
+        controllers.add(event["reportingController"])
 
     async def patch(*_what: Any) -> None:
         raise AssertionError("no event comes twice")
@@ -485,7 +487,31 @@ async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
     )
     await events.drain()
 
-    assert any("failed repeatedly on h1, but fits nowhere else" in note for note in posted)
+    assert posted == [
+        "Quota reserved in ClusterQueue team after 0 s, in flavor f; it failed repeatedly on h1, but fits nowhere else",
+        "Admitted by ClusterQueue team, 0 s after the reservation",
+    ]
+    assert controllers == {"kueue-admission"}
+
+
+async def test_each_part_tells_under_its_name() -> None:
+    """Through the same recorder, so that what is bounded is bounded for all."""
+    told: list[str] = []
+
+    async def post(event: dict[str, Any]) -> None:
+        told.append(event["reportingController"])
+
+    async def patch(*_what: Any) -> None:
+        raise AssertionError("no event comes twice")
+
+    recorder = EventRecorder(post=post, patch=patch, clock=CLOCK, instance="test", lost=lambda _reason: None)
+    events = Events(recorder)
+    about = ObjectReference("batch/v1", "Job", "j", "ns", "1")
+    for number, one in enumerate((events, events.by(job_controller("batch/job")))):
+        one.record(about, reason=f"R{number}", message="")
+    await recorder.drain()
+
+    assert told == ["kueue-admission", "batch/job-kueue-controller"]
 
 
 def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:

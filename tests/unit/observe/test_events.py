@@ -58,6 +58,7 @@ class World:
             instance="pod-1",
             lost=self._count,
             limits=limits,
+            actions={"WorkloadSliceReplaced": "Replaced"},
         )
 
     def _count(self, cause: str) -> None:
@@ -109,6 +110,16 @@ async def test_an_event_is_written_as_the_api_wants_it(running: Callable[..., Wo
         "note": "why",
         "type": "Warning",
     }
+
+
+async def test_some_actions_are_called_otherwise(running: Callable[..., World]) -> None:
+    """Than the reason, which is the action of all others."""
+    world = running()
+    for reason in ("WorkloadSliceReplaced", "Started"):
+        world.record(reason=reason)
+    await world.settle()
+    actions = {body["reason"]: body["action"] for body in world.server.events.values()}
+    assert actions == {"WorkloadSliceReplaced": "Replaced", "Started": "Started"}
 
 
 async def test_events_of_cluster_objects_live_in_default(running: Callable[..., World]) -> None:

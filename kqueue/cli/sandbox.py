@@ -131,7 +131,7 @@ def _announce(sandbox: Sandbox, kubeconfig: Path, form: _Form) -> None:
         f"    export KUBECONFIG={shlex.quote(str(kubeconfig))}\n\n"
         "Things to try in another terminal:\n\n"
         f"    kubectl get nodes{columns}\n"
-        "    kqueue controller --with-webhooks --log-format console\n"
+        "    kqueue controller --with-webhooks --visibility-url 'https://localhost:{port}' --log-format console\n"
         "    kubectl get jobs,pods -o wide -w\n"
         f"    kubectl annotate node {node} sandbox.kqueue.dev/fail=true    # it fails; with fail- it comes back\n"
         f"    kubectl cordon {node}\n\n"

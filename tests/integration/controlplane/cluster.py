@@ -35,6 +35,8 @@ PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 WEBHOOKS = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
 )
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+OURS = "app.kubernetes.io/managed-by%3Dkqueue"
 WAIT_SECONDS = 60
 SHOWN_CHARACTERS = 4_000
 POLL_SECONDS = 0.05
@@ -213,7 +215,7 @@ class Cluster:
         return name
 
     async def reset(self) -> None:
-        """Take away what a test left: webhooks, our objects, pods and what makes them, nodes, priority classes.
+        """Take away what a test left: webhooks, APIServices, our objects, pods and what makes them, nodes, priority classes.
 
         Finalizers are struck out, because whoever would have removed them has ended with the test.  Returns when none
         is left.  Namespaces from `create_namespace` are deleted too, and finish on their own (a real one takes five
@@ -221,6 +223,7 @@ class Cluster:
         """
         for webhooks in WEBHOOKS:
             await self.request("DELETE", webhooks)
+        await self.request("DELETE", f"{API_SERVICES}?labelSelector={OURS}")
         for makers in POD_MAKERS:
             if await self.exists(makers):
                 await self._erase(makers, query="?propagationPolicy=Background")

@@ -31,6 +31,7 @@ _COMMANDS = (
     "ctl.passed_on",
     "top",
     "topology",
+    "doctor",
     "controller",
     "webhook",
     "sandbox",
@@ -43,7 +44,7 @@ _COMMANDS = (
 )
 """Files of this room, in the order of the help page."""
 
-_FIRST = ("create", "list", "stop", "resume", "delete", "get", "describe", "edit", "patch", "top", "topology")
+_FIRST = ("create", "list", "stop", "resume", "delete", "get", "describe", "edit", "patch", "top", "topology", "doctor")
 """Commands at the head of the help page."""
 
 _ABOUT = """Batch admission control for Kubernetes: when a job starts, and in which rack.

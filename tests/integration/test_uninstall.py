@@ -8,7 +8,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,10 @@ integrations: {frameworks: [batch/job, pod]}
 
 
 @asynccontextmanager
-async def installed(plane: Plane, folder: Path, text: str = CONFIGURATION) -> AsyncIterator[ControllerProcess]:
-    """A controller with webhooks, which leads; a process of its own, so that it can be killed."""
+async def installed(
+    plane: Plane, folder: Path, text: str = CONFIGURATION, more: Sequence[str] = ()
+) -> AsyncIterator[ControllerProcess]:
+    """A controller with webhooks and `more` flags, which leads; a process of its own, so that it can be killed."""
     config = folder / "config.yaml"
     config.write_text(text)
     with socket.socket() as probe:
@@ -50,7 +52,7 @@ async def installed(plane: Plane, folder: Path, text: str = CONFIGURATION) -> As
             sys.executable,
             *("-m", "kqueue", "controller", "--with-webhooks", "--webhook-port", "0", "--webhook-host", "127.0.0.1"),
             *("--config", str(config), "--kubeconfig", str(plane.kubeconfig)),
-            *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0"),
+            *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", *more),
             stdout=out,
             stderr=out,
             env={**os.environ, "KQUEUE_TIMING_QUEUE_FLUSH_WINDOW": "0.1"},

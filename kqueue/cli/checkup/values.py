@@ -1,0 +1,114 @@
+"""Verdicts of steps, and how steps are run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from kqueue.clock import Clock
+from kqueue.errors import ForbiddenError, KqueueError, UnreachableError
+
+JSON = dict[str, Any]
+STEP_SECONDS = 90.0
+"""What a step may take before it counts as failed; the longest one watches a Lease of a minute."""
+
+
+class Status(StrEnum):
+    """How a step ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """It works, or could not be looked at; somebody should know."""
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a step found.  `details` are lines of their own, such as the objects that are meant."""
+
+    status: Status
+    message: str
+    remedy: str = ""
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that is over."""
+
+    name: str
+    seconds: float
+    verdict: Verdict
+
+    def as_json(self) -> JSON:
+        """The step for programs."""
+        verdict = self.verdict
+        return {
+            "name": self.name,
+            "status": verdict.status.value,
+            "seconds": round(self.seconds, 3),
+            "message": verdict.message,
+            "remedy": verdict.remedy,
+            "details": list(verdict.details),
+        }
+
+
+def ok(message: str, *details: str) -> Verdict:
+    """All is well."""
+    return Verdict(Status.OK, message, "", details)
+
+
+def warning(message: str, remedy: str, *details: str) -> Verdict:
+    """Something that somebody should know."""
+    return Verdict(Status.WARNING, message, remedy, details)
+
+
+def failed(message: str, remedy: str, *details: str) -> Verdict:
+    """Something that keeps jobs from starting."""
+    return Verdict(Status.FAILED, message, remedy, details)
+
+
+def skipped(message: str) -> Verdict:
+    """It was not looked at."""
+    return Verdict(Status.SKIPPED, message)
+
+
+Check = Callable[[], Awaitable[Verdict]]
+
+
+async def examine(
+    checks: Iterable[tuple[str, Check]], clock: Clock, tell: Callable[[Step], None], *, seconds: float = STEP_SECONDS
+) -> list[Step]:
+    """Run the checks one after the other, and tell of each when it is over.
+
+    Where the API server does not answer the rest is skipped.
+    """
+    steps: list[Step] = []
+    unreachable = ""
+    for name, check in checks:
+        before = clock.monotonic()
+        verdict = skipped(unreachable) if unreachable else await judged(check, seconds)
+        steps.append(Step(name, clock.monotonic() - before, verdict))
+        tell(steps[-1])
+        if len(steps) == 1 and verdict.status is Status.FAILED:
+            unreachable = "the API server does not answer"
+    return steps
+
+
+async def judged(check: Check, seconds: float = STEP_SECONDS) -> Verdict:
+    """What a check finds; an error of it is a verdict, too."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await check()
+    except TimeoutError:
+        return failed(f"it was not over within {seconds:g} s", "look whether the API server is slow, and try again")
+    except ForbiddenError as e:
+        return warning(f"you may not look: {e}", "run kqueue doctor as somebody with more rights")
+    except UnreachableError as e:
+        return failed(str(e), "check the address and the network: kubectl version")
+    except KqueueError as e:
+        return failed(str(e), "see the message")

@@ -1,0 +1,174 @@
+"""`kqueue doctor`: the installation, looked at step by step; with a queue, a canary gang goes through it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kqueue.cli.output import Output, OutputOption
+from kqueue.cli.reaching import Reach, reaches_cluster
+
+if TYPE_CHECKING:
+    from kqueue.cli.checkup.canary import Plan
+    from kqueue.cli.checkup.values import Step
+    from kqueue.config import Configuration
+
+_FAILED = 1
+_ENDED = 143
+"""As of a process that SIGTERM has ended."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor")(reaches_cluster(doctor))
+
+
+def doctor(
+    queue: Annotated[
+        str, typer.Option("--queue", "-q", help="Send a canary gang through this LocalQueue of the namespace.")
+    ] = "",
+    canary: Annotated[
+        bool | None, typer.Option("--canary/--no-canary", help="Whether to; else where a queue is given.")
+    ] = None,
+    pods: Annotated[int, typer.Option(min=1, max=100, help="Pods of the canary.")] = 2,
+    request: Annotated[
+        list[str] | None, typer.Option(help="RESOURCE=QUANTITY of each pod, repeatable; else next to nothing.")
+    ] = None,
+    image: Annotated[str, typer.Option(help="What the canary's pods run; it need not do anything.")] = (
+        "registry.k8s.io/pause:3.10"
+    ),
+    limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds that the canary may take.")] = 60.0,
+    config: Annotated[
+        Path | None, typer.Option(help="The controller's Configuration file: where its Lease is.")
+    ] = None,
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Look at the installation step by step, and say what to do about what is wrong.
+
+    \b
+        kqueue doctor
+        kqueue doctor -n team-a -q main      # and a canary gang through LocalQueue main
+
+    The canary is one small Job.  It goes through suspension, admission, gate, placement and release like any gang, each
+    step with its time, and is deleted in the end, after ctrl-C too; one of a doctor that was killed is removed by the
+    next one.
+
+    Exit codes: 0 nothing failed; 1 something did; 2 the call is wrong.
+    """
+    import asyncio
+
+    from kqueue.cli.checkup.canary import Plan
+    from kqueue.cli.checkup.values import Status
+    from kqueue.cli.output import show
+    from kqueue.config import load
+    from kqueue.errors import ConfigError
+    from kqueue.runtime.loop import run
+
+    if canary and not queue:
+        raise ConfigError("--canary needs a LocalQueue to go through: give --queue NAME, and --namespace if need be")
+    plan = Plan(namespace="", queue=queue, pods=pods, image=image, seconds=limit, requests=_requests(request or []))
+    try:
+        steps = run(_examine(reach, load(config), plan, flies=bool(queue) and canary is not False, output=output))
+    except asyncio.CancelledError:
+        raise typer.Exit(_ENDED) from None
+    bad = [step for step in steps if step.verdict.status is Status.FAILED]
+    if output is not Output.TEXT:
+        show({"healthy": not bad, "steps": [step.as_json() for step in steps]}, output)
+    else:
+        print(_summary(steps))
+    if bad:
+        raise typer.Exit(_FAILED)
+
+
+def _requests(written: list[str]) -> dict[str, str]:
+    from kqueue.core.quantity import parse_quantity
+    from kqueue.errors import ConfigError
+
+    found = {}
+    for entry in written:
+        name, equals, quantity = entry.partition("=")
+        try:
+            if not equals or not name or parse_quantity(quantity, name) <= 0:
+                raise ValueError("must be RESOURCE=QUANTITY, as in cpu=100m")
+        except ValueError as e:
+            raise ConfigError(f"--request {entry}: {e}") from e
+        found[name] = quantity
+    return found
+
+
+async def _examine(
+    reach: Reach, configuration: Configuration, plan: Plan, *, flies: bool, output: Output
+) -> list[Step]:
+    import asyncio
+    import contextlib
+    import signal
+    from dataclasses import replace
+
+    from kqueue.cli.checkup.canary import Canary
+    from kqueue.cli.checkup.installation import Installation
+    from kqueue.cli.checkup.queues import Tenants
+    from kqueue.cli.checkup.values import Status, examine
+    from kqueue.clock import SystemClock
+
+    me = asyncio.current_task()
+    if me is not None:
+        with contextlib.suppress(NotImplementedError, ValueError):  # not in the main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    clock = SystemClock()
+
+    def tell(step: Step) -> None:
+        if output is Output.TEXT:
+            print("\n".join(_lines(step)), flush=True)
+
+    async with reach.session() as session:
+        client = session.client
+        installation = Installation(client, session.namespace, plan.queue, configuration, clock)
+        tenants = Tenants(client, clock)
+        steps = await examine(
+            [
+                ("api-server", installation.api_server),
+                ("kinds", installation.kinds),
+                ("webhooks", installation.webhooks),
+                ("certificates", installation.certificates),
+                ("reviews", installation.reviews),
+                ("visibility", installation.visibility),
+                ("controller", installation.controller),
+                ("queues", tenants.queues),
+                ("flavors", tenants.flavors),
+                ("labels", tenants.labels),
+                ("leftovers", tenants.leftovers),
+            ],
+            clock,
+            tell,
+        )
+        if flies and steps[0].verdict.status is Status.OK:
+            steps += await Canary(client, replace(plan, namespace=session.namespace), clock, tell).fly()
+    return steps
+
+
+def _lines(step: Step) -> list[str]:
+    from kqueue.cli.output import printable
+
+    verdict = step.verdict
+    word = f"{verdict.status.value:<8}"
+    if sys.stdout.isatty():
+        colour = {"ok": 32, "warning": 33, "failed": 31, "skipped": 90}[verdict.status.value]
+        word = f"\x1b[{colour}m{word}\x1b[0m"
+    lines = [f"{word} {step.name:<15} {step.seconds:6.2f} s  {printable(verdict.message)}"]
+    lines += [f"{'':35}{printable(detail)}" for detail in verdict.details]
+    if verdict.remedy:
+        lines.append(f"{'':35}remedy: {printable(verdict.remedy)}")
+    return lines
+
+
+def _summary(steps: list[Step]) -> str:
+    from collections import Counter
+
+    counts = Counter(step.verdict.status.value for step in steps)
+    told = ", ".join(f"{counts[word]} {word}" for word in ("ok", "warning", "failed", "skipped") if counts[word])
+    return f"\n{told}, in {sum(step.seconds for step in steps):.1f} s"

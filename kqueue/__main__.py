@@ -14,6 +14,30 @@ def main() -> None:
     sys.exit(run(sys.argv[1:], _program(sys.argv[0])))
 
 
+def complete() -> None:
+    """`kubectl_complete-kqueue`: what kubectl runs when the tab key is pressed behind `kubectl kqueue`.
+
+    Prints one word per line that the last argument may become, and `:4`, which tells kubectl to offer no files.
+    """
+    import contextlib
+    import io
+    import os
+    import shlex
+
+    words = sys.argv[1:] or [""]
+    os.environ |= {
+        "_KQUEUE_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(["kqueue", *words[:-1]]) + f" {words[-1]}",
+        "COMP_CWORD": str(len(words)),
+    }
+    from kqueue.cli.app import run
+
+    offered = io.StringIO()
+    with contextlib.redirect_stdout(offered):
+        run([])
+    print(*offered.getvalue().split(), ":4", sep="\n")  # noqa: T201  # an answer, like those of commands
+
+
 def _program(path: str) -> str:
     """What was called: `kubectl-kqueue` is called as `kubectl kqueue`."""
     name = path.rpartition("/")[2]

@@ -13,7 +13,7 @@ async with reach.session() as session:
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -137,9 +137,8 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_flags(**given: Any) -> None:
-        flags = {name: given.pop(name) for name in _PARAMETERS}
-        flags["act_as_group"] = tuple(flags["act_as_group"] or ())
-        command(**given, reach=Reach(**flags))
+        own = {name: value for name, value in given.items() if name not in _PARAMETERS}
+        command(**own, reach=reach_of(given))
 
     shown = inspect.signature(command, eval_str=True)
     own = [parameter for parameter in shown.parameters.values() if parameter.name != "reach"]
@@ -151,6 +150,12 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
     with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
     del with_flags.__wrapped__  # typer is to see this signature, not the command's own
     return with_flags
+
+
+def reach_of(given: Mapping[str, Any]) -> Reach:
+    """What the flags among a command's parameters say."""
+    flags = {name: given[name] for name in _PARAMETERS if given.get(name)}
+    return Reach(**{**flags, "act_as_group": tuple(flags.get("act_as_group", ()))})
 
 
 def flags_behind_name(arguments: list[str]) -> list[str]:

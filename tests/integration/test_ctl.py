@@ -51,6 +51,22 @@ class Shell:
         assert code == 0, err
         return out
 
+    async def completed(self, line: str) -> list[str]:
+        """What the last word of a command line may become."""
+        self._captured.readouterr()
+        words = ["kqueue", *line.split()]
+        for variable, value in (
+            ("_KQUEUE_COMPLETE", "complete_bash"),
+            ("COMP_WORDS", " ".join(words)),
+            ("COMP_CWORD", str(len(words) - 1)),
+        ):
+            self._monkeypatch.setenv(variable, value)
+        try:
+            await asyncio.to_thread(app.run, [])
+        finally:
+            self._monkeypatch.delenv("_KQUEUE_COMPLETE")
+        return self._captured.readouterr().out.split()
+
     async def rows(self, *arguments: str) -> dict[str, dict[str, str]]:
         """A printed table: cells by column, by the name in the row."""
         lines = (await self.done(*arguments)).splitlines()
@@ -158,6 +174,8 @@ async def test_queues_are_stopped_and_resumed(shell: Shell) -> None:
         assert await policy(path) == "Hold"
         assert (await shell.done("resume", kind, name, "-n", namespace)).endswith(f"/{name} resumed\n")
         assert await policy(path) == "None"
+    for words, names in (("stop cq t", ["team"]), (f"-n {namespace} stop lq m", ["main"]), ("stop lq m", [])):
+        assert await shell.completed(words) == names
     missing = await shell.run("stop", "cq", "nobody")
     assert missing[0] == 1
     assert '"nobody" not found' in missing[2]

@@ -20,18 +20,15 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
-    def completion(
-        context: typer.Context, shell: Annotated[Shell, typer.Argument(case_sensitive=False, show_default=False)]
-    ) -> None:
+    def completion(shell: Annotated[Shell, typer.Argument(case_sensitive=False, show_default=False)]) -> None:
         """Print a script that teaches the shell to complete our commands.
 
         \b
         bash: source <(kqueue completion bash)     in ~/.bashrc
         zsh:  source <(kqueue completion zsh)      in ~/.zshrc
         fish: kqueue completion fish | source      in ~/.config/fish/config.fish
+        Behind `kubectl kqueue`, kubectl's own completion asks us.
         """
         from typer._completion_shared import get_completion_script
 
-        program = (context.find_root().info_name or "kqueue").replace("kubectl ", "kubectl-")
-        variable = f"_{program}_COMPLETE".replace("-", "_").upper()
-        print(get_completion_script(prog_name=program, complete_var=variable, shell=shell.value))
+        print(get_completion_script(prog_name="kqueue", complete_var="_KQUEUE_COMPLETE", shell=shell.value))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.api import names
+from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, Kind, verb
-from kqueue.cli.ctl.objects import DryRun, DryRunOption, NameArgument, Output, OutputOption, print_done
+from kqueue.cli.ctl.objects import DryRun, DryRunOption, NewName, Output, OutputOption, print_done
 from kqueue.cli.reaching import Reach, reaches_cluster
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def register(app: typer.Typer) -> None:
 
 
 def create_cluster_queue(
-    name: NameArgument,
+    name: NewName,
     *,
     cohort: Annotated[str, typer.Option(help="Cohort to lend to and borrow from.")] = "",
     queuing_strategy: Annotated[
@@ -129,10 +130,16 @@ def create_cluster_queue(
 
 
 def create_local_queue(
-    name: NameArgument,
+    name: NewName,
     *,
     clusterqueue: Annotated[
-        str, typer.Option("--clusterqueue", "-c", help="ClusterQueue that it leads to.", show_default=False)
+        str,
+        typer.Option(
+            *("--clusterqueue", "-c"),
+            help="ClusterQueue that it leads to.",
+            show_default=False,
+            autocompletion=names_of(CLUSTER_QUEUE),
+        ),
     ],
     ignore_unknown_cq: Annotated[
         bool, typer.Option("--ignore-unknown-cq", "-i", help="Create it although that ClusterQueue does not exist.")
@@ -148,7 +155,7 @@ def create_local_queue(
 
 
 def create_resource_flavor(
-    name: NameArgument,
+    name: NewName,
     *,
     node_labels: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="Labels of the nodes that belong to it.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.ctl.kinds import OURS, WORKLOAD, VerbGroup
 from kqueue.cli.ctl.objects import AllNamespacesOption, DryRun, DryRunOption, checked_name, ran
 from kqueue.cli.output import printable
@@ -44,7 +45,10 @@ def _add_passed_on(group: typer.Typer, name: str) -> None:
 
 
 def delete_workloads(
-    workloads: Annotated[list[str] | None, typer.Argument(metavar="NAME...", show_default=False)] = None,
+    workloads: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", show_default=False, autocompletion=names_of(WORKLOAD)),
+    ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All of the namespace; with -A all that there are.")] = False,
     all_namespaces: AllNamespacesOption = False,

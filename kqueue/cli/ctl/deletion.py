@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kqueue.cli.ctl.discovery import Discovery
 from kqueue.cli.ctl.kinds import WORKLOAD
-from kqueue.cli.ctl.objects import DryRun, listed
+from kqueue.cli.ctl.objects import DryRun, is_name, listed
 from kqueue.cli.ctl.workload_view import owners_of
 from kqueue.cli.output import printable
 from kqueue.errors import ApiError, ConflictError, NotFoundError
@@ -79,6 +79,11 @@ class Deletion:
                 resource = await self._discovery.of(owner["apiVersion"], owner["kind"])
             except ApiError as e:
                 self._fail(f"{owner['kind']} {owner['name']}, which owns workload {meta['name']}: {e}")
+                continue
+            if not is_name(owner["name"]):  # as part of a URL it could mean all objects of the kind
+                self._fail(
+                    f"{owner['kind']} {owner['name']!r}, which owns workload {meta['name']}, has no possible name"
+                )
                 continue
             found.append(Target(resource, meta["namespace"], owner["name"], owner["uid"], [meta["name"]]))
         return found

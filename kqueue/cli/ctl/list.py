@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, Kind, verb
 from kqueue.cli.ctl.objects import (
     AllNamespacesOption,
@@ -21,6 +22,9 @@ from kqueue.cli.ctl.objects import (
     print_objects,
 )
 from kqueue.cli.reaching import Reach, Session, reaches_cluster
+
+_CLUSTER_QUEUE = ("--clusterqueue", "-c")
+_CLUSTER_QUEUES = names_of(CLUSTER_QUEUE)
 
 
 class Truth(StrEnum):
@@ -78,7 +82,10 @@ def list_cluster_queues(
 def list_local_queues(
     *,
     clusterqueue: Annotated[
-        str, typer.Option("--clusterqueue", "-c", help="Only those that lead to this ClusterQueue.")
+        str,
+        typer.Option(
+            *_CLUSTER_QUEUE, help="Only those that lead to this ClusterQueue.", autocompletion=_CLUSTER_QUEUES
+        ),
     ] = "",
     all_namespaces: AllNamespacesOption = False,
     selector: SelectorOption = "",
@@ -122,9 +129,15 @@ def list_workloads(
         list[Wanted] | None, typer.Option(help="Only those; may be repeated.", case_sensitive=False)
     ] = None,
     clusterqueue: Annotated[
-        str, typer.Option("--clusterqueue", "-c", help="Only those in the quota of this ClusterQueue.")
+        str,
+        typer.Option(
+            *_CLUSTER_QUEUE, help="Only those in the quota of this ClusterQueue.", autocompletion=_CLUSTER_QUEUES
+        ),
     ] = "",
-    localqueue: Annotated[str, typer.Option("--localqueue", "-q", help="Only those of this LocalQueue.")] = "",
+    localqueue: Annotated[
+        str,
+        typer.Option("--localqueue", "-q", help="Only those of this LocalQueue.", autocompletion=names_of(LOCAL_QUEUE)),
+    ] = "",
     of: Annotated[
         str, typer.Option("--for", metavar="TYPE[.GROUP]/NAME", help="Only those of this job, such as job/train.")
     ] = "",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.output import printable
 
 if TYPE_CHECKING:
@@ -40,13 +41,18 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
+def is_name(text: str) -> bool:
+    """Whether an object may be called so, as far as URLs are concerned."""
+    return text not in ("", ".", "..") and not {"/", "%"} & set(text)
+
+
 def checked_name(name: str) -> str:
     """`name` itself.
 
     Raises:
         ConfigError: no object can be called so; as part of a URL it would mean something else.
     """
-    if name in ("", ".", "..") or "/" in name or "%" in name:
+    if not is_name(name):
         from kqueue.errors import ConfigError
 
         raise ConfigError(f"{name!r} is no name of an object: give the name alone, without kind and /")
@@ -62,7 +68,17 @@ DryRunOption = Annotated[
 ]
 SelectorOption = Annotated[str, typer.Option("--selector", "-l", help="Only objects with these labels.")]
 FieldSelectorOption = Annotated[str, typer.Option("--field-selector", help="Only objects with these fields.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False, callback=checked_name)]
+
+
+def existing(kind: Kind) -> Any:
+    """The argument that names one object of a kind; shells complete it."""
+    return typer.Argument(metavar="NAME", show_default=False, callback=checked_name, autocompletion=names_of(kind))
+
+
+NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, callback=checked_name)]
+"""The argument that names an object to be made."""
+
+
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
 
 

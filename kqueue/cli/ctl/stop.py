@@ -7,9 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Kind, verb
-from kqueue.cli.ctl.objects import DryRun, DryRunOption, NameArgument, Output, OutputOption, print_done
+from kqueue.cli.ctl.objects import DryRun, DryRunOption, Output, OutputOption, existing, print_done
 from kqueue.cli.reaching import Reach, reaches_cluster
 
+_Workload = Annotated[str, existing(WORKLOAD)]
+_ClusterQueue = Annotated[str, existing(CLUSTER_QUEUE)]
+_LocalQueue = Annotated[str, existing(LOCAL_QUEUE)]
 _Keep = Annotated[
     bool, typer.Option("--keep-already-running", help="Admit nothing new, but let run what was admitted.")
 ]
@@ -28,21 +31,21 @@ def register(app: typer.Typer) -> None:
 
 
 def stop_workload(
-    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
 ) -> None:
     """Evict a workload, if it runs, and keep it out of the queue until it is resumed."""
     _change(WORKLOAD, name, {"active": False}, "stopped", dry_run=dry_run, output=output, reach=reach)
 
 
 def resume_workload(
-    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
 ) -> None:
     """Let a workload queue again."""
     _change(WORKLOAD, name, {"active": True}, "resumed", dry_run=dry_run, output=output, reach=reach)
 
 
 def stop_cluster_queue(
-    name: NameArgument,
+    name: _ClusterQueue,
     *,
     keep_already_running: _Keep = False,
     dry_run: DryRunOption = DryRun.NONE,
@@ -54,14 +57,14 @@ def stop_cluster_queue(
 
 
 def resume_cluster_queue(
-    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _ClusterQueue, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
 ) -> None:
     """Let a ClusterQueue admit again."""
     _change(CLUSTER_QUEUE, name, _OPEN, "resumed", dry_run=dry_run, output=output, reach=reach)
 
 
 def stop_local_queue(
-    name: NameArgument,
+    name: _LocalQueue,
     *,
     keep_already_running: _Keep = False,
     dry_run: DryRunOption = DryRun.NONE,
@@ -73,7 +76,7 @@ def stop_local_queue(
 
 
 def resume_local_queue(
-    name: NameArgument, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _LocalQueue, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
 ) -> None:
     """Let a LocalQueue admit again."""
     _change(LOCAL_QUEUE, name, _OPEN, "resumed", dry_run=dry_run, output=output, reach=reach)

@@ -245,6 +245,28 @@ def test_a_script_for_the_shell_is_printed(shell: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        pytest.param(["sto"], "stop\n:4\n", id="a-verb"),
+        pytest.param(["list", ""], "clusterqueue\nlocalqueue\nworkload\nresourceflavor\npods\n:4\n", id="kinds"),
+        pytest.param(["list", "kwl", "--sta"], "--status\n:4\n", id="a-flag-behind-an-alias"),
+        pytest.param(["stop", "cq", ""], ":4\n", id="names-in-a-cluster-that-does-not-answer"),
+        pytest.param([], None, id="nothing-written-yet"),
+    ],
+)
+def test_kubectl_is_told_what_a_word_may_become(
+    words: list[str], want: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One a line, and in the end what kubectl is to do with them."""
+    for variable in ("_KQUEUE_COMPLETE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.setenv(variable, "")  # so that it is put back afterwards
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-kqueue", *words])
+    __main__.complete()
+    out = capsys.readouterr().out
+    assert "create\n" in out if want is None else out == want
+
+
+@pytest.mark.parametrize(
     ("text", "want"),
     [
         pytest.param("", 100, id="not-said"),

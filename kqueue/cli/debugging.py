@@ -112,7 +112,7 @@ def _quota(node: QuotaNode, quota: Mapping[FlavorResource, int]) -> dict[str, An
     """Used and had of each column; of a cohort, used beyond what its members have themselves."""
     columns = {
         f"{column.flavor}/{column.resource}": (
-            f"{as_written(column.resource, node.usage.get(column, 0)):g}/{as_written(column.resource, amount):g}"
+            f"{as_written(column.resource, node.usage.get(column, 0)):.15g}/{as_written(column.resource, amount):.15g}"
         )
         for column, amount in islice(quota.items(), _COLUMNS)
     }
@@ -133,5 +133,5 @@ def _domains(flavor: str, capacity: Capacity) -> Iterator[tuple[str, dict[str, A
             free = {resource: as_written(resource, int(amounts[domain])) for resource, amounts in sums.items()}
             yield (
                 "dump: domain",
-                {"flavor": flavor, "level": level, "domain": tree.path_of(depth, domain), "free": free},
+                {"flavor": flavor, "topology_level": level, "domain": tree.path_of(depth, domain), "free": free},
             )

@@ -174,7 +174,7 @@ _PIPELINE: list[Any] = [structlog.contextvars.merge_contextvars, _finish]
 
 def _write(logger: object, level: str, event: str, context: Fields, fields: Fields) -> None:
     line = {"time": _sink.now(), "level": level, "logger": str(logger), "event": "", **context, **fields}
-    line["event"] = event  # the message it is, whatever else was called so
+    line["level"], line["event"] = level, event  # what they are, whatever else was called so
     exception = line.pop("exc_info", None)
     if exception:
         line["exception"] = _traceback(exception)

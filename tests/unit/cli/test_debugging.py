@@ -91,6 +91,7 @@ async def test_a_dump_shows_queues_quotas_and_free_room(log: io.BytesIO) -> None
     assert (queue["active"], queue["inadmissible"], queue["reserving"]) == (1, 1, 1)
     assert (queue["used"], queue["above"], cohort["used"]) == ({"f/cpu": "3/10"}, ["c"], {"f/cpu": "3/10"})
     assert domains == {("r1",): 8, ("r2",): 4}
+    assert {line["level"] for line in told} == {"warning"}
     assert (told[0]["event"], told[-1]["event"], told[-1]["lines_left_out"]) == ("dump begins", "dump ends", 0)
 
 

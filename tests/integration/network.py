@@ -7,6 +7,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -27,6 +28,8 @@ class Relay:
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
+        self.delay = 0.0
+        """Seconds by which all that passes is late, in each direction."""
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Relay]:
@@ -73,6 +76,8 @@ class Relay:
         try:
             while data := await reader.read(1 << 16):
                 await self._flowing.wait()
+                if self.delay:
+                    await asyncio.sleep(self.delay)
                 writer.write(data)
                 await writer.drain()
         except OSError:
@@ -85,6 +90,21 @@ class Relay:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+@dataclass(slots=True)
+class Written:
+    """A request that was to change something; `status` 0 while it has no answer, or never got one."""
+
+    method: str
+    path: str
+    arrived: float
+    status: int = 0
+
+    @property
+    def is_decision(self) -> bool:
+        """Whether it is neither of the lease nor an event."""
+        return "/leases" not in self.path and "/events" not in self.path
 
 
 class Gateway:
@@ -103,6 +123,10 @@ class Gateway:
         """What happens to the next requests, by verb: one each.  GET, WATCH, POST, PUT, PATCH, DELETE."""
         self.asked: list[tuple[str, float]] = []
         """Verb and arrival, on the event loop's clock, of each request."""
+        self.writes: list[Written] = []
+        """All that was to change something."""
+        self.write_delay = 0.0
+        """Seconds that a write waits here before it is passed on."""
         self._held: list[bytes] | None = None
         self._watching: set[asyncio.Transport] = set()
 
@@ -153,7 +177,16 @@ class Gateway:
         if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
             return failed(401, "Unauthorized")
         plans = self.plans[verb]
-        return await plans.popleft()(self, request) if plans else await self.forward(request)
+        answer = plans.popleft() if plans else Gateway.forward
+        if verb in ("GET", "WATCH"):
+            return await answer(self, request)
+        write = Written(request.method, request.path, arrived=asyncio.get_running_loop().time())
+        self.writes.append(write)
+        if self.write_delay and "/leases/" not in request.path:
+            await asyncio.sleep(self.write_delay)
+        response = await answer(self, request)
+        write.status = response.status
+        return response
 
     async def forward(self, request: web.BaseRequest) -> web.StreamResponse:
         """Ask the server and hand its answer on."""

@@ -1,0 +1,294 @@
+"""Controllers that compete as processes, the load that they work on, and what must hold of it whatever happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import yaml
+
+from tests.integration.controlplane.access import RequestError
+from tests.integration.controlplane.cluster import Cluster
+from tests.integration.network import Gateway, Relay
+from tests.integration.road import HOST, Object, Road, has, make_road
+
+LEASE, RENEW, RETRY = 5, 3, 1
+"""Seconds of leader election, in the proportions of the defaults."""
+TAKEN_WITHIN = LEASE + 1.2 * RETRY
+"""Seconds from the last renewal of a leader that says nothing to its successor: a whole lease, and one look."""
+SLACK = 3.0
+"""Seconds for a busy machine."""
+GPUS = 96
+PODS, GPUS_OF_POD = 4, 8
+NAME = "failover"
+
+
+@dataclass(slots=True)
+class Contender:
+    """One controller process, and what its log says."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    log: Path
+    health: str
+
+    def lines(self) -> Iterator[Object]:
+        """What it has logged; not what comes from before there were logs."""
+        for line in self.log.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict) and "event" in found:
+                    yield found
+
+    def times(self, event: str) -> list[float]:
+        """When something was logged, in Unix time."""
+        return [datetime.fromisoformat(line["time"]).timestamp() for line in self.lines() if line["event"] == event]
+
+    @property
+    def leads(self) -> bool:
+        """Whether it was the last to say that it won, of all that it said about leading."""
+        told = [line["event"] for line in self.lines() if line["event"] in _ABOUT_LEADING]
+        return bool(told) and told[-1] == _WON
+
+    async def readiness(self) -> tuple[int, str]:
+        """Status and text of its readiness; 0 when it does not answer."""
+        try:
+            timeout = aiohttp.ClientTimeout(total=3)
+            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(self.health) as answer:
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, TimeoutError):
+            return 0, ""
+
+    async def until_ready(self, seconds: float = 40) -> None:
+        """Wait until it says so."""
+        last = (0, "")
+        try:
+            async with asyncio.timeout(seconds):
+                while (last := await self.readiness())[0] != 200:
+                    assert self.process.returncode is None, f"{self.name} ended\n{self.tail()}"
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"{self.name} is not ready: {last}\n{self.tail()}") from None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    async def ended(self, seconds: float = 30) -> int:
+        """Its exit status, when it has ended."""
+        return await asyncio.wait_for(self.process.wait(), seconds)
+
+    def tail(self) -> str:
+        """Its last words."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+
+
+_WON, _LOST, _RELEASED = "leadership won", "leadership lost", "lease released"
+_ABOUT_LEADING = (_WON, _LOST, _RELEASED)
+
+
+def write_configuration(folder: Path, namespace: str) -> Path:
+    """A configuration with a lease of its own."""
+    path = folder / "config.yaml"
+    election = {
+        "leaderElect": True,
+        "leaseDuration": f"{LEASE}s",
+        "renewDeadline": f"{RENEW}s",
+        "retryPeriod": f"{RETRY}s",
+        "resourceNamespace": namespace,
+        "resourceName": NAME,
+    }
+    head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    path.write_text(yaml.safe_dump({**head, "leaderElection": election}))
+    return path
+
+
+@asynccontextmanager
+async def contender(
+    name: str, kubeconfig: Path, folder: Path, namespace: str, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Contender]:
+    """A controller process that competes; ended with the block."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = folder / f"{name}.log"
+    with log.open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "kqueue", "controller", "--leader-elect", "--kubeconfig", str(kubeconfig)),
+            *("--config", str(write_configuration(folder, namespace))),
+            *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", "--log-format", "json"),
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "KQUEUE_TIMING_QUEUE_FLUSH_WINDOW": "0.1", **(env or {})},
+        )
+    try:
+        yield Contender(name, process, log, f"http://127.0.0.1:{port}/readyz?verbose")
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+
+
+async def leader_of(*contenders: Contender, seconds: float = 40) -> Contender:
+    """The one that leads, as soon as one does."""
+    async with asyncio.timeout(seconds):
+        while True:
+            for each in contenders:
+                if each.leads:
+                    return each
+            await asyncio.sleep(0.05)
+
+
+# --- ways to the API server
+
+
+def redirected(kubeconfig: Path, to: Path, server: str, **user: Any) -> Path:
+    """The kubeconfig with another address, and another user where one is given."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    for each in config["clusters"]:
+        each["cluster"]["server"] = server
+    if user:
+        config["users"][0]["user"] = user
+    to.write_text(yaml.safe_dump(config))
+    return to
+
+
+@asynccontextmanager
+async def by_relay(kubeconfig: Path, cluster: Cluster, folder: Path, name: str) -> AsyncIterator[tuple[Relay, Path]]:
+    """A network that can be cut, and the kubeconfig that leads through it."""
+    url = urlsplit(cluster.url)
+    assert url.hostname
+    assert url.port
+    async with Relay(url.hostname, url.port).serving() as relay:
+        yield relay, redirected(kubeconfig, folder / f"{name}.kubeconfig", f"{url.scheme}://127.0.0.1:{relay.port}")
+
+
+@asynccontextmanager
+async def by_gateway(
+    kubeconfig: Path, cluster: Cluster, folder: Path, name: str
+) -> AsyncIterator[tuple[Gateway, Path]]:
+    """A proxy that sees what is written, and the kubeconfig that leads through it."""
+    async with Gateway(cluster.access).serving() as gateway:
+        yield gateway, redirected(kubeconfig, folder / f"{name}.kubeconfig", gateway.url, token="any")
+
+
+# --- the load
+
+
+@dataclass(slots=True)
+class Load:
+    """Gangs of four pods that need a rack, three times as many as quota has room for at once."""
+
+    road: Road
+    names: list[str]
+    breaches: list[str] = field(default_factory=list)
+    looks: int = 0
+
+    async def until_complete(self, count: int, *, seconds: float = 60) -> None:
+        """Wait until so many Jobs are Complete."""
+
+        def enough(listed: Object) -> bool:
+            return sum(has(job, "Complete") for job in listed["items"]) >= count
+
+        await self.road.cluster.until(self.road.jobs, enough, what=f"{count} complete jobs", seconds=seconds)
+
+    async def watch_over(self) -> None:
+        """Look at the world all the time: quota is never exceeded, and no node holds more than it has."""
+        while True:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, RequestError, OSError):
+                workloads = (await self.road.cluster.get(self.road.workloads))["items"]
+                pods = (await self.road.cluster.get(self.road.pods))["items"]
+                self._look(workloads, pods)
+            await asyncio.sleep(0.15)
+
+    def _look(self, workloads: list[Object], pods: list[Object]) -> None:
+        self.looks += 1
+        reserved = sum(_gpus(w) for w in workloads if "admission" in w.get("status", {}) and not has(w, "Finished"))
+        if reserved > GPUS:
+            self.breaches.append(f"{reserved} GPUs are reserved of {GPUS}")
+        bound = Counter[str]()
+        for pod in pods:
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                bound[pod["spec"]["nodeName"]] += GPUS_OF_POD
+        self.breaches += [f"{node} holds {gpus} GPUs" for node, gpus in bound.items() if gpus > GPUS_OF_POD]
+
+    async def check(self) -> None:
+        """Nothing was lost and nothing doubled: each gang ran once, whole, where its Workload says."""
+        cluster, road = self.road.cluster, self.road
+        jobs = {j["metadata"]["name"]: j for j in (await cluster.get(road.jobs))["items"]}
+        workloads = (await cluster.get(road.workloads))["items"]
+        pods = (await cluster.get(road.pods))["items"]
+        nodes = {n["metadata"]["name"]: n for n in (await cluster.get("/api/v1/nodes"))["items"]}
+        assert set(jobs) == set(self.names)
+        owned = Counter(w["metadata"]["ownerReferences"][0]["name"] for w in workloads)
+        assert owned == dict.fromkeys(self.names, 1), "each Job has one Workload"
+        for workload in workloads:
+            name = workload["metadata"]["ownerReferences"][0]["name"]
+            own = [p for p in pods if p["metadata"]["labels"]["batch.kubernetes.io/job-name"] == name]
+            assert len(own) == PODS, f"{name} had {len(own)} pods: it ran more than once, or not as a whole"
+            assert not has(workload, "Evicted")
+            assert "schedulingStats" not in workload["status"], name
+            wanted = _assigned(workload)
+            there = Counter(nodes[p["spec"]["nodeName"]]["metadata"]["labels"][HOST] for p in own)
+            assert there == wanted, f"{name} stands on {dict(there)}, its Workload says {dict(wanted)}"
+            assert len(await road.racks_of(name)) == 1
+        assert self.breaches == []
+        assert self.looks > 5
+
+
+def _gpus(workload: Object) -> int:
+    """What it holds: pods that have ended for good hold nothing."""
+    held = workload["status"]["admission"]["podSetAssignments"]
+    ended = sum(each["count"] for each in workload["status"].get("reclaimablePods", ()))
+    return sum(int(each["resourceUsage"]["nvidia.com/gpu"]) for each in held) - GPUS_OF_POD * ended
+
+
+def _assigned(workload: Object) -> Counter[str]:
+    """Pods by host, as the Workload's admission says."""
+    assigned = Counter[str]()
+    for pod_set in workload["status"]["admission"]["podSetAssignments"]:
+        for part in pod_set["topologyAssignment"]["slices"]:
+            hosts = part["valuesPerLevel"][-1]
+            counts = part["podCounts"]
+            for index in range(part["domainCount"]):
+                host = hosts["universal"] if "universal" in hosts else _individual(hosts["individual"], index)
+                count = counts["universal"] if "universal" in counts else counts["individual"][index]
+                assigned[host] += count
+    return assigned
+
+
+def _individual(values: Object, index: int) -> str:
+    return f"{values.get('prefix', '')}{values['roots'][index]}{values.get('suffix', '')}"
+
+
+@asynccontextmanager
+async def load(cluster: Cluster, *, jobs: int = 18) -> AsyncIterator[Load]:
+    """The load is on the cluster, and is watched over while the block runs; at its end all must have come to its end."""
+    road = await make_road(cluster, gpus=GPUS, shape=(2, 2, 8))
+    under = Load(road, [f"gang-{i}" for i in range(jobs)])
+    watching = asyncio.create_task(under.watch_over())
+    try:
+        await asyncio.gather(*(road.submit(name, pods=PODS, run_seconds=1) for name in under.names))
+        yield under
+        assert not watching.done(), "nobody has watched"
+        await under.until_complete(jobs)
+        await under.check()
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

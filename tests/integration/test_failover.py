@@ -1,0 +1,181 @@
+"""Two controllers on a real control plane under load: whatever happens to the one that leads, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.failover import (
+    LEASE,
+    RENEW,
+    RETRY,
+    SLACK,
+    TAKEN_WITHIN,
+    Contender,
+    by_gateway,
+    by_relay,
+    contender,
+    leader_of,
+    load,
+)
+from tests.integration.network import Gateway, Relay
+
+pytestmark = [pytest.mark.slow, pytest.mark.controlplane]
+
+
+class Pair:
+    """Two contenders, each with a way of its own to the API server."""
+
+    def __init__(self, ways: dict[str, Gateway | Relay], contenders: list[Contender]) -> None:
+        self.ways, self.contenders = ways, contenders
+
+    async def sorted_by_rank(self) -> tuple[Contender, Contender]:
+        """The leader, and the follower, which is warm."""
+        leader = await leader_of(*self.contenders)
+        follower = next(each for each in self.contenders if each is not leader)
+        await leader.until_ready()
+        await follower.until_ready()
+        return leader, follower
+
+    def way(self, of: Contender) -> Gateway | Relay:
+        return self.ways[of.name]
+
+
+@asynccontextmanager
+async def pair(plane: ControlPlane, folder: Path, namespace: str, way: str) -> AsyncIterator[Pair]:
+    """Both are started; `way` is direct, gateway or relay."""
+    async with AsyncExitStack() as stack:
+        ways: dict[str, Gateway | Relay] = {}
+        contenders = []
+        for name in ("one", "two"):
+            kubeconfig = plane.kubeconfig
+            if way != "direct":
+                make = by_gateway if way == "gateway" else by_relay
+                ways[name], kubeconfig = await stack.enter_async_context(
+                    make(plane.kubeconfig, plane.cluster, folder, name)  # type: ignore[arg-type]
+                )
+            contenders.append(await stack.enter_async_context(contender(name, kubeconfig, folder, namespace)))
+        yield Pair(ways, contenders)
+
+
+async def taken_over(by: Contender, since: float, *, within: float) -> tuple[float, float]:
+    """Seconds from `since` (Unix time) until another one led, and until it first reserved quota; printed and judged."""
+    await leader_of(by, seconds=within + 20)
+    took = by.times("leadership won")[-1] - since
+    async with asyncio.timeout(30):
+        while not by.times("quota reserved"):
+            await asyncio.sleep(0.05)
+    decided = by.times("quota reserved")[0] - since
+    print(f"\nhanded over after {took:.2f} s, first admission after {decided:.2f} s (bound {within:.1f} s)")
+    assert took <= within + SLACK, by.tail()
+    return took, decided
+
+
+async def test_a_leader_that_is_killed_is_followed_within_a_lease(plane: ControlPlane, tmp_path: Path) -> None:
+    """SIGKILL: nobody gives the lease back, so it has to run out."""
+    namespace = await plane.cluster.create_namespace("election")
+    async with load(plane.cluster) as gangs, pair(plane, tmp_path, namespace, "direct") as both:
+        leader, follower = await both.sorted_by_rank()
+        await gangs.until_complete(3)
+        killed = time.time()
+        leader.signal(signal.SIGKILL)
+        await leader.ended()
+        await taken_over(follower, killed, within=TAKEN_WITHIN)
+        await gangs.until_complete(len(gangs.names))
+
+
+async def test_a_leader_that_is_told_to_end_finishes_its_writes_and_hands_over(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """SIGTERM with writes under way, each of which takes half a second: all are answered, no new ones are begun after
+    the drain, the lease is given back, and the successor leads one look later.
+    """
+    namespace = await plane.cluster.create_namespace("election")
+    async with load(plane.cluster) as gangs, pair(plane, tmp_path, namespace, "gateway") as both:
+        leader, follower = await both.sorted_by_rank()
+        gateway = both.way(leader)
+        assert isinstance(gateway, Gateway)
+        gateway.write_delay = 0.5
+        await gangs.until_complete(3)
+        async with asyncio.timeout(30):
+            while not any(write.status == 0 and write.is_decision for write in gateway.writes):
+                await asyncio.sleep(0.01)
+        told = time.time()
+        under_way = [write for write in gateway.writes if write.status == 0 and write.is_decision]
+        leader.signal(signal.SIGTERM)
+        assert await leader.ended() == 0
+        ended = time.time() - told
+        took, _ = await taken_over(follower, told, within=LEASE)
+        [released] = leader.times("lease released")
+        print(
+            f"{len(under_way)} writes under way, lease released after {released - told:.2f} s, exit after {ended:.2f} s"
+        )
+
+        cut_off = [write for write in gateway.writes if write.is_decision and not write.status]
+        assert cut_off == []
+        assert took - (released - told) <= 1.2 * RETRY + SLACK
+        await gangs.until_complete(len(gangs.names))
+
+
+async def test_a_leader_that_was_frozen_does_not_write_when_it_goes_on(plane: ControlPlane, tmp_path: Path) -> None:
+    """SIGSTOP for longer than the lease, then SIGCONT: it knows at once that its time is over, and follows."""
+    namespace = await plane.cluster.create_namespace("election")
+    async with load(plane.cluster) as gangs, pair(plane, tmp_path, namespace, "gateway") as both:
+        leader, follower = await both.sorted_by_rank()
+        gateway = both.way(leader)
+        assert isinstance(gateway, Gateway)
+        await gangs.until_complete(3)
+        frozen = time.time()
+        leader.signal(signal.SIGSTOP)
+        await taken_over(follower, frozen, within=TAKEN_WITHIN)
+        await asyncio.sleep(max(0.0, LEASE + 2 - (time.time() - frozen)))
+        before = len(gateway.writes)
+        leader.signal(signal.SIGCONT)
+        await leader.until_ready()
+        await gangs.until_complete(len(gangs.names))
+
+        assert [w for w in gateway.writes[before:] if w.is_decision] == []
+        assert (leader.leads, follower.leads) == (False, True)
+        assert leader.process.returncode is None, "it follows, it need not be started again"
+
+
+@pytest.mark.parametrize("fault", ["silence", "cut", "delay"])
+async def test_a_leader_whose_network_fails_goes_in_time(plane: ControlPlane, tmp_path: Path, fault: str) -> None:
+    """Connections that hang or are reset for longer than a lease cost it the lead before another one gets it; a slow
+    network costs nothing.
+    """
+    namespace = await plane.cluster.create_namespace("election")
+    async with load(plane.cluster) as gangs, pair(plane, tmp_path, namespace, "relay") as both:
+        leader, follower = await both.sorted_by_rank()
+        relay = both.way(leader)
+        assert isinstance(relay, Relay)
+        await gangs.until_complete(3)
+        failed = time.time()
+        if fault == "delay":
+            relay.delay = 0.2
+            await gangs.until_complete(12, seconds=90)
+            assert (leader.leads, leader.times("leadership lost")) == (True, [])
+            relay.delay = 0.0
+            await gangs.until_complete(len(gangs.names))
+            return
+        relay.silence()
+        if fault == "cut":
+            relay.cut()
+        took, _ = await taken_over(follower, failed, within=TAKEN_WITHIN)
+        lost = leader.times("leadership lost")
+        ended = leader.process.returncode is not None
+        print(f"the former leader {'ended' if ended else f'noticed after {lost[0] - failed:.2f} s'}")
+        assert ended or (lost and lost[0] - failed <= min(took, RENEW + RETRY + SLACK))
+        await gangs.until_complete(8)
+        relay.resume()
+        if not ended:
+            await leader.until_ready()
+        await gangs.until_complete(len(gangs.names))
+        assert (leader.leads, follower.leads) == (False, True)

@@ -102,10 +102,10 @@ def pod_set(pod: JSON, *, name: str, count: int, switches: Switches) -> JSON:
 
 def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
     """One patch: the info of its pod set merged in, the admission gate gone, and the topology gate too unless a place
-    was assigned, which the ungater gives it.  Other gates stay.  Empty for a pod without the admission gate.
+    was assigned, which the ungater gives it.  Other gates stay.  Empty for a pod that is not held by us.
     """
     gates = pod_view.gates_of(pod)
-    if names.ADMISSION_GATE not in gates:
+    if not pod_view.is_gated(pod):
         return {}
     placed = names.TOPOLOGY_GATE in info.scheduling_gates
     if placed and names.TOPOLOGY_GATE not in gates:

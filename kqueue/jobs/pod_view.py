@@ -36,8 +36,15 @@ def gates_of(pod: Mapping[str, Any]) -> list[str]:
 
 
 def is_gated(pod: Mapping[str, Any]) -> bool:
-    """Whether the admission gate holds the pod."""
-    return names.ADMISSION_GATE in gates_of(pod)
+    """Whether a gate of ours holds the pod that is to be admitted.
+
+    That of topology does, too, as long as the pod was not started: where the other one was taken off by hand it waits
+    on and is started when its turn comes.
+    """
+    gates = gates_of(pod)
+    if names.ADMISSION_GATE in gates:
+        return True
+    return names.TOPOLOGY_GATE in gates and names.WORKLOAD_ANNOTATION not in annotations_of(pod)
 
 
 def is_terminated(pod: Mapping[str, Any]) -> bool:

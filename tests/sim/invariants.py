@@ -70,6 +70,15 @@ def has_gate(pod: Object, name: str) -> bool:
     return any(gate["name"] == name for gate in pod["spec"].get("schedulingGates") or ())
 
 
+def is_held(pod: Object) -> bool:
+    """Whether the pod is queued itself, and a gate of ours holds it that it had before it was started."""
+    meta = pod["metadata"]
+    if names.MANAGED_LABEL not in (meta.get("labels") or {}):
+        return False
+    started = names.WORKLOAD_ANNOTATION in (meta.get("annotations") or {})
+    return has_gate(pod, names.ADMISSION_GATE) or (is_gated(pod) and not started)
+
+
 def is_usable(node: Object) -> bool:
     """Whether new pods may be put there."""
     blocked = any(t["effect"] in ("NoSchedule", "NoExecute") for t in node["spec"].get("taints") or ())
@@ -302,11 +311,11 @@ ALWAYS: tuple[Invariant, ...] = (
 def no_gate_is_left_over(world: World) -> Breaches:
     """(4) A gated pod has a living Workload, which is not admitted: a gang starts whole or not at all.
 
-    Not asked of pods that are queued themselves and wait: they have our other gate, too, and no place in a gang yet.
+    Not asked of pods that are queued themselves and were not started: they have no place in a gang yet.
     """
     workloads = {w["metadata"]["name"]: w for w in world.objects(WORKLOADS)}
     for pod in world.objects(PODS):
-        if not is_gated(pod) or is_over(pod) or has_gate(pod, names.ADMISSION_GATE):
+        if not is_gated(pod) or is_over(pod) or is_held(pod):
             continue
         owner = workloads.get((pod["metadata"].get("annotations") or {}).get(names.WORKLOAD_ANNOTATION, ""))
         name = pod["metadata"]["name"]

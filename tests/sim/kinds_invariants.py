@@ -10,7 +10,7 @@ from kqueue.controllers.admission_gates import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
 from tests.sim.history import admission_of
-from tests.sim.invariants import has_gate, is_over
+from tests.sim.invariants import is_held, is_over
 from tests.sim.kinds import group_of
 from tests.sim.objects import FOREIGN, WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
@@ -19,11 +19,6 @@ from tests.sim.world import World, is_true, owner_of, subject_of
 _TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
 _SOON = 400.0
 """Seconds within which a pod is told that nothing will start it."""
-
-
-def is_held(pod: Object) -> bool:
-    """Whether the gate of a pod that is queued itself is on it."""
-    return has_gate(pod, names.ADMISSION_GATE)
 
 
 def is_ours(pod: Object) -> bool:

@@ -251,8 +251,17 @@ def test_a_start_is_one_patch_with_all_that_the_admission_adds() -> None:
 
 
 def test_a_pod_without_the_gate_is_left_as_it_is() -> None:
-    """7.4."""
-    assert start(make_pod(gates=[TOPOLOGY]), INFO) == {}
+    """7.4; of one that was started the gate of topology may be left."""
+    assert start(make_pod(gates=["example.com/hold"]), INFO) == {}
+    assert start(make_pod(gates=[TOPOLOGY], annotations=prefixed(workload="w")), INFO) == {}
+
+
+def test_a_pod_that_topology_holds_is_started_though_a_hand_took_the_other_gate() -> None:
+    """It has nothing yet of what its admission adds, and would wait for a place for ever."""
+    pod = make_pod(gates=[TOPOLOGY])
+    assert managed_pod(pod, Switches()).gated
+    assert gates_after(pod, INFO) == []
+    assert gates_after(pod, PLACED) == [TOPOLOGY]
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,8 @@ class StatefulSetReconciler:
 
     async def _step(self, found: JSON, workload: wire.Workload | None, *, runs: bool) -> Result:
         step = plan.next_step(found, as_json(workload) if workload is not None else None, self._switches, runs=runs)
+        if step in (Next.CREATE, Next.ADOPT) and not await self._is_there(found):
+            return Result()  # the watch is about to say so
         if step is Next.CREATE:
             await self._create(found)
         if workload is None:
@@ -203,6 +205,17 @@ class StatefulSetReconciler:
             case Next.NOTHING:
                 await self._follow_queue(found, workload, runs=runs)
         return Result(requeue_after=_LOOK_AGAIN) if step is Next.WAIT else Result()
+
+    async def _is_there(self, found: JSON) -> bool:
+        """Asked of the API server before it becomes an owner: one that is gone is taken off by the garbage collector as
+        fast as a watch that is behind would have us put it on.
+        """
+        metadata = mapping(found, "metadata")
+        try:
+            now = await self._client.get_json(STATEFUL_SETS, text(metadata, "name"), text(metadata, "namespace"))
+        except NotFoundError:
+            return False
+        return text(now, "metadata", "uid") == text(metadata, "uid")
 
     # --- one step each
 

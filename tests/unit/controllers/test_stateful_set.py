@@ -325,6 +325,21 @@ async def test_one_that_is_not_queued_any_more_gives_back_when_its_last_pod_is_g
     assert ("StatefulSet db", "DeletedWorkload") in world.recorder.events
 
 
+@pytest.mark.parametrize("has_workload", [False, True])
+async def test_one_that_is_gone_owns_nothing_any_more(has_workload: bool) -> None:
+    """Our watch has it still; what we would make or give it the garbage collector takes away as fast."""
+    world = Sets()
+    if has_workload:
+        await world.settle()
+        world.client.change(WORKLOADS, world.client.keys(WORKLOADS)[0], {"metadata": {"ownerReferences": None}})
+    world.sync()
+    world.client.drop(STATEFUL_SETS, KEY)
+    writes = await world.look(KEY, late=True)
+    await world.close()
+
+    assert writes == []
+
+
 async def test_the_workload_of_one_that_is_gone_is_left_to_the_garbage_collector() -> None:
     """As it is when the watch is only late."""
     world = Sets()

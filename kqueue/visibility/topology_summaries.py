@@ -9,15 +9,15 @@ is told.  Where a level has more domains than `limit`, a wider one is told, and 
 
 Of each domain, per resource: `total` is what its nodes offer, `foreign` what pods outside of topologies take, `held`
 what workloads hold there, `free` what is left.  `free` counts leaves that are overdrawn as 0, so that it is what can
-be had.  `idle` nodes are those on which no workload holds anything; `gangs` say, from these, how many gangs of 1, 2,
-4 ... whole nodes the domains of a level hold side by side.
+be had.  `idle` nodes are those on which no workload holds anything and no foreign pod a device; `gangs` say how many
+gangs of 1, 2, 4 ... such nodes find room, each inside one domain of a level, as the metric `kqueue_gang_slots` does.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from kqueue.core.workload import Flavor
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.state.cache import Cache
 from kqueue.state.room import LeftOut
+from kqueue.state.spare import room_of
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only, whole
@@ -114,7 +115,8 @@ class TopologySummaries:
         tree, ledger = capacity.tree, self._cache.ledger
         left_out = ledger.left_out(facts.name)
         lost = Counter(path for name in left_out for path in _above(ledger.nodes.get(name), tree.levels))
-        amounts = _Amounts.of(capacity, await self._foreign(tree, pace))
+        foreign, taken = await self._foreign(tree, pace)
+        amounts = _Amounts.of(capacity, foreign)
         span = _leaves_below(tree, wish.domain)
         shown, cut = _depth(tree, span, wish)
         domains = [
@@ -129,14 +131,15 @@ class TopologySummaries:
             "level": tree.levels[shown],
             **({"cut": cut} if cut else {}),
             "tree": domains,
-            "gangs": _gangs(amounts, tree),
+            "gangs": _gangs(capacity, taken),
             "leftOut": {reason: count for reason, count in _counted(left_out).items() if count},
             "leftOutNodes": list(self._left_out(left_out, tree.levels, wish)),
         }
 
-    async def _foreign(self, tree: Tree, pace: Pace) -> Mapping[str, Ints]:
-        """What foreign pods take on each leaf, per resource."""
+    async def _foreign(self, tree: Tree, pace: Pace) -> tuple[Mapping[str, Ints], set[str]]:
+        """What foreign pods take on each leaf, per resource; and the nodes where they hold a device."""
         taken: dict[str, list[int]] = {}
+        devices: set[str] = set()
         for number, leaf in enumerate(tree.leaves):
             if number % _LEAVES_AT_ONCE == 0:
                 await pace.step()
@@ -146,7 +149,9 @@ class TopologySummaries:
                     if column is None:
                         column = taken[resource] = [0] * len(tree)
                     column[number] = clamp(column[number] + amount)
-        return {resource: np.array(column, dtype=np.int64) for resource, column in taken.items()}
+                    if amount > 0 and _is_device(resource):
+                        devices.add(node.name)
+        return {resource: np.array(column, dtype=np.int64) for resource, column in taken.items()}, devices
 
     def _left_out(self, found: Mapping[str, LeftOut], levels: Sequence[str], wish: _Wish) -> Iterator[JSON]:
         """The first of them by cause and name, as far as the limit goes."""
@@ -161,6 +166,11 @@ class TopologySummaries:
                 "message": _sentence(why, node),
                 "domain": list(paths[-1]) if paths else [],
             }
+
+
+def _is_device(resource: str) -> bool:
+    """Whether a resource is one that whole nodes are wanted for: GPUs and the like."""
+    return "/" in resource
 
 
 # --- what of the tree is told ------------------------------------------------------------------------------------
@@ -242,6 +252,8 @@ class _Amounts:
             idle = nothing if without is None else without
             others = foreign.get(resource, nothing)
             touched |= free != idle
+            if _is_device(resource):
+                touched |= others > 0
             columns[resource] = idle + others, others, idle - free, np.maximum(free, 0)
         pods = columns[PODS][3] if PODS in columns else nothing
         nodes = np.fromiter((len(leaf.nodes) for leaf in tree.leaves), dtype=np.int64, count=len(tree))
@@ -306,17 +318,14 @@ def _summed(row: Ints, starts: Ints) -> list[int]:
     return [(upper << 32) + lower for upper, lower in zip(high.tolist(), low.tolist(), strict=True)]
 
 
-def _gangs(amounts: _Amounts, tree: Tree) -> list[JSON]:
-    """Per level but the lowest: how many gangs of so many whole nodes find room, each inside one domain."""
-    found = []
-    for level in range(tree.lowest):
-        idle = _summed(amounts.idle, tree.first_leaf[level])
-        size, slots = 1, dict[str, int]()
-        while size <= max(idle, default=0):
-            slots[str(size)] = sum(nodes // size for nodes in idle)
-            size *= 2
-        found.append({"level": tree.levels[level], "slots": slots})
-    return found
+def _gangs(capacity: Capacity, taken: Collection[str]) -> list[JSON]:
+    """Per level but that of hosts: how many gangs of so many idle nodes find room, each inside one domain."""
+    tree, slots = capacity.tree, room_of(capacity, taken, ()).slots
+    levels = tree.levels[: tree.lowest] if tree.is_hostname else tree.levels
+    return [
+        {"level": level, "slots": {str(size): n for (of, size), n in slots.items() if of == level and n}}
+        for level in levels
+    ]
 
 
 # --- nodes that are left out -------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ async def test_domains_as_a_tree() -> None:
     ]  # fmt: skip
     rows = domains.rows(flavor)
     assert [row.domain for row in rows][:3] == ["b1", "  r0", "    b1-r0-h0"]
-    assert rows[0].cells() == ("b1", "3", "3", "1", GPU, "20", "0", "4", "24")
+    assert rows[0].cells() == ("b1", "3", "2", "1", GPU, "20", "0", "4", "24")
     assert rows[0].bar == "▒▒▒·············"
 
 

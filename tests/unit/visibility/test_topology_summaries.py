@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
-from kqueue.core.topology import HOSTNAME
+from kqueue.core.topology import HOSTNAME, PodFacts
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.visibility.topology_summaries import TopologySummaries
 from tests.unit.visibility.worlds import BLOCK, GPU, RACK, Place, asked, by_path, hosts, node, read
@@ -46,6 +46,18 @@ async def test_what_is_overdrawn_on_one_node_hides_nothing_that_is_free_on_anoth
     place.foreign("b0-r0-h0", 8)
 
     assert by_path(await told(place))["b0/r0"]["resources"][GPU]["free"] == "8"
+
+
+async def test_a_node_where_a_foreign_pod_holds_a_device_is_not_idle() -> None:
+    """One on which it takes cpu alone is."""
+    place = Place()
+    place.foreign("b0-r0-h0", 1)
+    place.cache.on_pod("kube-system/proxy", PodFacts(node="b0-r0-h1", requests=(("cpu", 100),)))
+
+    flavor = await told(place)
+
+    assert by_path(flavor)["b0/r0"]["idleNodes"] == 1
+    assert flavor["gangs"][1]["slots"] == {"1": 7, "2": 3}
 
 
 async def test_gangs_are_counted_inside_domains() -> None:

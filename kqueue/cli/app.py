@@ -44,7 +44,10 @@ _COMMANDS = (
 )
 """Files of this room, in the order of the help page."""
 
-_FIRST = ("create", "list", "stop", "resume", "delete", "get", "describe", "edit", "patch", "top", "topology", "doctor")
+_FIRST = (
+    *("explain", "list", "top", "topology", "doctor"),
+    *("create", "stop", "resume", "delete", "get", "describe", "edit", "patch"),
+)
 """Commands at the head of the help page."""
 
 _ABOUT = """Batch admission control for Kubernetes: when a job starts, and in which rack.

@@ -33,7 +33,10 @@ def version(
     *,
     reach: Reach,
 ) -> None:
-    """Print what is running: this program, and the image of the controllers in the cluster, if there is one."""
+    """Print our version, and the image of the controllers.
+
+    The latter is told if a cluster is named, and has them.
+    """
     from dataclasses import asdict
 
     from kqueue.build import build

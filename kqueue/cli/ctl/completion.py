@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def completion(shell: Annotated[Shell, typer.Argument(case_sensitive=False, show_default=False)]) -> None:
-        """Print a script that teaches the shell to complete our commands.
+        """Print a script for a shell that completes our commands.
 
         \b
         bash: source <(kqueue completion bash)     in ~/.bashrc

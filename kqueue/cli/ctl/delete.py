@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the verb."""
     group = typer.Typer(
         name="delete",
-        help="Delete workloads with their jobs, or objects of our other kinds.",
+        help="Delete workloads with their jobs, or our other objects.",
         cls=VerbGroup,
         no_args_is_help=True,
         rich_markup_mode=None,
@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def _add_passed_on(group: typer.Typer, name: str) -> None:
     settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
-    @group.command(name, help="kubectl does it, all flags are kubectl's.", context_settings=settings)
+    @group.command(name, help="As kubectl does; all flags are its own.", context_settings=settings)
     def delete(
         arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME... [kubectl's flags]")] = None,
     ) -> None:

@@ -14,9 +14,9 @@ from kqueue.cli.reaching import VALUE_FLAGS
 
 _VERBS = {
     "get": "Print objects of our kinds",
-    "describe": "Tell all about objects of our kinds",
-    "edit": "Change objects of our kinds in an editor",
-    "patch": "Change fields of an object of our kinds",
+    "describe": "Tell all about our objects",
+    "edit": "Change our objects in an editor",
+    "patch": "Change fields of our objects",
 }
 _ANY = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 _HELP = ("-h", "--help")
@@ -30,7 +30,7 @@ _TAKES_VALUE = VALUE_FLAGS | {
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     for verb, about in _VERBS.items():
-        app.command(verb, help=f"{about}: kubectl does it, all flags are kubectl's.", context_settings=_ANY)(_for(verb))
+        app.command(verb, help=f"{about}, as kubectl does; all flags are its own.", context_settings=_ANY)(_for(verb))
 
 
 def _for(verb: str) -> Callable[..., None]:

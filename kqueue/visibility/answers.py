@@ -13,8 +13,8 @@ from kqueue.clock import Clock
 from kqueue.visibility.asked import JSON
 
 JSON_TYPE = "application/json"
-_ITEMS = 250
-"""Items of a list that are encoded before others get a turn: 2 ms, and 100 KiB."""
+_ITEMS = 100
+"""Items of a list that are made and encoded before others get a turn: 2 ms, and 30 KB."""
 
 _encode = msgspec.json.Encoder().encode
 _REASONS = {

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ import pytest
 import trustme
 
 from kqueue.cli.process import Running, running
+from kqueue.config import Configuration, parse
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import Cluster, KubectlError
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def visible(plane: Plane) -> AsyncIterator[Running]:
+async def visible(plane: Plane, settings: Configuration | None = None) -> AsyncIterator[Running]:
     """A controller whose visibility API is reached through the API server."""
     chosen = replace(
         flags(plane),
@@ -42,7 +44,7 @@ async def visible(plane: Plane) -> AsyncIterator[Running]:
         visibility_port=0,
         visibility_url="https://localhost:{port}",
     )
-    async with running(configuration(), chosen) as process:
+    async with running(settings or configuration(), chosen) as process:
         await available(plane.cluster)
         yield process
 
@@ -226,3 +228,27 @@ async def ask_with_foreign_certificate(base: str, trusted: ssl.SSLContext, path:
         session.get(path, headers=headers) as answer,
     ):
         raise AssertionError(f"answered {answer.status}")
+
+
+async def test_a_follower_answers_too(either_plane: Plane) -> None:
+    """A replica that waits for the lease serves what it watches: an outage of the leader hides nothing."""
+    cluster = either_plane.cluster
+    namespace = await cluster.create_namespace("seen")
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    held = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600, "renewTime": now, "acquireTime": now}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kq"}, "spec": held}
+    await cluster.request("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", lease)
+    elect = f"leaderElection: {{leaderElect: true, resourceName: kq, resourceNamespace: {namespace}}}\n"
+    head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    async with visible(either_plane, parse(head + elect, source="test")) as process:
+        for path, obj in queue_objects(namespace):
+            if not await cluster.exists(f"{path}/{obj['metadata']['name']}"):
+                await cluster.request("POST", path, obj)
+        made = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w"}}
+        pods = {"metadata": {}, "spec": {"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"}}
+        made["spec"] = {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": pods}]}
+        await cluster.request("POST", f"{KUEUE}/namespaces/{namespace}/workloads", made)
+        found = await items(cluster, TEAM, count=1)
+        leads = process.operator.ready.is_set()
+
+    assert (found[0]["metadata"]["name"], leads) == ("w", False)

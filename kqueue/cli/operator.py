@@ -15,6 +15,7 @@ import structlog
 from kqueue.api.wire import core as wire_core
 from kqueue.cli.gauges import QueueGauges, cohorts_above
 from kqueue.cli.telemetry import NODES, CycleObserver, describe_objects
+from kqueue.cli.tracing import WorkloadTracer
 from kqueue.cli.upkeep import Auditor, ForeignGauges, Gauges, NodeGauges, RoomGauges
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
@@ -31,7 +32,7 @@ from kqueue.controllers.intake import Intake
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.jobs.registry import kinds_for
 from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
-from kqueue.observe import Checks, LoopProbe, Metrics
+from kqueue.observe import Checks, LoopProbe, Metrics, Traces
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
@@ -102,12 +103,13 @@ class Operator:
         )
         self.cache, self.queues, self.second_pass = wiring.cache, wiring.queues, wiring.second_pass
         self.fair_usage = wiring.fair_usage
+        self._observer = CycleObserver(metrics, wiring.events, clock, wiring.order)
         self.loop = SchedulingLoop(
             cache=wiring.cache,
             queues=wiring.queues,
             writer=wiring.workload_writer,
             namespace_labels=wiring.namespace_labels,
-            observer=CycleObserver(metrics, wiring.events, clock, wiring.order),
+            observer=self._observer,
             clock=clock,
             settings=rules.loop_settings(config, timings),
             second_pass=wiring.second_pass,
@@ -256,6 +258,11 @@ class Operator:
             return None
 
         return check
+
+    def trace(self, traces: Traces) -> None:
+        """Make spans of cycles, and of the ways of Workloads; to be called before `run`."""
+        self._observer.traces = traces
+        self.watches.workloads.subscribe(WorkloadTracer(traces, self.clock, self.ready.is_set).on_workload)
 
     # --- running -----------------------------------------------------------------------------------------------
 

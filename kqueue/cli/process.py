@@ -21,7 +21,7 @@ from kqueue.cli.wiring.rules import custom_labels
 from kqueue.clock import Clock, SystemClock, utc_text
 from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
-from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
+from kqueue.observe import Checks, Endpoint, HealthServer, Metrics, traces_from
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
 from kqueue.runtime.loop import tune_collector
 
@@ -109,6 +109,9 @@ async def running(
             checks=frame.checks,
             parts=flags.parts,
         )
+        if (traces := traces_from()) is not None:
+            wired.trace(traces)
+            stack.push_async_callback(traces.finish, timings.event_farewell)
         frame.checks.remove(_STARTING)
         if "webhooks" in flags.parts:
             await stack.enter_async_context(_webhooks(frame, configuration, flags, clock, timings))

@@ -15,7 +15,7 @@ from kqueue.core.cycle import Admit, Phase, Retargeted
 from kqueue.core.preemption import Target
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
-from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics
+from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics, Traces
 from kqueue.runtime.reflector import Reflector
 from kqueue.state import from_api
 
@@ -106,6 +106,8 @@ class CycleObserver:
     ) -> None:
         """`order` says what makes up a priority."""
         self._metrics, self._events, self._clock, self._order = metrics, events, clock, order
+        self.traces: Traces | None = None
+        """Gets a span for each cycle."""
 
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
@@ -114,6 +116,11 @@ class CycleObserver:
         self._metrics.attempt(success=success, seconds=seconds)
         self._metrics.phases({phase.value: seconds for phase, seconds in phases.items()})
         self._metrics.preemption_skips(robbed)
+        if self.traces is not None:
+            told = {f"kqueue.{phase.value}_ms": round(took * 1e3, 3) for phase, took in phases.items()}
+            now = self._clock.now().timestamp()
+            attributes = {"kqueue.heads": len(robbed), "kqueue.admitted": success, **told}
+            self.traces.cycle(began=now - seconds, ended=now, attributes=attributes)
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
         """Count it."""

@@ -13,6 +13,7 @@ from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_co
 from kqueue.observe.loop import LoopProbe
 from kqueue.observe.metrics import Kind, Metrics, Role
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, ResourceFigures
+from kqueue.observe.traces import Traces, traces_from
 
 __all__ = [
     "Checks",
@@ -30,8 +31,10 @@ __all__ = [
     "ResourceFigures",
     "Role",
     "Route",
+    "Traces",
     "configure_logs",
     "current_level",
     "log_context",
     "set_level",
+    "traces_from",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from kqueue.api import names
 from kqueue.errors import ConfigError
 from kqueue.visibility.asked import JSON, View
 from kqueue.visibility.rights import Action
@@ -14,6 +15,7 @@ from kqueue.visibility.rights import Action
 KUEUE_VERSIONS = ("v1beta2", "v1beta1")
 """Of the compatible group; the first is preferred."""
 OUR_VERSION = "v1alpha1"
+OUR_API_VERSION = f"{names.KQUEUE_VISIBILITY_GROUP}/{OUR_VERSION}"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _MOST_FIELDS = 16
 _TITLE = "kqueue visibility"

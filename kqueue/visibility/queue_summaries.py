@@ -25,10 +25,11 @@ from kqueue.state.cache import Cache
 from kqueue.state.held import Held
 from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only, whole
 
-KIND = "QueueSummaryList"
+KIND, ITEM_KIND = "QueueSummaryList", "QueueSummary"
 MOST_QUEUES = 5000
 """ClusterQueues, and LocalQueues, of one answer."""
 _FEW = 500
@@ -92,6 +93,8 @@ class QueueSummaries:
         if idle is not None:
             active, inadmissible = 0, active + inadmissible
         summary: JSON = {
+            "kind": ITEM_KIND,
+            "apiVersion": OUR_API_VERSION,
             "metadata": {"name": name},
             "cohort": node.parent.name if node.parent is not None else "",
             "path": self._cache.path_of(name),

@@ -33,6 +33,7 @@ from kqueue.state.cache import Cache
 from kqueue.state.room import LeftOut
 from kqueue.state.spare import room_of
 from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only, whole
 
@@ -97,6 +98,7 @@ class TopologySummaries:
         flavors = sorted(f for f in self._cache.flavors_of_topology(name) if flavor in ("", f))
         return {
             "kind": KIND,
+            "apiVersion": OUR_API_VERSION,
             "metadata": {"name": name},
             "generatedAt": utc_text(self._clock.now()),
             "levels": list(levels),

@@ -18,21 +18,24 @@ from kqueue.cli.glance.amounts import FOREIGN, FREE, HELD
 from kqueue.cli.output import printable
 
 JSON = Mapping[str, Any]
-_NUMBERS = frozenset({"nodes", "idle", "left out", "free", "held", "foreign", "total", "pending", "inadmissible"})
-_NUMBERS |= {"admitted", "wait", "reserved", "quota", "borrowed", "share"}
+_NUMBERS = frozenset({"nodes", "idle", "left out", "free", "held", "foreign", "total", "pending"})
+_NUMBERS |= {"aside", "admitted", "wait", "reserved", "quota", "borrowed", "share"}
 _STYLES = {HELD: "green", "▓": "yellow", FOREIGN: "magenta", FREE: "bright_black"}
 _LEFT_OUT_SHOWN = 10
 
 
 def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, most: int = 10_000) -> Group:
-    """All queues, in at most so many lines."""
+    """All queues, in at most so many lines.  What is the same, or not there, in all of them takes no column."""
     found = queues.rows(answer, resources, order)
     shares = any(row.share for row in found)
-    table = _table([*_QUEUE_HEADERS, *(["share"] if shares else []), "in use"])
+    flavors = len({row.flavor for row in found}) > 1
+    left_out = {*([] if shares else ["share"]), *([] if flavors else ["flavor"])}
+    headers = [header for header in _QUEUE_HEADERS if header not in left_out]
+    table = _table(headers)
     shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
     for row in shown:
-        share = [Text(row.share)] if shares else []
-        table.add_row(*_queue_cells(row), *share, _bar(row.bar))
+        cells = _queue_cells(row)
+        table.add_row(*(cells[header] for header in headers))
     parts: list[RenderableType] = [_title(queues.title(answer)), table]
     hidden = sum(bool(row.name) for row in found[len(shown) :]) + answer.get("left", 0)
     if hidden:
@@ -43,24 +46,36 @@ def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, m
 
 
 _QUEUE_HEADERS = (
-    *("name", "cohort", "status", "pending", "admitted", "wait"),
-    *("flavor", "resource", "reserved", "quota", "borrowed"),
+    *("name", "cohort", "status", "pending", "aside", "admitted", "wait"),
+    *("flavor", "resource", "held", "quota", "borrowed", "share", "in use"),
 )
 
 
-def _queue_cells(row: queues.Row) -> list[Text]:
-    cells = [
-        *(row.name, row.cohort, row.status, row.pending, row.admitted, row.longest),
-        *(row.flavor, row.resource, row.reserved, row.quota, row.borrowed),
-    ]
-    texts = [Text(printable(cell)) for cell in cells]
+def _queue_cells(row: queues.Row) -> dict[str, Text]:
+    """By header.  Aside are those that wait until something changes."""
+    texts = {
+        "name": row.name,
+        "cohort": row.cohort,
+        "status": row.status,
+        "pending": row.pending,
+        "aside": row.inadmissible,
+        "admitted": row.admitted,
+        "wait": row.longest,
+        "flavor": row.flavor,
+        "resource": row.resource,
+        "held": row.reserved,
+        "quota": row.quota,
+        "borrowed": row.borrowed,
+        "share": row.share,
+    }
+    cells = {header: Text(printable(text)) for header, text in texts.items()}
+    cells["in use"] = _bar(row.bar)
     if not row.is_active:
-        texts[2].stylize("bold red")
+        cells["status"].stylize("bold red")
     if row.inadmissible not in ("", "0"):
-        texts[3].append(f" ({row.inadmissible} set aside)", "yellow")
-    if row.borrowed:
-        texts[10].stylize("yellow")
-    return texts
+        cells["aside"].stylize("yellow")
+    cells["borrowed"].stylize("yellow")
+    return cells
 
 
 def topology_page(summary: JSON, resources: Sequence[str], *, most: int = 10_000, whole: bool = True) -> Group:

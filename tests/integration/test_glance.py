@@ -1,0 +1,154 @@
+"""`kqueue top` and `kqueue topology` against a controller that runs: through the API server, on both planes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from tests.integration.controlplane.cluster import Cluster
+from tests.integration.road import Object, make_road
+from tests.integration.test_doctor import answers
+from tests.integration.test_visibility import Plane, visible
+
+pytestmark = pytest.mark.slow
+
+
+async def kqueue(plane: Plane, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output, errors."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kqueue", *arguments, "--kubeconfig", str(plane.kubeconfig)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def until_told(plane: Plane, ready: Any) -> Object:
+    """The queues, as soon as they are so."""
+    async with asyncio.timeout(60):
+        while True:
+            code, out, err = await kqueue(plane, "top", "queues", "-o", "json")
+            assert code == 0, err
+            answer: Object = json.loads(out)["queues"]
+            if ready(answer["items"][0]):
+                return answer
+            await asyncio.sleep(0.2)
+
+
+async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
+    """A gang in one rack, one that waits, and a cordoned node: all of it is told, as a table and as JSON."""
+    cluster: Cluster = either_plane.cluster
+    road = await make_road(cluster, shape=(1, 2, 4))
+    async with visible(either_plane):
+        await answers(cluster)
+        await road.submit("runs", pods=4, run_seconds=600)
+        await road.until_workload("runs", "Admitted")
+        await road.submit("waits", pods=5)
+        await cluster.request(
+            "PATCH",
+            "/api/v1/nodes/node-0-1-3",
+            {"spec": {"unschedulable": True}},
+            content_type="application/merge-patch+json",
+        )
+        answer = await until_told(either_plane, lambda team: team["pending"]["inadmissible"] == 1)
+        code, top, _ = await kqueue(either_plane, "top", "--once")
+        _, told, _ = await kqueue(either_plane, "topology", "-o", "json")
+        _, tree, _ = await kqueue(either_plane, "topology", "dc", "--domain", "block-0", "--level", "rack")
+        missing = await kqueue(either_plane, "topology", "other")
+        wrong = await kqueue(either_plane, "topology", "--level", "room")
+        listed = await either_plane.kubectl("get", "topologysummaries,queuesummaries", "-o", "name")
+
+    (team,) = answer["items"]
+    assert (team["metadata"]["name"], team["admitted"], team["longestWaiting"].split("/")[0]) == (
+        "team",
+        1,
+        road.namespace,
+    )
+    assert code == 0
+    assert re.search(r"\nteam +- +Active +1 +1 +1 +\S+ +gpu +nvidia.com/gpu +32 +512 *\n", f"\n{top}")
+    (flavor,) = json.loads(told)["items"][0]["flavors"]
+    racks = {"/".join(d["path"]): d["resources"]["nvidia.com/gpu"] for d in flavor["tree"] if len(d["path"]) == 2}
+    assert racks["block-0/rack-0-0"] == {"total": "32", "foreign": "0", "held": "32", "free": "0"}
+    assert racks["block-0/rack-0-1"] == {"total": "24", "foreign": "0", "held": "0", "free": "24"}
+    assert flavor["leftOutNodes"] == [
+        {"node": "node-0-1-3", "reason": "unschedulable", "message": "it is cordoned", "domain": ["block-0", "rack-0-1"]}
+    ]
+    assert "node-0-1-3   block-0/rack-0-1   it is cordoned" in tree
+    assert (missing[0], "Topology other not found" in missing[2]) == (1, True)
+    assert (wrong[0], "is not one of" in wrong[2]) == (1, True)
+    assert listed.split() == [
+        "topologysummary.visibility.kqueue.dev/dc",
+        "queuesummary.visibility.kqueue.dev/team",
+    ]
+
+
+class Terminal:
+    """The end of a terminal that a person looks at."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._shown = descriptor, b""
+        self._more = asyncio.Event()
+        asyncio.get_running_loop().add_reader(descriptor, self._read)
+
+    def _read(self) -> None:
+        try:
+            self._shown += os.read(self._descriptor, 65536)
+        except OSError:  # the other end is closed
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+        self._more.set()
+
+    async def until(self, words: bytes) -> None:
+        """Wait until they are shown."""
+        async with asyncio.timeout(60):
+            while words not in self._shown:
+                self._more.clear()
+                await self._more.wait()
+
+    def close(self) -> bytes:
+        """All that was shown."""
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.set_blocking(self._descriptor, False)
+        with contextlib.suppress(OSError):
+            while piece := os.read(self._descriptor, 65536):
+                self._shown += piece
+        os.close(self._descriptor)
+        return self._shown
+
+
+async def test_the_screen_of_top_is_ended_by_a_key(either_plane: Plane) -> None:
+    """As its user runs it, in a terminal."""
+    await make_road(either_plane.cluster, shape=(1, 1, 2))
+    async with visible(either_plane):
+        await answers(either_plane.cluster)
+        master, slave = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kqueue", "top", "--every", "0.5", "--kubeconfig", str(either_plane.kubeconfig)),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "140", "LINES": "40"},
+        )
+        os.close(slave)
+        terminal = Terminal(master)
+        try:
+            await terminal.until(b"team")
+            os.write(master, b"q")
+            code = await asyncio.wait_for(process.wait(), 30)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+            shown = terminal.close()
+    assert code == 0
+    assert b"Topology dc, flavor gpu: 2 nodes" in shown
+    assert shown.rstrip().endswith(b"\x1b[?1049l")

@@ -60,7 +60,7 @@ class ElasticUngater:
             on_behind=lambda pod: self._expectations.expect(pod.siblings, pod.uid),
         )
         self._on_released = on_released
-        pods.add_index(ELASTIC_INDEX, lambda view: [view.elastic.siblings] if view.elastic is not None else [])
+        pods.add_index(ELASTIC_INDEX, _siblings_of)
         workloads.add_index(CHAIN_INDEX, _chain_of)
 
     def begin(self) -> None:
@@ -77,7 +77,7 @@ class ElasticUngater:
         if after is not None:
             self._expectations.observe(after.siblings, after)
         seen = after or before
-        return seen.siblings if seen is not None else None
+        return (seen.siblings or None) if seen is not None else None
 
     @staticmethod
     def is_elastic(workload: wire.Workload) -> bool:
@@ -162,6 +162,11 @@ class ElasticUngater:
 
 
 Patch = dict[str, object]
+
+
+def _siblings_of(view: PodView) -> list[str]:
+    """Index of pods by what those of one job share."""
+    return [view.elastic.siblings] if view.elastic is not None and view.elastic.siblings else []
 
 
 def _chain_of(workload: wire.Workload) -> list[str]:

@@ -149,7 +149,7 @@ class ElasticPod:
     uid: str
     resource_version: str
     siblings: str
-    """namespace/name by which all pods of its job are found; see `siblings_key`."""
+    """namespace/name by which all pods of its job are found; see `siblings_key`.  Empty: it was started without us."""
     pod_set: str
     gates: tuple[str, ...]
     node_selector: Mapping[str, str]
@@ -221,12 +221,12 @@ def _holds(pod: wire_core.Pod, terminal: bool) -> str:
 
 
 def _elastic_pod(pod: wire_core.Pod, terminal: bool) -> ElasticPod | None:
-    """Pods with the name of a slice, or with the gate and the name of a Workload."""
+    """Pods with the name of a slice, or with the gate."""
     meta, gates = pod.metadata, tuple(gate.name for gate in pod.spec.scheduling_gates)
     if names.WORKLOAD_SLICE_NAME_ANNOTATION not in meta.annotations and names.ELASTIC_JOB_GATE not in gates:
         return None
     siblings = _holds(pod, terminal)
-    if not siblings:
+    if not siblings and (terminal or names.ELASTIC_JOB_GATE not in gates):
         return None
     return ElasticPod(
         key=f"{meta.namespace}/{meta.name}",

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
-from kqueue.sandbox.api import JOBS, PODS, Object
+from kqueue.controllers.elastic_gates import EVENT_HELD
+from kqueue.sandbox.admission import MUTATING, VALIDATING
+from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object
 from tests.sim import invariants
+from tests.sim.invariants import has_gate
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.world import World, is_true, simulated
 
@@ -166,3 +169,30 @@ async def test_a_controller_killed_at_any_write_changes_nothing_of_that(first: i
             break
         cut += 1
     assert 80 // STRIDE < cut < (MOST - first) // STRIDE
+
+
+async def test_pods_of_growth_that_is_not_queued_any_more_say_why_they_are_held() -> None:
+    """The label was taken off past the webhook: what runs keeps its quota, what waits is told within some minutes."""
+    async with simulated() as world:
+        elastic = job("grows", pods=4, run_seconds=9999, topology=None)
+        elastic["metadata"]["annotations"] = {names.ELASTIC_JOB_ANNOTATION: "true"}
+        await world.submit(elastic)
+        await world.pass_time(5)
+        more = {"spec": {"parallelism": 7, "completions": 7}}  # of 48 GPUs they would need 56
+        await world.api.patch(JOBS, "grows", more, namespace=NAMESPACE)
+        await world.pass_time(5)
+        hooks = [(kind, obj) for kind in (MUTATING, VALIDATING) for obj in world.objects(kind)]
+        for kind, obj in hooks:
+            await world.api.delete(kind, obj["metadata"]["name"])
+        off = {"metadata": {"labels": {names.QUEUE_NAME_LABEL: None}}}
+        await world.api.patch(JOBS, "grows", off, namespace=NAMESPACE)
+        await world.pass_time(600)
+        pods = world.objects(PODS)
+        gated = {p["metadata"]["name"] for p in pods if has_gate(p, names.ELASTIC_JOB_GATE)}
+        told = {e["regarding"]["name"]: e["note"] for e in world.objects(EVENTS) if e["reason"] == EVENT_HELD}
+        workloads = [w["spec"]["podSets"][0]["count"] for w in world.objects(WORKLOADS)]
+
+    assert (len(pods), len(gated)) == (7, 3)
+    assert workloads == [4]
+    assert set(told) == gated
+    assert all("as many pods of its job run" in note for note in told.values())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.telemetry import GATES
 from kqueue.cli.wiring.shared import Wiring
+from kqueue.controllers.elastic_gates import ElasticGates
 from kqueue.controllers.elastic_ungater import ElasticUngater
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView
@@ -24,7 +26,18 @@ def make_elastic_ungater(wiring: Wiring) -> ElasticUngater:
         expectation_timeout=wiring.timings.expectation_timeout,
         on_released=wiring.counter.on_elastic_released,
     )
+    gates = ElasticGates(
+        pods=watches.pods.store,
+        slices=ungater.slices,
+        standing=ungater.standing,
+        recorder=wiring.events.by(GATES),
+        clock=wiring.clock,
+        after=wiring.timings.leaked_gate_after,
+        interval=wiring.timings.leaked_gate_sweep,
+        report=wiring.metrics.leaked_gates,
+    )
     wiring.on_lead.append(ungater.begin)
+    wiring.background.append(gates.run)
     controller = wiring.controller("elastic_ungater", ungater.reconcile, workers=8)
 
     def on_pod(old: PodView | None, new: PodView | None) -> None:

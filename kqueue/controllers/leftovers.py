@@ -33,6 +33,8 @@ class Left(StrEnum):
     """A webhook configuration of ours: once nobody answers, queued kinds cannot be created."""
     OTHERS_WEBHOOKS = "othersWebhooks"
     """One by our name that somebody else applied: theirs to remove."""
+    API_SERVICES = "apiServices"
+    """An APIService of ours: once nobody answers, the API server cannot end any namespace."""
     HELD_POD = "heldPod"
     """A pod that a gate keeps from running, or a finalizer from going."""
     FINALIZER = "finalizer"
@@ -47,7 +49,7 @@ class Left(StrEnum):
     @property
     def releasable(self) -> bool:
         """Whether `--release` does something about it."""
-        return self in (Left.WEBHOOKS, Left.HELD_POD, Left.FINALIZER, Left.HELD_TEMPLATE)
+        return self in (Left.WEBHOOKS, Left.API_SERVICES, Left.HELD_POD, Left.FINALIZER, Left.HELD_TEMPLATE)
 
     @property
     def counts(self) -> bool:

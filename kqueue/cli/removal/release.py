@@ -15,6 +15,8 @@ from kqueue.runtime.lane import Lane
 
 AT_ONCE = 16
 """Writes under way."""
+_WHOLE = (Left.WEBHOOKS, Left.API_SERVICES)
+"""Are deleted."""
 _ATTEMPTS = 5
 """Tries per object, when others write to it meanwhile."""
 
@@ -90,7 +92,7 @@ async def _release(client: Client, leftover: Leftover, *, leave_gated: bool) -> 
 
 
 async def _write(client: Client, leftover: Leftover) -> None:
-    if leftover.left is Left.WEBHOOKS:
+    if leftover.left in _WHOLE:
         await client.delete(leftover.resource, leftover.name, uid=leftover.uid)
         return
     namespace = leftover.namespace or None
@@ -111,4 +113,4 @@ async def _again(client: Client, leftover: Leftover, *, leave_gated: bool) -> Le
     if leftover.left is Left.HELD_TEMPLATE:
         again = of_job(leftover.resource, seen, waits_for_us=False)
         return next((found for found in again if found.left is Left.HELD_TEMPLATE), None)
-    return leftover if leftover.left is Left.WEBHOOKS else of_object(leftover.resource, seen)
+    return leftover if leftover.left in _WHOLE else of_object(leftover.resource, seen)

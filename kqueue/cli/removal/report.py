@@ -18,6 +18,7 @@ _WORDS = {
         "webhook configurations lead to kqueue and were applied by somebody else",
         "remove them with what applied them, or by kubectl delete",
     ),
+    Left.API_SERVICES: ("APIServices lead to kqueue", "--release deletes them"),
     Left.HELD_POD: ("pods are held by gates or finalizers", "--release removes these; gated pods then start uncounted"),
     Left.FINALIZER: ("objects cannot be deleted", "--release takes the finalizer off"),
     Left.GATED_TEMPLATE: (

@@ -22,7 +22,7 @@ from kqueue.controllers.leftovers import (
     of_pod,
     waiting_owners,
 )
-from kqueue.errors import GoneError, NotFoundError, ServerError
+from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
 from kqueue.jobs.declared import Declared
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -39,6 +39,7 @@ _CLUSTER_SCOPED = (
 )  # fmt: skip
 _NAMESPACED = (kinds.LOCAL_QUEUES,)
 _SERVICES = ResourceType("", "v1", "services", "Service")
+API_SERVICES = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 _PAGE = "500"
 _ATTEMPTS = 3
 """Lists of one kind that may be begun, when their continue token expires on the way."""
@@ -81,7 +82,7 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
     Raises:
         ApiError: the API server refused a list, or cannot be reached.
     """
-    found = await _webhooks(client) if scope.whole else []
+    found = [*await _webhooks(client), *await _api_services(client)] if scope.whole else []
     leave = scope.leave_gated
     found += await _found(client, kinds.PODS, scope, lambda pod: _one(of_pod(kinds.PODS, pod, leave_gated=leave)))
     waiting: set[str] = set()
@@ -185,6 +186,30 @@ async def _webhooks(client: Client) -> list[Leftover]:
                 )
             )
     return found
+
+
+async def _api_services(client: Client) -> list[Leftover]:
+    """Those that a controller outside of the cluster has made, and could not take away when it was killed.
+
+    Who may not look has made none: in a cluster they come and go with what applied them.
+    """
+    selector = f"{MANAGED_BY}={OURSELVES}"
+    try:
+        listed = await client.list_json(API_SERVICES, label_selector=selector)
+    except (ForbiddenError, NotFoundError):
+        return []
+    return [
+        Leftover(
+            left=Left.API_SERVICES,
+            resource=API_SERVICES,
+            namespace="",
+            name=obj["metadata"]["name"],
+            uid=obj["metadata"]["uid"],
+            version=obj["metadata"]["resourceVersion"],
+            ours=(),
+        )
+        for obj in listed
+    ]
 
 
 async def _targets(client: Client, obj: JSON) -> list[str]:

@@ -16,7 +16,7 @@ from kqueue.cli.removal import release as releasing
 from kqueue.cli.removal.lease import holder_in
 from kqueue.cli.removal.release import release
 from kqueue.cli.removal.report import as_json, is_clean, lines
-from kqueue.cli.removal.survey import Scope, still_registered, survey
+from kqueue.cli.removal.survey import API_SERVICES, Scope, still_registered, survey
 from kqueue.clock import FakeClock
 from kqueue.config.declared import DeclaredKind
 from kqueue.controllers.leftovers import Left, Leftover, Seen, of_declared, of_job, of_object, of_pod, waiting_owners
@@ -388,6 +388,19 @@ async def test_all_is_released_but_what_belongs_to_others(client: Client) -> Non
     assert {w["metadata"]["name"] for w in await client.list_json(MUTATING)} == {
         "kueue-mutating-webhook-configuration", "stranger",
     }  # fmt: skip
+
+
+async def test_apiservices_of_a_killed_controller_are_deleted_and_those_of_others_stay(client: Client) -> None:
+    """One that nobody answers would keep the API server from ending any namespace."""
+    for name, owner in (("v1.ours", "kqueue"), ("v1.theirs", "Helm")):
+        metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": owner}}
+        await client.create(API_SERVICES, {"metadata": metadata, "spec": {"service": {"name": "s", "namespace": "n"}}})
+    found = await survey(client, Scope())
+    outcome = await release(client, found)
+
+    assert [(leftover.left, leftover.name) for leftover in outcome.released] == [(Left.API_SERVICES, "v1.ours")]
+    assert [obj["metadata"]["name"] for obj in await client.list_json(API_SERVICES)] == ["v1.theirs"]
+    assert await survey(client, Scope(namespace="default")) == []
 
 
 async def test_it_is_told_where_webhooks_lead(client: Client) -> None:

@@ -29,6 +29,7 @@ _COMMANDS = (
     "ctl.stop",
     "ctl.delete",
     "ctl.passed_on",
+    "explain",
     "top",
     "topology",
     "doctor",

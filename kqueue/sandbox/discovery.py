@@ -52,11 +52,12 @@ class Others(Protocol):
 
 
 def _groups(registry: Registry, others: Others) -> dict[str, list[str]]:
-    groups = {**others.groups(), **registry.groups()}
+    """All groups, those of others last: a resource of the same name is looked for in the first group that has it."""
+    groups = dict(registry.groups())
     for group, version, _, _ in REVIEWS:
         groups.setdefault(group, [version])
     groups.pop("", None)
-    return groups
+    return {**groups, **{name: versions for name, versions in others.groups().items() if name not in groups}}
 
 
 def group_list(registry: Registry, others: Others) -> Object:

@@ -156,6 +156,8 @@ def _column(look: ColumnLook, audience: Audience) -> JSON:
     amounts = {"asked": look.asked, "free": look.free, "most": look.most, "nominal": look.nominal, "used": look.used}
     shown: JSON = {"resource": resource}
     shown |= {name: format_quantity(amount, resource) for name, amount in amounts.items()}
+    if look.asked > look.free:
+        shown["lacking"] = format_quantity(look.asked - look.free, resource)
     if look.held is not None:
         shown["heldBy"] = _held(look.held, audience)
     return shown

@@ -1,0 +1,135 @@
+"""`kqueue explain`: why a workload waits and what would let it start; where it runs; who evicted it; how it ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kqueue.cli.output import Output, OutputOption, printable, show
+from kqueue.cli.reaching import Reach, reaches_cluster
+
+if TYPE_CHECKING:
+    from kqueue.cli.reaching import Session
+
+JSON = dict[str, Any]
+_USAGE = "write workload NAME, or the job: job/NAME, jobset/NAME"
+_WORKLOADS = ("workload", "workloads", "wl", "kwl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("explain")(reaches_cluster(explain))
+
+
+def explain(
+    what: Annotated[list[str], typer.Argument(help="workload NAME, or what it is made for, such as job/NAME.")],
+    what_if: Annotated[
+        bool, typer.Option("--what-if/--no-what-if", help="Look for changes with which it would start.")
+    ] = True,
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Say why a workload waits, who holds what it needs, and what would let it start; the cheapest change first.
+
+    Each change was tried out by the planner on the state of the moment.  Of one that runs: where, how good its places
+    are, and what it borrows.  Of one that was evicted: by whom, by which rule, and when it comes back.
+    """
+    from kqueue.runtime.loop import run
+
+    kind, name = _target(what)
+    run(_run(kind, name, what_if=what_if, output=output, reach=reach))
+
+
+def _target(words: Sequence[str]) -> tuple[str, str]:
+    """Kind and name: `workload NAME`, `workload/NAME`, `job/NAME`, or a Workload's NAME alone.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    from kqueue.errors import ConfigError
+
+    parts = [part for word in words for part in word.split("/")] if len(words) < 3 else []
+    if len(parts) == 1:
+        parts.insert(0, _WORKLOADS[0])
+    if len(parts) != 2 or not all(parts):
+        raise ConfigError(f"{' '.join(words)!r}: {_USAGE}")
+    return parts[0].lower(), parts[1]
+
+
+async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Reach) -> None:
+    from kqueue.cli.explain_page import print_page
+
+    async with reach.session() as session:
+        workload = name if kind in _WORKLOADS else await _workload_of(session, kind, name)
+        answer = await _answer(session, workload, what_if=what_if)
+    for note in answer.get("asOf", {}).get("notes") or ():
+        print(f"note: {printable(note)}", file=sys.stderr)
+    if output is Output.TEXT:
+        print_page(answer)
+    else:
+        show(answer, output)
+
+
+async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
+    """What the controller says; where it does not answer, what the Workload's own status says, and a note of that."""
+    from kqueue.api import names
+    from kqueue.cli.asking import ask, path
+    from kqueue.controllers.resources import WORKLOADS
+    from kqueue.errors import ApiError, KqueueError, NotFoundError
+
+    where = path(
+        names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "namespaces", session.namespace, "workloads", name, "explanation"
+    )
+    try:
+        return await ask(session.client, where, None if what_if else {"whatIf": "false"})
+    except KqueueError as e:
+        failure = e
+    try:
+        found = await session.client.get_json(WORKLOADS, name, session.namespace)
+    except NotFoundError as e:
+        raise NotFoundError(f"there is no Workload {session.namespace}/{name}", status=404) from e
+    except ApiError:
+        raise failure from None
+    from kqueue.cli.status_alone import from_status
+
+    return from_status(found, why=str(failure))
+
+
+async def _workload_of(session: Session, kind: str, name: str) -> str:
+    """The name of the Workload of a job: the newest that has not finished, else the newest.
+
+    Raises:
+        ConfigError: there is no such kind.
+        NotFoundError: there is no such object, or it has no Workload.
+    """
+    from kqueue.api import names
+    from kqueue.cli.ctl.discovery import Discovery, parse_target
+    from kqueue.cli.ctl.workload_view import holds, owners_of
+    from kqueue.controllers.resources import WORKLOADS
+    from kqueue.errors import NotFoundError
+
+    resource = await Discovery(session.client).called(parse_target(f"{kind}/{name}"))
+    job = await session.client.get_json(resource, name, session.namespace)
+    uid = job["metadata"]["uid"]
+    label = f"{names.JOB_UID_LABEL}={uid}"
+    found = await session.client.list_json(WORKLOADS, session.namespace, label_selector=label)
+    if not found:
+        every = await session.client.list_json(WORKLOADS, session.namespace)
+        found = [each for each in every if any(owner.get("uid") == uid for owner in owners_of(each))]
+    if not found:
+        queue = (job["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL)
+        why = (
+            f"it names LocalQueue {queue}; is a kqueue controller running?"
+            if queue
+            else f"it has no label {names.QUEUE_NAME_LABEL}, so no queue knows it"
+        )
+        raise NotFoundError(f"{kind}/{name} has no Workload: {why}", status=404)
+
+    def order(each: JSON) -> tuple[bool, str]:
+        return not holds(each, names.CONDITION_FINISHED), each["metadata"].get("creationTimestamp", "")
+
+    return str(max(found, key=order)["metadata"]["name"])

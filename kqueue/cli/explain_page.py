@@ -1,0 +1,261 @@
+"""An explanation for people: the same lines on a terminal and in a pipe; on a terminal some of them stand out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.cli.output import printable
+
+JSON = Mapping[str, Any]
+_INDENT = 2
+_GOOD, _BAD, _HEAD, _DIM = "green", "red", "bold", "dim"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line; what comes from the cluster is escaped when it is printed."""
+
+    text: str
+    depth: int = 0
+    style: str = ""
+
+
+def print_page(answer: JSON) -> None:
+    """Print an explanation to stdout."""
+    lines = [Line(printable(line.text), line.depth, line.style) for line in page(answer)]
+    if not sys.stdout.isatty():
+        print("\n".join(" " * _INDENT * line.depth + line.text for line in lines))
+        return
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console = Console(highlight=False, emoji=False)
+    for line in lines:  # Text: names are never read as rich's markup
+        console.print(Padding(Text(line.text, style=line.style), (0, 0, 0, _INDENT * line.depth)))
+
+
+def page(answer: JSON) -> Iterator[Line]:
+    """The lines of an explanation."""
+    meta = answer["metadata"]
+    owner = f" of {answer['owner']}" if answer.get("owner") else ""
+    yield Line(f"Workload {meta['namespace']}/{meta['name']}{owner}: {answer['state']}", style=_HEAD)
+    yield Line(answer["summary"])
+    pending = answer.get("pending")
+    if pending is not None:
+        yield from _pending(answer, pending)
+    if "running" in answer:
+        yield from _running(answer["running"])
+    yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
+    if "evictions" in answer:
+        yield from _section("Evictions", _evictions(answer["evictions"]))
+    if "finished" in answer:
+        finished = answer["finished"]
+        yield from _section("Finished", [Line(f"{finished['reason']}{_ago(finished)}: {finished['message']}", 1)])
+    yield Line("")
+    yield Line(_as_of(answer["asOf"]), style=_DIM)
+
+
+def _section(title: str, lines: Iterable[Line]) -> Iterator[Line]:
+    """A title and its lines; nothing without lines."""
+    for number, line in enumerate(lines):
+        if not number:
+            yield Line("")
+            yield Line(title, style=_HEAD)
+        yield line
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def _pending(answer: JSON, pending: JSON) -> Iterator[Line]:
+    yield from _section("Queue", _queue(answer, pending))
+    held = (Line(f"{one['kind']}: {one['message']}", 1, _BAD) for one in pending.get("heldBackBy") or ())
+    yield from _section("Held back by", held)
+    yield from _section("Now", _now(pending.get("now") or {}))
+    blockers = pending.get("blockers") or ()
+    yield from _section("In its way", (Line(f"{n}. {one['message']}", 1) for n, one in enumerate(blockers, start=1)))
+    yield from _section("Flavors", (line for one in pending.get("flavors") or () for line in _flavor(one)))
+    yield from _section("It would start if", _what_ifs(pending))
+
+
+def _queue(answer: JSON, pending: JSON) -> Iterator[Line]:
+    behind = f", of ClusterQueue {pending['clusterQueue']}" if pending.get("clusterQueue") else ""
+    yield Line(f"LocalQueue {answer['localQueue'] or '(none)'}{behind}", 1)
+    place = pending.get("position")
+    if place:
+        yield Line(
+            f"number {place['place']} of {place['of']} by {place['order']}; {place['line']} "
+            f"(number {place['placeInLocalQueue']} of {place['ofInLocalQueue']} in its LocalQueue)",
+            1,
+        )
+    tried = pending.get("lastTried")
+    if tried and tried["known"]:
+        equal = ", by an equal workload" if tried.get("byEqual") else ""
+        changes = tried["changesSince"]
+        since = f"{changes} change{'s' if changes != 1 else ''} since" if changes else "nothing has changed since"
+        yield Line(
+            f"tried {tried['secondsAgo']} s ago{equal}, on state {tried['generation']}: {tried['reason']}; {since}", 1
+        )
+    elif tried:
+        yield Line(tried["message"], 1)
+    told = answer.get("told")
+    if told:
+        yield Line(f"its status says{_ago(told)}: {told['reason']}: {told['message']}", 1, _DIM)
+
+
+def _now(now: JSON) -> Iterator[Line]:
+    match now.get("outcome"):
+        case "Admit":
+            yield Line(f"it fits: {_then(now)}", 1, _GOOD)
+        case "Preempt":
+            yield Line(f"it would preempt {now['targetCount']}:", 1)
+            for target in now["targets"]:
+                yield Line(f"{_who(target)} ({target['reason']})", 2)
+
+
+def _flavor(one: JSON) -> Iterator[Line]:
+    verdict, style = ("fits", _GOOD) if one["fits"] else ("does not fit", _BAD)
+    yield Line(f"{one['flavor']} for pod set {', '.join(one['podSets'])}: {verdict}", 1, style)
+    if "problem" in one:
+        yield Line(one["problem"], 2)
+    quota = one.get("quota") or ()
+    for column in quota:
+        if "lacking" in column:
+            yield Line(
+                f"quota of {column['resource']}: asked {column['asked']}, free {column['free']}; the queue uses "
+                f"{column['used']} of its {column['nominal']}, and could get {column['most']} at most",
+                2,
+            )
+            yield from _held(column.get("heldBy"))
+    if quota and not any("lacking" in column for column in quota):
+        yield Line("quota is there", 2, _GOOD)
+    for level in one.get("levels") or ():
+        asked = " (asked for)" if level["asked"] else ""
+        yield Line(
+            f"level {level['level']}{asked}: room for {level['fit']} {level['unit']}s in all {level['domains']} "
+            f"domains together, {level['total']} are asked for; the best are",
+            2,
+        )
+        for domain in level["best"]:
+            yield from _domain(domain)
+
+
+def _domain(domain: JSON) -> Iterator[Line]:
+    short = domain.get("short")
+    lacking = f"; short of {short['resource']}: asked {short['asked']}, free {short['free']}" if short else ""
+    yield Line(f"{'/'.join(domain['domain'])}: room for {domain['fit']}{lacking}", 3)
+    yield from _held(domain.get("heldBy"), 4)
+
+
+def _held(held: JSON | None, depth: int = 3) -> Iterator[Line]:
+    if not held:
+        return
+    parts = [f"{_who(one)} {one['amount']}" for one in held["workloads"]]
+    if held.get("others"):
+        parts.append(f"{held['others']} more workloads")
+    if held.get("foreign"):
+        parts.append(f"pods that are not placed by topology {held['foreign']}")
+    if parts:
+        yield Line(f"held by {', '.join(parts)}", depth, _DIM)
+
+
+def _what_ifs(pending: JSON) -> Iterator[Line]:
+    for number, one in enumerate(pending.get("wouldStartIf") or (), start=1):
+        yield Line(f"{number}. {one['if']}", 1, _GOOD)
+        yield Line(f"then: {_then(one['then'])}", 3, _DIM)
+    search = pending.get("search")
+    if search and not search["complete"]:
+        yield Line(search["message"], 1, _BAD)
+    elif search and not pending.get("wouldStartIf") and (pending.get("now") or {}).get("outcome") != "Admit":
+        yield Line("no change was found that would be enough: nodes that come back, another topology request,", 1)
+        yield Line("another queue, fewer pods, the end of others", 1)
+
+
+def _then(then: JSON) -> str:
+    flavors = ", ".join(f"{name} on {'+'.join(some)}" for name, some in then["flavors"].items())
+    places = [f"{one['domains']} of {one['level']}" for levels in then.get("placement") or () for one in levels]
+    where = f", in {', '.join(places)}" if places else ""
+    return f"ClusterQueue {then['clusterQueue']}, {flavors}{where}"
+
+
+# --- running, evicted ------------------------------------------------------------------------------------------------
+
+
+def _running(running: JSON) -> Iterator[Line]:
+    since = f" since {running['admittedAt']}" if running.get("admittedAt") else ""
+    lines = [Line(f"admitted by ClusterQueue {running['clusterQueue'] or '(none)'}{since}", 1)]
+    if "problem" in running:
+        lines.append(Line(running["problem"], 1, _BAD))
+    if running.get("podsReady") is False:
+        lines.append(Line("its pods are not all ready", 1, _BAD))
+    if running.get("failedNodes"):
+        lines.append(Line(f"nodes that failed under it: {', '.join(running['failedNodes'])}", 1, _BAD))
+    for pod_set in running["podSets"]:
+        lines += _pod_set(pod_set)
+    for one in running.get("borrows") or ():
+        lines.append(
+            Line(
+                f"borrows: its queue uses {one['usedByQueue']} {one['resource']} of {one['flavor']}, "
+                f"{one['borrowedByQueue']} more than its own {one['nominal']}, from {one['from']}",
+                1,
+            )
+        )
+    yield from _section("Runs", lines)
+
+
+def _pod_set(pod_set: JSON) -> Iterator[Line]:
+    flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "no flavor"
+    pods = f"{pod_set['count']} pod{'s' if pod_set['count'] != 1 else ''}"
+    yield Line(f"pod set {pod_set['name']}: {pods} on {flavors}", 1)
+    placement = pod_set.get("placement")
+    if not placement:
+        return
+    for level in placement["levels"]:
+        used, fewest = level["domains"], level["fewestPossible"]
+        could = "as few as possible" if used <= fewest else f"{fewest} would do now"
+        yield Line(f"level {level['level']}: {used} domain{'s' if used != 1 else ''}, {could}", 2)
+    for domain in placement.get("domains") or ():
+        yield Line(f"{'/'.join(domain['domain'])}: {domain['pods']}", 3)
+    if placement.get("moreDomains"):
+        yield Line(f"and {placement['moreDomains']} more domains", 3)
+    if placement.get("lost"):
+        yield Line(f"{placement['lost']} pods are on hosts that are no part of the topology now", 2, _BAD)
+
+
+def _evictions(evictions: JSON) -> Iterator[Line]:
+    if "reason" in evictions:
+        rule = f" by rule {evictions['rule']}" if evictions.get("rule") else ""
+        was = "evicted" if evictions["current"] else "last evicted"
+        yield Line(f"{was}{_ago(evictions)}: {evictions['reason']}{rule}: {evictions['message']}", 1)
+    if evictions.get("returns"):
+        yield Line(evictions["returns"], 1)
+    counts: Sequence[JSON] = evictions.get("counts") or ()
+    if counts:
+        yield Line("so far: " + ", ".join(f"{one['reason']} {one['count']} times" for one in counts), 1, _DIM)
+
+
+def _check(check: JSON) -> Line:
+    said = f": {check['message']}" if check["message"] else ""
+    return Line(f"{check['name']} is {check['state']}{said}", 1)
+
+
+def _who(one: JSON) -> str:
+    if one.get("hidden"):
+        return "a workload of another namespace"
+    leaving = ", leaving" if one.get("leaving") else ""
+    return f"{one['namespace']}/{one['name']} (ClusterQueue {one['clusterQueue']}, priority {one['priority']}{leaving})"
+
+
+def _ago(part: JSON) -> str:
+    return f" {part['secondsAgo']} s ago" if "secondsAgo" in part else ""
+
+
+def _as_of(seen: JSON) -> str:
+    if seen.get("source") == "status":
+        return f"read from the Workload's status at {seen['time']}; no controller was asked"
+    leads = "the replica that decides" if seen["leading"] else "a replica that does not decide"
+    return f"as of {seen['time']}, state {seen['generation']}, told by {leads}"

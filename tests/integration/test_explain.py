@@ -1,0 +1,137 @@
+"""Why a gang waits, asked through the API server: the answer is true, and what it says would help does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kqueue.cli.process import Running, running
+from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.road import Road, job, make_road
+from tests.integration.teams import FAST, configuration, flags
+
+Plane = ControlPlane | SandboxPlane
+Object = dict[str, Any]
+VISIBILITY = "/apis/visibility.kqueue.dev/v1alpha1"
+API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.kqueue.dev"
+LONG = 600
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def explaining(plane: Plane) -> AsyncIterator[Running]:
+    """A controller whose explanations are reached through the API server."""
+    chosen = replace(
+        flags(plane),
+        visibility=True,
+        visibility_host="127.0.0.1",
+        visibility_port=0,
+        visibility_url="https://localhost:{port}",
+    )
+    async with running(configuration(), chosen, timings=FAST) as process:
+        await plane.cluster.until(
+            API_SERVICE,
+            lambda found: any(
+                (each["type"], each["status"]) == ("Available", "True")
+                for each in found.get("status", {}).get("conditions", [])
+            ),
+            what="explanations are available",
+        )
+        yield process
+
+
+async def command(plane: Plane, *words: str) -> tuple[int, str, str]:
+    """`kqueue explain` as its user calls it: exit code, stdout, stderr."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kqueue", "explain", *words, "--kubeconfig", str(plane.kubeconfig)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def submit(road: Road, name: str, pods: int) -> None:
+    await road.cluster.request("POST", road.jobs, job(name, road.namespace, pods=pods, run_seconds=LONG))
+
+
+async def explanation(road: Road, name: str) -> Object:
+    """Of a Job's Workload."""
+    workload = (await road.workload_of(name))["metadata"]["name"]
+    path = f"{VISIBILITY}/namespaces/{road.namespace}/workloads/{workload}/explanation"
+    return dict(await road.cluster.get(path))
+
+
+async def cordon(road: Road, node: str, *, on: bool) -> None:
+    patch = {"spec": {"unschedulable": on}}
+    await road.cluster.request("PATCH", f"/api/v1/nodes/{node}", patch, content_type="application/merge-patch+json")
+
+
+async def test_what_would_let_a_gang_start_does(either_plane: Plane) -> None:
+    """One rack of three hosts: one is taken, one cordoned, and a gang wants two."""
+    cluster = either_plane.cluster
+    road = await make_road(cluster, shape=(1, 1, 3))
+    nodes = sorted(node["metadata"]["name"] for node in (await cluster.get("/api/v1/nodes"))["items"])
+    async with explaining(either_plane):
+        await submit(road, "first", 1)
+        await road.until_workload("first", "Admitted")
+        taken = (await explanation(road, "first"))["running"]["podSets"][0]["placement"]
+        pods = await cluster.until(
+            road.pods,
+            lambda listed: any(pod["status"].get("phase") == "Running" for pod in listed["items"]),
+            what="the first runs",
+        )
+        busy = pods["items"][0]["spec"]["nodeName"]
+        cordoned = next(node for node in nodes if node != busy)
+        await cordon(road, cordoned, on=True)
+        await submit(road, "late", 2)
+        await road.until_workload("late", "QuotaReserved", status="False")
+        workload = (await road.workload_of("late"))["metadata"]["name"]
+        path = f"{VISIBILITY}/namespaces/{road.namespace}/workloads/{workload}/explanation"
+        answer = await cluster.until(
+            path,
+            lambda found: (
+                bool(found["pending"].get("lastTried", {}).get("known"))
+                and bool(found["pending"]["wouldStartIf"])
+                and found["pending"]["wouldStartIf"][0]["change"]["kind"] == "NodesReturn"
+            ),
+            what="it was tried, and the cordoned node is known",
+        )
+        code, page, _ = await command(either_plane, "job/late", "-n", road.namespace)
+        _, machine, _ = await command(either_plane, "workload", workload, "-n", road.namespace, "-o", "json")
+        nobody = await command(either_plane, "job/nobody", "-n", road.namespace)
+        listed = await either_plane.kubectl("get", "workloads", "-n", road.namespace, "-o", "name")
+        await cordon(road, cordoned, on=False)
+        await road.until_workload("late", "Admitted")
+        runs = await explanation(road, "late")
+    alone_code, alone, told = await command(either_plane, "job/late", "-n", road.namespace)
+
+    assert [level["domains"] for level in taken["levels"]] == [1, 1, 1]
+    ifs = [what_if["if"] for what_if in answer["pending"]["wouldStartIf"]]
+    first = (await road.workload_of("first"))["metadata"]["name"]
+    assert ifs[0] == f"node {cordoned} was uncordoned"
+    assert set(ifs[1:]) >= {"pod set main had 1 pods instead of 2", f"workload {road.namespace}/{first} ended"}
+    assert answer["pending"]["position"]["place"] == 1
+    assert answer["pending"]["blockers"][0]["kind"] == "Topology"
+    assert code == 0
+    assert f"1. node {cordoned} was uncordoned" in page
+    assert json.loads(machine)["kind"] == "Explanation"
+    assert nobody[0] == 1
+    assert "nobody" in nobody[2]
+    assert f"workload.kueue.x-k8s.io/{workload}" in listed
+    assert runs["state"] == "Running"
+    assert sum(domain["pods"] for domain in runs["running"]["podSets"][0]["placement"]["domains"]) == 2
+    assert alone_code == 0
+    assert "admitted by ClusterQueue team" in alone
+    assert "did not answer" in told

@@ -1,0 +1,220 @@
+"""`kqueue explain`: what it is asked for, what it prints, and what it says where no controller answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kqueue.cli.explain import _target
+from kqueue.cli.explain_page import page, print_page
+from kqueue.cli.status_alone import from_status
+from kqueue.errors import ConfigError
+from tests.unit.controllers.builders import condition, make_workload, reserved
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOSTILE = "evil\x1b[31m\nname"
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [
+        pytest.param(["train"], ("workload", "train"), id="a name alone is a Workload's"),
+        pytest.param(["workload", "train"], ("workload", "train"), id="kind and name"),
+        pytest.param(["wl/train"], ("wl", "train"), id="kind slash name"),
+        pytest.param(["Job/train"], ("job", "train"), id="a job, in whatever case"),
+        pytest.param(["job.batch/train"], ("job.batch", "train"), id="a kind with its group"),
+    ],
+)
+def test_what_is_asked_for(words: list[str], target: tuple[str, str]) -> None:
+    """Kind and name."""
+    assert _target(words) == target
+
+
+@pytest.mark.parametrize("words", [["job/"], ["/train"], ["job", "a", "b"], ["a/b/c"], ["job/a", "b"]])
+def test_what_cannot_be_read_is_refused_with_the_usage(words: list[str]) -> None:
+    """Too few words, or too many."""
+    with pytest.raises(ConfigError, match="workload NAME"):
+        _target(words)
+
+
+def text(answer: dict[str, Any]) -> str:
+    return "\n".join("  " * line.depth + line.text for line in page(answer))
+
+
+def make_answer(**pending: Any) -> dict[str, Any]:
+    """One that waits for quota, with all that can be said of it."""
+    column = {"resource": "cpu", "asked": "5", "free": "4", "most": "10", "nominal": "10", "used": "6", "lacking": "1"}
+    holder = {"namespace": "ns", "name": "b", "clusterQueue": "team", "priority": 3, "amount": "6", "leaving": True}
+    held = {"resource": "cpu", "workloads": [holder, {"hidden": True, "amount": "2"}], "others": 4, "foreign": "7"}
+    domain = {"domain": ["b0", "r1"], "fit": 3, "total": 4, "short": {"resource": "cpu", "asked": "4", "free": "3"}}
+    level = {"level": "rack", "asked": True, "unit": "pod", "domains": 9, "fit": 12, "total": 4, "best": [domain]}
+    then = {"clusterQueue": "team", "flavors": {"main": ["gpu"]}, "placement": [[{"level": "rack", "domains": 1}]]}
+    return {
+        "metadata": {"namespace": "ns", "name": "a"},
+        "owner": "job/train",
+        "state": "Pending",
+        "summary": "It waits: for a reason",
+        "asOf": {"time": "T", "generation": 9, "leading": True},
+        "localQueue": "main",
+        "told": {"reason": "WaitingForQuota", "message": "said before", "secondsAgo": 8},
+        "pending": {
+            "clusterQueue": "team",
+            "heldBackBy": [{"kind": "BackOff", "message": "not before noon"}],
+            "position": {
+                "clusterQueue": "team",
+                "place": 3,
+                "of": 12,
+                "placeInLocalQueue": 1,
+                "ofInLocalQueue": 2,
+                "order": "priority and age",
+                "line": "to be tried",
+            },
+            "lastTried": {
+                "known": True,
+                "secondsAgo": 7,
+                "generation": 8,
+                "changesSince": 2,
+                "reason": "R",
+                "byEqual": True,
+            },
+            "now": {"outcome": "Preempt", "targets": [{**holder, "reason": "InClusterQueue"}], "targetCount": 1},
+            "blockers": [{"kind": "Quota", "message": "the first blocker"}],
+            "flavors": [
+                {
+                    "podSets": ["main"],
+                    "flavor": "gpu",
+                    "fits": False,
+                    "quota": [{**column, "heldBy": held}],
+                    "levels": [level],
+                },
+                {"podSets": ["main"], "flavor": "spot", "fits": False, "problem": "a taint"},
+            ],
+            "wouldStartIf": [{"if": "node n was uncordoned", "then": then}],
+            "search": {"complete": False, "message": "the search was stopped"},
+            **pending,
+        },
+    }
+
+
+def test_everything_that_is_known_is_on_the_page() -> None:
+    """Each part, in words."""
+    shown = text(make_answer())
+
+    for fact in (
+        "Workload ns/a of job/train: Pending",
+        "LocalQueue main, of ClusterQueue team",
+        "number 3 of 12 by priority and age; to be tried (number 1 of 2 in its LocalQueue)",
+        "tried 7 s ago, by an equal workload, on state 8: R; 2 changes since",
+        "its status says 8 s ago: WaitingForQuota: said before",
+        "BackOff: not before noon",
+        "it would preempt 1:",
+        "ns/b (ClusterQueue team, priority 3, leaving) (InClusterQueue)",
+        "1. the first blocker",
+        "gpu for pod set main: does not fit",
+        "quota of cpu: asked 5, free 4; the queue uses 6 of its 10, and could get 10 at most",
+        "held by ns/b (ClusterQueue team, priority 3, leaving) 6, a workload of another namespace 2, 4 more workloads, "
+        "pods that are not placed by topology 7",
+        "level rack (asked for): room for 12 pods in all 9 domains together, 4 are asked for; the best are",
+        "b0/r1: room for 3; short of cpu: asked 4, free 3",
+        "spot for pod set main: does not fit\n    a taint",
+        "1. node n was uncordoned\n      then: ClusterQueue team, main on gpu, in 1 of rack",
+        "the search was stopped",
+        "as of T, state 9, told by the replica that decides",
+    ):
+        assert fact in shown, fact
+
+
+def test_where_no_change_helps_that_is_said() -> None:
+    """An empty list would leave its reader in doubt."""
+    assert "no change was found" in text(make_answer(wouldStartIf=[], search={"complete": True}))
+
+
+def test_what_comes_from_the_cluster_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escapes and line ends in names are shown, not obeyed."""
+    answer = make_answer(blockers=[{"kind": "Quota", "message": HOSTILE}])
+    answer["metadata"]["name"] = HOSTILE
+    print_page(answer)
+    out = capsys.readouterr().out
+
+    assert "\x1b" not in out
+    assert "evil\\x1b[31m\\nname" in out
+
+
+def test_one_that_runs_tells_how_good_its_places_are() -> None:
+    """Two racks where one would do."""
+    answer = make_answer()
+    del answer["pending"], answer["told"]
+    placement = {
+        "levels": [
+            {"level": "rack", "domains": 2, "fewestPossible": 1},
+            {"level": "host", "domains": 2, "fewestPossible": 2},
+        ],
+        "domains": [{"domain": ["r1"], "pods": 1}],
+        "moreDomains": 1,
+        "lost": 1,
+    }
+    pod_set = {"name": "main", "count": 2, "flavors": {"cpu": "gpu"}, "usage": {}, "placement": placement}
+    borrows = {
+        "usedByQueue": "12",
+        "resource": "cpu",
+        "flavor": "gpu",
+        "borrowedByQueue": "2",
+        "nominal": "10",
+        "from": "cohort all",
+    }
+    answer |= {
+        "state": "Running",
+        "running": {"clusterQueue": "team", "podSets": [pod_set], "borrows": [borrows], "podsReady": False},
+        "evictions": {"counts": [{"reason": "Preempted", "count": 2}]},
+    }
+    shown = text(answer)
+
+    for fact in (
+        "pod set main: 2 pods on gpu",
+        "level rack: 2 domains, 1 would do now",
+        "level host: 2 domains, as few as possible",
+        "r1: 1",
+        "and 1 more domains",
+        "1 pods are on hosts that are no part of the topology now",
+        "borrows: its queue uses 12 cpu of gpu, 2 more than its own 10, from cohort all",
+        "its pods are not all ready",
+        "Preempted 2 times",
+    ):
+        assert fact in shown, fact
+
+
+@pytest.mark.parametrize(
+    ("workload", "facts"),
+    [
+        pytest.param(
+            make_workload(
+                status={"conditions": [condition("QuotaReserved", "False", "WaitingForQuota", "too little")]}
+            ),
+            ["It waits: too little", "WaitingForQuota: too little"],
+            id="one that waits",
+        ),
+        pytest.param(make_workload(), ["nothing more is known of it yet"], id="one of which nothing is said"),
+        pytest.param(make_workload(status=reserved()), ["admitted by ClusterQueue team"], id="one that runs"),
+        pytest.param(
+            make_workload(status=reserved(condition("Evicted", reason="Preempted", message="for ns/x"))),
+            ["It was evicted (Preempted)", "it comes back when its pods have ended"],
+            id="one that leaves",
+        ),
+        pytest.param(
+            make_workload(status={"conditions": [condition("Finished", reason="Succeeded", message="all done")]}),
+            ["It has finished: all done"],
+            id="one that has finished",
+        ),
+    ],
+)
+def test_without_a_controller_the_status_is_told_and_that_is_said(workload: dict[str, Any], facts: list[str]) -> None:
+    """Less, and never empty."""
+    answer = from_status(workload, why="nobody is there", now=NOW)
+    shown = text(answer)
+
+    for fact in facts:
+        assert fact in shown, fact
+    assert "no controller was asked" in shown
+    assert "nobody is there" in answer["asOf"]["notes"][0]

@@ -81,7 +81,12 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
     assert racks["block-0/rack-0-0"] == {"total": "32", "foreign": "0", "held": "32", "free": "0"}
     assert racks["block-0/rack-0-1"] == {"total": "24", "foreign": "0", "held": "0", "free": "24"}
     assert flavor["leftOutNodes"] == [
-        {"node": "node-0-1-3", "reason": "unschedulable", "message": "it is cordoned", "domain": ["block-0", "rack-0-1"]}
+        {
+            "node": "node-0-1-3",
+            "reason": "unschedulable",
+            "message": "it is cordoned",
+            "domain": ["block-0", "rack-0-1"],
+        }
     ]
     assert "node-0-1-3   block-0/rack-0-1   it is cordoned" in tree
     assert (missing[0], "Topology other not found" in missing[2]) == (1, True)

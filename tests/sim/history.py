@@ -45,7 +45,7 @@ class Stand(StrEnum):
 
     WAITS = "waits"
     BLOCKED = "blocked"
-    """Switched off, or evicted by somebody who has to let it back."""
+    """Switched off, on hold, short of pods, or evicted by somebody who has to let it back."""
     HOLDS = "holds"
     LEAVES = "leaves"
     """It is evicted and holds its quota until its pods are gone."""
@@ -304,7 +304,11 @@ def _stand(workload: Object | None) -> Stand:
         return Stand.OVER
     if admission_of(workload) is not None:
         return Stand.LEAVES if names.CONDITION_EVICTED in is_true else Stand.HOLDS
-    held_back = _condition(workload, names.CONDITION_REQUEUED).get("status") == "False"
+    held_back = (
+        _condition(workload, names.CONDITION_REQUEUED).get("status") == "False"
+        or _condition(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS).get("status") == "True"
+        or _condition(workload, names.CONDITION_QUOTA_RESERVED).get("reason") == names.REASON_ON_HOLD
+    )
     return Stand.BLOCKED if held_back or not workload["spec"].get("active", True) else Stand.WAITS
 
 

@@ -143,7 +143,8 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
     where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
     if misfit.spread:
         where = f"all domains of level {misfit.level} together"
-    text = f"{misfit.total} {misfit.unit}s do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
+    who = f"{misfit.total} {misfit.unit}s" + (f" and the leader of group {misfit.group}" if misfit.group else "")
+    text = f"{who} do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
     if misfit.best_domain is not None:
         leader = ", but not for the leader besides" if misfit.leader else ""
         text += f": the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit}{leader}"

@@ -176,6 +176,11 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
             id="no-leader-anywhere",
         ),
         pytest.param(
+            make_misfit(group="ring"),
+            ["9 pods and the leader of group ring do not fit in one domain of level rack"],
+            id="both-pod-sets-of-a-group-are-meant",
+        ),
+        pytest.param(
             make_misfit(layers=(LayerFit("rack", 1, 2), LayerFit("host", 3, 8))),
             ["in it fit 1 of 2 slices at level rack", "in it fit 3 of 8 slices at level host"],
             id="layers-of-slices",

@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import socket
+import ssl
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -188,6 +190,64 @@ async def by_gateway(
         yield gateway, redirected(kubeconfig, folder / f"{name}.kubeconfig", gateway.url, token="any")
 
 
+class Account:
+    """A ServiceAccount with all rights, whose tokens lie in a file and can be made invalid.
+
+    A token is bound to a Secret, and with that it ends: the API server gives none that lives shorter than ten minutes.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str, name: str, folder: Path) -> None:
+        self._cluster, self._namespace, self._name = cluster, namespace, name
+        self.file = folder / f"{name}.token"
+        self._tls = ssl.create_default_context()  # it shows no certificate: that would count more than a token
+        self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
+        self._bound: str | None = None
+
+    async def create(self) -> None:
+        """Make the account, and its first token."""
+        core = f"/api/v1/namespaces/{self._namespace}"
+        await self._cluster.request("POST", f"{core}/serviceaccounts", {"metadata": {"name": self._name}})
+        subject = {"kind": "ServiceAccount", "name": self._name, "namespace": self._namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+        metadata = {"name": f"{self._namespace}-{self._name}"}
+        await self._cluster.request("POST", bindings, {"metadata": metadata, "roleRef": role, "subjects": [subject]})
+        await self.renew()
+
+    async def renew(self) -> str | None:
+        """Put a new token into the file; returns what the former one is bound to."""
+        core = f"/api/v1/namespaces/{self._namespace}"
+        secret = await self._cluster.request("POST", f"{core}/secrets", {"metadata": {"generateName": "bound-"}})
+        name = secret["metadata"]["name"]
+        bound = {"kind": "Secret", "apiVersion": "v1", "name": name, "uid": secret["metadata"]["uid"]}
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+        spec = {"expirationSeconds": 600, "boundObjectRef": bound}
+        made = await self._cluster.request(
+            "POST", f"{core}/serviceaccounts/{self._name}/token", {**asked, "spec": spec}
+        )
+        written = self.file.with_suffix(".new")
+        written.write_text(made["status"]["token"])
+        written.rename(self.file)
+        former, self._bound = self._bound, name
+        return former
+
+    async def expire(self, bound: str | None = None) -> float:
+        """End the token that is bound to this (None: the present one), and wait until it is refused; when that was."""
+        core = f"/api/v1/namespaces/{self._namespace}"
+        token = self.file.read_text() if bound is None else None
+        await self._cluster.request("DELETE", f"{core}/secrets/{bound or self._bound}")
+        if token is None:
+            return time.time()
+        url = f"{self._cluster.url}/version"
+        async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+            while True:  # the API server remembers for ten seconds whom it let in
+                headers = {"Authorization": f"Bearer {token}"}
+                async with session.get(url, headers=headers, ssl=self._tls) as answer:
+                    if answer.status == 401:
+                        return time.time()
+                await asyncio.sleep(0.2)
+
+
 # --- the load
 
 
@@ -199,6 +259,12 @@ class Load:
     names: list[str]
     breaches: list[str] = field(default_factory=list)
     looks: int = 0
+
+    async def more(self, count: int) -> None:
+        """Submit further ones."""
+        new = [f"gang-{len(self.names) + i}" for i in range(count)]
+        self.names += new
+        await asyncio.gather(*(self.road.submit(name, pods=PODS, run_seconds=1) for name in new))
 
     async def until_complete(self, count: int, *, seconds: float = 60) -> None:
         """Wait until so many Jobs are Complete."""
@@ -281,13 +347,13 @@ def _individual(values: Object, index: int) -> str:
 async def load(cluster: Cluster, *, jobs: int = 18) -> AsyncIterator[Load]:
     """The load is on the cluster, and is watched over while the block runs; at its end all must have come to its end."""
     road = await make_road(cluster, gpus=GPUS, shape=(2, 2, 8))
-    under = Load(road, [f"gang-{i}" for i in range(jobs)])
+    under = Load(road, [])
     watching = asyncio.create_task(under.watch_over())
     try:
-        await asyncio.gather(*(road.submit(name, pods=PODS, run_seconds=1) for name in under.names))
+        await under.more(jobs)
         yield under
         assert not watching.done(), "nobody has watched"
-        await under.until_complete(jobs)
+        await under.until_complete(len(under.names))
         await under.check()
     finally:
         watching.cancel()

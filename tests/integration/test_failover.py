@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from kqueue.sandbox.crd_files import SIMULATED
+from tests.integration.conftest import CRDS
+from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.failover import (
     LEASE,
@@ -18,12 +21,15 @@ from tests.integration.failover import (
     RETRY,
     SLACK,
     TAKEN_WITHIN,
+    Account,
     Contender,
+    Load,
     by_gateway,
     by_relay,
     contender,
     leader_of,
     load,
+    redirected,
 )
 from tests.integration.network import Gateway, Relay
 
@@ -65,8 +71,9 @@ async def pair(plane: ControlPlane, folder: Path, namespace: str, way: str) -> A
         yield Pair(ways, contenders)
 
 
-async def taken_over(by: Contender, since: float, *, within: float) -> tuple[float, float]:
+async def taken_over(gangs: Load, by: Contender, since: float, *, within: float) -> tuple[float, float]:
     """Seconds from `since` (Unix time) until another one led, and until it first reserved quota; printed and judged."""
+    await gangs.more(4)  # for there must be something to be decided
     await leader_of(by, seconds=within + 20)
     took = by.times("leadership won")[-1] - since
     async with asyncio.timeout(30):
@@ -87,7 +94,7 @@ async def test_a_leader_that_is_killed_is_followed_within_a_lease(plane: Control
         killed = time.time()
         leader.signal(signal.SIGKILL)
         await leader.ended()
-        await taken_over(follower, killed, within=TAKEN_WITHIN)
+        await taken_over(gangs, follower, killed, within=TAKEN_WITHIN)
         await gangs.until_complete(len(gangs.names))
 
 
@@ -112,7 +119,7 @@ async def test_a_leader_that_is_told_to_end_finishes_its_writes_and_hands_over(
         leader.signal(signal.SIGTERM)
         assert await leader.ended() == 0
         ended = time.time() - told
-        took, _ = await taken_over(follower, told, within=LEASE)
+        took, _ = await taken_over(gangs, follower, told, within=LEASE)
         [released] = leader.times("lease released")
         print(
             f"{len(under_way)} writes under way, lease released after {released - told:.2f} s, exit after {ended:.2f} s"
@@ -134,7 +141,7 @@ async def test_a_leader_that_was_frozen_does_not_write_when_it_goes_on(plane: Co
         await gangs.until_complete(3)
         frozen = time.time()
         leader.signal(signal.SIGSTOP)
-        await taken_over(follower, frozen, within=TAKEN_WITHIN)
+        await taken_over(gangs, follower, frozen, within=TAKEN_WITHIN)
         await asyncio.sleep(max(0.0, LEASE + 2 - (time.time() - frozen)))
         before = len(gateway.writes)
         leader.signal(signal.SIGCONT)
@@ -168,7 +175,7 @@ async def test_a_leader_whose_network_fails_goes_in_time(plane: ControlPlane, tm
         relay.silence()
         if fault == "cut":
             relay.cut()
-        took, _ = await taken_over(follower, failed, within=TAKEN_WITHIN)
+        took, _ = await taken_over(gangs, follower, failed, within=TAKEN_WITHIN)
         lost = leader.times("leadership lost")
         ended = leader.process.returncode is not None
         print(f"the former leader {'ended' if ended else f'noticed after {lost[0] - failed:.2f} s'}")
@@ -179,3 +186,53 @@ async def test_a_leader_whose_network_fails_goes_in_time(plane: ControlPlane, tm
             await leader.until_ready()
         await gangs.until_complete(len(gangs.names))
         assert (leader.leads, follower.leads) == (False, True)
+
+
+async def test_tokens_are_rotated_under_a_leader(plane: ControlPlane, tmp_path: Path) -> None:
+    """A new token in the file before the former one ends costs nobody the lead; one that ends without a successor does,
+    and another one with a token of its own takes over; the first one follows when its file is renewed.
+    """
+    namespace = await plane.cluster.create_namespace("election")
+    accounts = {name: Account(plane.cluster, namespace, name, tmp_path) for name in ("one", "two")}
+    async with load(plane.cluster) as gangs, AsyncExitStack() as stack:
+        contenders = []
+        for name, account in accounts.items():
+            await account.create()
+            path = tmp_path / f"{name}.kubeconfig"
+            kubeconfig = redirected(plane.kubeconfig, path, plane.cluster.url, tokenFile=str(account.file))
+            contenders.append(await stack.enter_async_context(contender(name, kubeconfig, tmp_path, namespace)))
+        leader, follower = await Pair({}, contenders).sorted_by_rank()
+        own = accounts[leader.name]
+
+        await own.expire(await own.renew())
+        await gangs.until_complete(6)
+        assert (leader.leads, leader.times("leadership lost")) == (True, [])
+
+        refused = await own.expire()
+        await taken_over(gangs, follower, refused, within=TAKEN_WITHIN)
+        await own.renew()
+        await leader.until_ready()
+        await gangs.until_complete(len(gangs.names))
+        assert (leader.leads, follower.leads) == (False, True)
+        assert leader.process.returncode is None, "it follows, it need not be started again"
+
+
+async def test_an_api_server_that_restarts_is_found_again(tmp_path: Path) -> None:
+    """Away for longer than the renew deadline: whoever led stops, one leads again soon after it is back, and goes on."""
+    (tmp_path / "plane").mkdir()
+    async with ControlPlane.start(tmp_path / "plane", parts=ALL_PARTS, crds=(CRDS, SIMULATED)) as plane:
+        namespace = await plane.cluster.create_namespace("election")
+        async with load(plane.cluster) as gangs, pair(plane, tmp_path, namespace, "direct") as both:
+            await both.sorted_by_rank()
+            await gangs.until_complete(3)
+            went = time.time()
+            await plane.restart_api_server(away=RENEW)
+            back = time.time()
+            async with asyncio.timeout(60):
+                while not (led := [t for each in both.contenders for t in each.times("leadership won") if t > went]):
+                    await asyncio.sleep(0.05)
+            print(f"\nthe API server was ready after {back - went:.1f} s, one led after {led[0] - went:.1f} s")
+            assert led[0] - back <= TAKEN_WITHIN + SLACK
+            await gangs.until_complete(len(gangs.names), seconds=90)
+            assert sum(each.leads for each in both.contenders) == 1
+            assert all(each.process.returncode is None for each in both.contenders)

@@ -94,6 +94,16 @@ class ControlPlane:
         for process in reversed(self.processes):
             process.stop()
 
+    async def restart_api_server(self, *, away: float = 0.0) -> None:
+        """Kill the API server and start it again on its port, `away` seconds later; returns when it answers ready."""
+        number, server = next((i, p) for i, p in enumerate(self.processes) if p.name == "kube-apiserver")
+        server.stop()
+        await asyncio.sleep(away)
+        program = binaries.folder() / server.name
+        argv = [*command_lines.api_server(self.layout), *self.flags.get(server.name, ())]
+        self.processes[number] = Process.start([program, *argv], logs=self.layout.logs)
+        await self._watched(self.cluster.ready)
+
     def tails(self) -> str:
         """The last words of every log, for a failing test."""
         return "\n".join(process.tail() for process in self.processes)

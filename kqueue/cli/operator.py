@@ -74,6 +74,8 @@ class Operator:
     ) -> None:
         self.client, self.config, self.timings, self.clock = client, config, timings, clock
         self.metrics, self.checks = metrics, checks
+        if config.leader_election.leader_elect:
+            metrics.leading(config.leader_election.resource_name, leads=False)
         self.parts = frozenset(parts)
         self.lease: LeaderElection | None = None
         """What this process competes for; None without leader election, and before every watch has synced."""

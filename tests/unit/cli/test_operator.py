@@ -628,7 +628,9 @@ async def test_a_kind_that_is_defined_later_is_watched_from_then_on(make: Make, 
 
 
 async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(make: Make, sandbox: Sandbox) -> None:
-    """It syncs and queues what is to be done, and does it once the lease of the other has run out."""
+    """It syncs and queues what is to be done, and does it once the lease of the other has run out.  Its gauges show what
+    it sees, under its role.
+    """
     operator = make(sandbox.url, config=make_configuration(elect=True))
     election = operator.config.leader_election
     metadata = {"name": election.resource_name, "namespace": election.resource_namespace}
@@ -641,13 +643,22 @@ async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(ma
         async with at_work(operator):
             await asyncio.wait_for(operator.synced.wait(), 20)
             await happens(operator, lambda: waiting(operator)["configuration"] == 1)
+            await happens(operator, lambda: roles(operator, "kueue_cluster_queue_status") == {"follower"})
             followed = operator.ready.is_set(), operator.checks.failing()
             before = await user.get_json(CLUSTER_QUEUES, "team")
             await happens(operator, operator.ready.is_set)
             await happens(operator, lambda: _has_status(operator))
+            led = roles(operator, "kueue_cluster_queue_status")
 
+    assert led == {"leader"}
     assert followed == (False, {})
     assert "status" not in before or not before["status"].get("conditions")
+
+
+def roles(operator: Operator, name: str) -> set[str]:
+    """Under which roles the series of a metric are shown."""
+    families = text_string_to_metric_families(operator.metrics.render_now().decode())
+    return {s.labels["replica_role"] for family in families for s in family.samples if s.name == name}
 
 
 def _has_status(operator: Operator) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges
+from kqueue.api.wire import kueue as wire
+from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges, RoomGauges
 from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference
@@ -199,3 +201,36 @@ async def test_others_run_while_an_audit_goes_on(monkeypatch: pytest.MonkeyPatch
     assert await yard.auditor.audit() == 0
     task.cancel()
     assert turns >= 10
+
+
+async def test_room_is_shown_by_flavor_for_resources_in_quotas() -> None:
+    """A node on which a stranger holds a device is not empty; one of which a DaemonSet takes CPU is.  A flavor that is
+    gone has no series.
+    """
+    cache, metrics = make_cache(), Metrics()
+    amounts = {"name": "example.com/gpu", "nominalQuota": "8"}
+    groups = [{"coveredResources": ["example.com/gpu"], "flavors": [{"name": "f", "resources": [amounts]}]}]
+    queue = msgspec.convert({"metadata": {"name": "q"}, "spec": {"resourceGroups": groups}}, wire.ClusterQueue)
+    cache.on_cluster_queue("q", queue)
+    for name in ("one", "two", "three"):
+        offered = {"cpu": 8000, "example.com/gpu": 4, "pods": 110}
+        cache.on_node(name, NodeFacts(name=name, labels=make_node(name).labels, allocatable=offered))
+    cache.on_pod("ns/daemon", PodFacts(node="one", requests=(("cpu", 500),)))
+    gauges = RoomGauges(metrics, cache, FakeClock())
+
+    await gauges.refresh()
+    assert series(metrics, "kqueue_gang_slots") == {
+        ("f", HOSTNAME, "1"): 3, ("f", "rack", "1"): 3, ("f", "rack", "2"): 1,
+    }  # fmt: skip
+    assert series(metrics, "kqueue_fragmentation_ratio") == {
+        ("f", HOSTNAME, "example.com/gpu"): 0, ("f", "rack", "example.com/gpu"): 0,
+    }  # fmt: skip
+
+    cache.on_pod("ns/stranger", PodFacts(node="two", requests=(("example.com/gpu", 1),)))
+    await gauges.refresh()
+    assert series(metrics, "kqueue_gang_slots")["f", "rack", "1"] == 2
+    assert series(metrics, "kqueue_fragmentation_ratio")["f", "rack", "example.com/gpu"] == 1
+
+    cache.ledger.on_flavor("f", None)
+    await gauges.refresh()
+    assert (series(metrics, "kqueue_gang_slots"), series(metrics, "kqueue_fragmentation_ratio")) == ({}, {})

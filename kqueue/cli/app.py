@@ -24,10 +24,7 @@ from kqueue.errors import ConfigError, KqueueError
 _FAILED, _MISUSED = 1, 2
 
 _COMMANDS = (
-    "ctl.create",
-    "ctl.list",
-    "ctl.stop",
-    "ctl.delete",
+    "ctl.verbs",
     "ctl.passed_on",
     "explain",
     "top",

@@ -352,21 +352,36 @@ async def test_deleting_a_workload_deletes_its_job(shell: Shell, either_plane: P
     await cluster.until(jobs, lambda found: len(found["items"]) == 1, what="all jobs are gone but the one left alone")
 
 
-async def test_kubectl_does_what_is_handed_over(either_plane: Plane) -> None:
-    """With its own flags and words; as a plugin of kubectl, too."""
+def installed(folder: Path) -> Path:
+    """A folder with our programs as an installation has them, and kubectl beside them."""
     program = binaries.kubectl()
     assert program is not None
-    cluster = either_plane.cluster
-    await cluster.request("POST", f"{KUEUE}/clusterqueues", {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": {}})  # fmt: skip
+    folder = folder / "bin"
+    folder.mkdir()
+    (folder / "kubectl").symlink_to(program)
+    for name, function in (("kqueue", "main"), ("kubectl-kqueue", "main"), ("kubectl_complete-kqueue", "complete")):
+        (folder / name).write_text(f"#!{sys.executable}\nfrom kqueue.__main__ import {function}\n{function}()\n")
+        (folder / name).chmod(0o755)
+    return folder
 
-    async def kqueue(*arguments: str) -> tuple[int | None, str]:
+
+async def test_kubectl_and_kqueue_work_together(either_plane: Plane, tmp_path: Path) -> None:
+    """What kubectl can do is handed to it with its own flags; and it runs and completes us as its plugin."""
+    folder = installed(tmp_path)
+    cluster = either_plane.cluster
+    team = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "team"}, "spec": {}}
+    await cluster.request("POST", f"{KUEUE}/clusterqueues", team)
+
+    async def call(program: str, *arguments: str) -> tuple[int | None, str]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "kqueue", *arguments),
+            folder / program,
+            *arguments,
             env={
                 **os.environ,
                 "KUBECONFIG": str(either_plane.kubeconfig),
-                "PATH": f"{Path(program).parent}{os.pathsep}{os.environ['PATH']}",
+                "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+                "KUBECACHEDIR": str(tmp_path / "cache"),
             },
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -375,13 +390,19 @@ async def test_kubectl_does_what_is_handed_over(either_plane: Plane) -> None:
             out, _ = await process.communicate()
         return process.returncode, out.decode()
 
-    assert await kqueue("get", "cq", "-o", "name") == (0, "clusterqueue.kueue.x-k8s.io/team\n")
-    assert (await kqueue("describe", "cq/team"))[1].startswith("Name:         team\n")
+    assert await call("kqueue", "get", "cq", "-o", "name") == (0, "clusterqueue.kueue.x-k8s.io/team\n")
+    assert (await call("kqueue", "describe", "cq/team"))[1].startswith("Name:         team\n")
     patch = ("--type", "merge", "-p", '{"spec":{"stopPolicy":"Hold"}}')
-    assert (await kqueue("patch", "clusterqueue", "team", *patch))[0] == 0
+    assert (await call("kqueue", "patch", "clusterqueue", "team", *patch))[0] == 0
     assert (await cluster.get(f"{KUEUE}/clusterqueues/team"))["spec"]["stopPolicy"] == "Hold"
-    assert (await kqueue("delete", "cq", "team", "--wait=false"))[0] == 0
-    assert (await kqueue("get", "cq", "team"))[0] == 1
+    assert await call("kubectl", "kqueue", "list", "clusterqueues", "-o", "name") == (
+        0,
+        "clusterqueue.kueue.x-k8s.io/team\n",
+    )
+    assert "Usage: kubectl kqueue list " in (await call("kubectl", "kqueue", "list", "nonsense"))[1]
+    assert "\nteam\n:4\n" in (await call("kubectl", "__complete", "kqueue", "resume", "cq", "t"))[1]
+    assert (await call("kqueue", "delete", "cq", "team", "--wait=false"))[0] == 0
+    assert (await call("kqueue", "get", "cq", "team"))[0] == 1
 
 
 async def test_the_version_of_the_controllers_is_told(shell: Shell) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from kqueue.api import names
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, Kind, verb
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, Kind
 from kqueue.cli.ctl.objects import DryRun, DryRunOption, NewName, Output, OutputOption, print_done
 from kqueue.cli.reaching import Reach, reaches_cluster
 
@@ -47,9 +47,8 @@ def _choices(values: type[StrEnum]) -> str:
     return "|".join(values)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    group = verb(app, "create", "Create a queue or a flavor from flags.")
+def add_commands(group: typer.Typer, verb: str) -> None:
+    """Add a command for each kind."""
     group.command(CLUSTER_QUEUE.name)(reaches_cluster(create_cluster_queue))
     group.command(LOCAL_QUEUE.name)(reaches_cluster(create_local_queue))
     group.command(RESOURCE_FLAVOR.name)(reaches_cluster(create_resource_flavor))

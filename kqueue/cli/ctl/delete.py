@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import OURS, WORKLOAD, VerbGroup
+from kqueue.cli.ctl.kinds import OURS, WORKLOAD
 from kqueue.cli.ctl.objects import AllNamespacesOption, DryRun, DryRunOption, checked_name, ran
 from kqueue.cli.output import printable
 from kqueue.cli.reaching import Reach, reaches_cluster
@@ -16,20 +16,12 @@ from kqueue.cli.reaching import Reach, reaches_cluster
 _FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    group = typer.Typer(
-        name="delete",
-        help="Delete workloads with their jobs, or our other objects.",
-        cls=VerbGroup,
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
+def add_commands(group: typer.Typer, verb: str) -> None:
+    """Add a command for each kind."""
     group.command(WORKLOAD.name)(reaches_cluster(delete_workloads))
     for kind in OURS:
         if kind is not WORKLOAD:
             _add_passed_on(group, kind.name)
-    app.add_typer(group)
 
 
 def _add_passed_on(group: typer.Typer, name: str) -> None:

@@ -1,17 +1,13 @@
-"""What our kinds may be called, and groups of commands in which a command is a kind."""
+"""What our kinds may be called."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
-
-import typer
-from typer.core import TyperGroup
+from typing import TYPE_CHECKING
 
 from kqueue.api import names
-from kqueue.cli.reaching import flags_behind_name
 
 if TYPE_CHECKING:
     from kqueue.runtime.resources import ResourceType
@@ -81,35 +77,3 @@ def unknown_kind(name: str, kinds: Iterable[Kind] = OURS) -> str:
 
 def _listed(kind: Kind) -> str:
     return f"{kind.name} ({kind.aliases[0]})" if kind.aliases else kind.name
-
-
-class VerbGroup(TyperGroup):
-    """A verb whose commands are kinds: a kind may be called by any of its names, and flags may come before it."""
-
-    kinds: tuple[Kind, ...] = (*OURS, PODS)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Flags of the cluster go to the kind's command."""
-        return super().parse_args(ctx, flags_behind_name(args))
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The kind's command, by whatever name it was called."""
-        kind = kind_called(args[0], self.kinds)
-        if kind is not None and kind.name in self.commands:
-            args = [kind.name, *args[1:]]
-        elif not args[0].startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(unknown_kind(args[0], [k for k in self.kinds if k.name in self.commands]))
-        return super().resolve_command(ctx, args)
-
-
-def verb(app: typer.Typer, name: str, about: str) -> typer.Typer:
-    """Add a verb to the application; returns it, for its kinds to be added."""
-    group = typer.Typer(name=name, help=about, cls=VerbGroup, no_args_is_help=True, rich_markup_mode=None)
-    app.add_typer(group)
-    return group
-
-
-def metadata(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metadata of an object."""
-    found: Mapping[str, Any] = obj.get("metadata") or {}
-    return found

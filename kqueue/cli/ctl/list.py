@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, Kind, verb
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, Kind
 from kqueue.cli.ctl.objects import (
     AllNamespacesOption,
     FieldSelectorOption,
@@ -44,9 +44,8 @@ class Wanted(StrEnum):
     FINISHED = "finished"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    group = verb(app, "list", "List queues, workloads, flavors, or the pods of a job.")
+def add_commands(group: typer.Typer, verb: str) -> None:
+    """Add a command for each kind."""
     group.command(CLUSTER_QUEUE.name)(reaches_cluster(list_cluster_queues))
     group.command(LOCAL_QUEUE.name)(reaches_cluster(list_local_queues))
     group.command(WORKLOAD.name)(reaches_cluster(list_workloads))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Kind, verb
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Kind
 from kqueue.cli.ctl.objects import DryRun, DryRunOption, Output, OutputOption, existing, print_done
 from kqueue.cli.reaching import Reach, reaches_cluster
 
@@ -18,16 +18,12 @@ _Keep = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the two verbs."""
-    stop = verb(app, "stop", "Stop a workload, or a queue and what was admitted through it.")
-    resume = verb(app, "resume", "Undo a stop.")
-    stop.command(WORKLOAD.name)(reaches_cluster(stop_workload))
-    stop.command(CLUSTER_QUEUE.name)(reaches_cluster(stop_cluster_queue))
-    stop.command(LOCAL_QUEUE.name)(reaches_cluster(stop_local_queue))
-    resume.command(WORKLOAD.name)(reaches_cluster(resume_workload))
-    resume.command(CLUSTER_QUEUE.name)(reaches_cluster(resume_cluster_queue))
-    resume.command(LOCAL_QUEUE.name)(reaches_cluster(resume_local_queue))
+def add_commands(group: typer.Typer, verb: str) -> None:
+    """Add a command for each kind, of `stop` or of `resume`."""
+    stop = verb == "stop"
+    group.command(WORKLOAD.name)(reaches_cluster(stop_workload if stop else resume_workload))
+    group.command(CLUSTER_QUEUE.name)(reaches_cluster(stop_cluster_queue if stop else resume_cluster_queue))
+    group.command(LOCAL_QUEUE.name)(reaches_cluster(stop_local_queue if stop else resume_local_queue))
 
 
 def stop_workload(

@@ -1,0 +1,65 @@
+"""The verbs whose commands are kinds: which there are.  What they consist of is imported when one of them is called."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from kqueue.cli.ctl.kinds import OURS, PODS, Kind, kind_called, unknown_kind
+from kqueue.cli.reaching import flags_behind_name
+
+_VERBS = {
+    "create": ("create", "Create a queue or a flavor from flags."),
+    "list": ("list", "List queues, workloads, flavors, or the pods of a job."),
+    "stop": ("stop", "Stop a workload, or a queue and what was admitted through it."),
+    "resume": ("stop", "Undo a stop."),
+    "delete": ("delete", "Delete workloads with their jobs, or our other objects."),
+}
+"""The file of a verb, which has `add_commands(group, verb)`, and its line on the help page."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    for verb, (_, about) in _VERBS.items():
+        app.add_typer(typer.Typer(name=verb, help=about, cls=_Verb, no_args_is_help=True, rich_markup_mode=None))
+
+
+class _Verb(TyperGroup):
+    """A verb: a kind may be called by any of its names, and flags of the cluster may come before it."""
+
+    _kinds: tuple[Kind, ...] = (*OURS, PODS)
+    _built: MutableMapping[str, Any] | None = None
+
+    @property
+    def commands(self) -> MutableMapping[str, Any]:
+        """The commands by the name of their kind.
+
+        They are built on first use: to make all that there are costs as much as all the rest of `kqueue --help`.
+        """
+        if self._built is None:
+            group = typer.Typer(rich_markup_mode=None)
+            verb = str(self.name)
+            import_module(f"kqueue.cli.ctl.{_VERBS[verb][0]}").add_commands(group, verb)
+            self._built = typer.main.get_group(group).commands
+        return self._built
+
+    @commands.setter
+    def commands(self, empty: MutableMapping[str, Any]) -> None:
+        """Typer hands over what it knows of, which is nothing yet."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Flags of the cluster go to the kind's command."""
+        return super().parse_args(ctx, flags_behind_name(args))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The kind's command, by whatever name it was called."""
+        kind = kind_called(args[0], self._kinds)
+        if kind is not None and kind.name in self.commands:
+            args = [kind.name, *args[1:]]
+        elif not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(unknown_kind(args[0], [k for k in self._kinds if k.name in self.commands]))
+        return super().resolve_command(ctx, args)

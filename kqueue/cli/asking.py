@@ -37,7 +37,8 @@ async def ask(client: Client, path: str, params: Mapping[str, str] | None = None
             raise
         raise NotServedError(
             f"the API server knows no {group}/{version}: no kqueue controller has registered it.  Is one running, with "
-            "the feature gate VisibilityOnDemand on?  Outside of the cluster it needs --visibility-url"
+            "the feature gate VisibilityOnDemand on?  One outside of the cluster needs --visibility-url "
+            "'https://localhost:{port}'"
         ) from None
     except ServerError as e:
         if e.status != _UNAVAILABLE:

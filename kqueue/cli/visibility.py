@@ -307,6 +307,8 @@ class _Keeper:
             context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
         except OSError as e:  # SSLError is one too
             raise ConfigError(f"{folder}: {CERTIFICATE} and {KEY} cannot be loaded: {e}") from e
+        context.num_tickets = 0  # whoever resumes a session is not looked at again, so nobody shall
+        context.options |= ssl.OP_NO_TICKET
         if proxy is not None:
             context.load_verify_locations(cadata=proxy.authorities)
             context.verify_mode = ssl.CERT_OPTIONAL

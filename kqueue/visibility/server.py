@@ -234,7 +234,6 @@ class VisibilityServer:
                 async for piece in pieces(found, self._clock):
                     async with asyncio.timeout(self._limits.write):
                         await response.write(piece)
-                        await connection.writable.wait()
                 await response.write_eof()
         except TimeoutError:
             connection.cut()

@@ -352,6 +352,8 @@ async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
             )
         status, _ = await found.ask(**BEARER)
         still, _ = await exchange(*proxy, headers={"X-Remote-User": "carol"})
+        async with asyncio.timeout(5):  # before they would be cut for asking nothing
+            assert await idle[0][0].read() == b""
         for _, writer in idle:
             writer.transport.abort()
 

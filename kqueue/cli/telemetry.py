@@ -88,10 +88,14 @@ class Events:
         """The same of another part."""
         return Events(self._recorder, controller)
 
-    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
-        """One event."""
-        told = ((reason, message),)
-        self._recorder.record(regarding, told, controller=self._controller, type="Warning" if warning else "Normal")
+    def record(
+        self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
+    ) -> None:
+        """One event; `once`: none where the cluster has an equal one."""
+        told, controller = ((reason, message),), self._controller
+        self._recorder.record(
+            regarding, told, controller=controller, type="Warning" if warning else "Normal", once=once
+        )
 
     def record_steps(self, regarding: ObjectReference, steps: Iterable[tuple[str, str]]) -> None:
         """What an object has gone through just now, one event for each (reason, message)."""

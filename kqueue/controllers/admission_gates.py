@@ -16,7 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
-from kqueue.controllers.pod_writes import GATED_INDEX, PodWrites
+from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites
 from kqueue.jobs import pod_group, rules
 from kqueue.jobs.pod_group import Trouble
 from kqueue.jobs.pod_view import ManagedPod
@@ -26,7 +26,6 @@ from kqueue.state import from_api
 
 _log = structlog.get_logger(__name__)
 
-EVENT_HELD = "AdmissionGateHeld"
 _AT_ONCE = 500
 _NAMED = 5
 

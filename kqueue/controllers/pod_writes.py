@@ -36,6 +36,9 @@ GATED_INDEX = "admission-gate"
 AT_ONCE = 32
 """Writes under way per group, so that one huge group does not take the whole lane."""
 _REMEMBERED = 100_000
+EVENT_HELD = "AdmissionGateHeld"
+_LASTING = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
+"""Reasons that tell how a pod stands, not what has just happened to it."""
 _QUIET = 600.0
 """Seconds in which the same is not told again of the same pod."""
 
@@ -184,13 +187,13 @@ class PodWrites:
     # --- telling
 
     def tell(self, pod: ManagedPod, *, reason: str, message: str, warning: bool = False) -> None:
-        """An event on the pod; the same is not told twice within some minutes."""
+        """An event on the pod; the same is not told twice within some minutes, what lasts by no second process."""
         if self._told.get((pod.uid, reason)) == message:
             return
         self._told[pod.uid, reason] = message
         namespace, name = split_key(pod.key)
         reference = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid)
-        self._recorder.record(reference, reason=reason, message=message, warning=warning)
+        self._recorder.record(reference, reason=reason, message=message, warning=warning, once=reason in _LASTING)
 
 
 def _version(pod: ManagedPod) -> int:

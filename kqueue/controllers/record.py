@@ -21,8 +21,10 @@ class ObjectReference(NamedTuple):
 class Recorder(Protocol):
     """Takes events.  Returns at once; never raises; may drop events under load, and counts them."""
 
-    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
-        """One thing that happened to an object."""
+    def record(
+        self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
+    ) -> None:
+        """One thing that happened to an object.  `once`: it is so, and no news where an equal event stands already."""
         ...
 
 

@@ -8,6 +8,7 @@ counted, by cause.  Every admission is told in two events: what they have in com
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -184,10 +185,12 @@ class EventRecorder:
         *,
         controller: str,
         type: EventType = "Normal",  # noqa: A002  (the API's word)
+        once: bool = False,
     ) -> None:
         """Take one event for each (reason, note) about one object.
 
-        `controller` is the reportingController.
+        `controller` is the reportingController.  `once`: while the cluster keeps an equal event, whichever process
+        wrote it, there is no second one: what is so, and stays so, is no news to a process that has just begun.
         """
         kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
         now, moment = self._clock.monotonic(), self._clock.now()
@@ -208,7 +211,8 @@ class EventRecorder:
                 self._lost("queue-full")
                 continue
             reference, began = shared = shared or (_reference(regarding), _micro(moment))
-            series = _Series(about, what, reference, self._name(name), began, now + self._limits.window)
+            own = self._name(name, _mark(about, what) if once else f"{next(self._numbers):x}")
+            series = _Series(about, what, reference, own, began, now + self._limits.window)
             self._remember(series, others)
             self._waiting.append(series)
             self._wake.set()
@@ -244,9 +248,9 @@ class EventRecorder:
         if others.get(series.what) is series:
             del others[series.what]
 
-    def _name(self, of: str) -> str:
-        """A name for an event about an object of this name that no other event has."""
-        suffix = f".{next(self._numbers):x}"
+    def _name(self, of: str, mark: str) -> str:
+        """The name of an event about an object of this name; the mark tells it from all others."""
+        suffix = f".{mark}"
         if len(of) + len(suffix) <= _NAME_LENGTH_MAX:
             return of + suffix
         return of[: _NAME_LENGTH_MAX - len(suffix)].rstrip("-.") + suffix
@@ -314,7 +318,7 @@ class EventRecorder:
                     await write(*arguments)
                     return True
                 except AlreadyExistsError:
-                    return True  # it had arrived, but its answer had not
+                    return True  # it had arrived, but its answer had not; or it is told once and was
                 except (ForbiddenError, InvalidError, NotFoundError) as e:
                     return self._give_up(series, e)
                 except ApiError as e:
@@ -347,6 +351,11 @@ def _reference(regarding: Regarding) -> dict[str, str]:
 def _micro(moment: datetime) -> str:
     """Kubernetes' MicroTime."""
     return utc_text(moment, digits=6)
+
+
+def _mark(about: _About, what: _What) -> str:
+    """Equal for equal events, in every process."""
+    return hashlib.sha256("\0".join((*about, *what)).encode()).hexdigest()[:16]
 
 
 def _cut(note: str) -> str:

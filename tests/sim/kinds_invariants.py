@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kqueue.api import names
-from kqueue.controllers.admission_gates import EVENT_HELD
+from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
 from tests.sim.history import admission_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
-from kqueue.sandbox.api import JOBS, PODS, Object
+from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL
 from tests.sim import invariants, queue_invariants
 from tests.sim.lifetime import Lifetime, interrupted, runs, told
@@ -148,3 +148,17 @@ async def test_a_controller_killed_at_any_write_changes_nothing_of_that(first: i
 
     assert len(tellings) > 100 // STRIDE
     assert [life.at for life in tellings if life.evictions() != [("Preempted", 1)]] == []
+
+
+async def test_what_a_group_lacks_is_no_news_after_a_restart() -> None:
+    """One event on its pod, however many controllers look at it."""
+    async with simulated(pods=True) as world:
+        await world.api.create(PODS, member("lonely", rank=0, group="half"), namespace=NAMESPACE)
+        for _ in range(3):
+            await world.pass_time(20)
+            world.kill_controller()
+            world.start_controller()
+        await world.pass_time(20)
+        told = [e["reason"] for e in world.objects(EVENTS) if e["regarding"]["name"] == "lonely"]
+
+    assert told == [names.EVENT_ERR_WORKLOAD_COMPOSE]

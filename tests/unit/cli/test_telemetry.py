@@ -519,7 +519,9 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
     posted: list[tuple[str, str, str]] = []
 
     class Recorder(Events):
-        def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+        def record(
+            self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
+        ) -> None:
             posted.append((regarding.name, reason, message))
 
     metrics = Metrics(clock=CLOCK)

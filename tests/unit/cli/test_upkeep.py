@@ -28,7 +28,9 @@ class Noted:
 
     events: list[tuple[str, str, str, bool, str]] = field(default_factory=list)
 
-    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+    def record(
+        self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
+    ) -> None:
         self.events.append((regarding.kind, regarding.name, reason, warning, message))
 
     def names(self) -> list[str]:

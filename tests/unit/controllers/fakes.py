@@ -311,7 +311,9 @@ class FakeRecorder:
         self.messages: list[str] = []
         self.warnings: list[str] = []
 
-    def record(self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False) -> None:
+    def record(
+        self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
+    ) -> None:
         """One thing that happened to an object."""
         self.events.append((f"{regarding.kind} {regarding.name}", reason))
         self.messages.append(message)

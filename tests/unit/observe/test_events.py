@@ -354,6 +354,33 @@ async def test_what_waits_at_the_end_is_written_and_a_write_that_was_cut_off_too
     assert (world.recorder.waiting, world.lost) == (0, {})
 
 
+async def test_what_lasts_is_no_news_to_the_next_process() -> None:
+    """An equal event of a process before stays the only one; other words, or of another object, are another."""
+    server, clock, lost = ApiServer(), FakeClock(), list[str]()
+
+    async def post(body: dict[str, Any]) -> None:
+        if (body["metadata"]["namespace"], body["metadata"]["name"]) in server.events:
+            raise AlreadyExistsError("it is there", status=409)
+        await server.post(body)
+
+    for _process in range(2):
+        await clock.advance(1)
+        recorder = EventRecorder(post=post, patch=server.patch, clock=clock, instance="pod", lost=lost.append)
+        for regarding, note in (
+            (JOB, "incomplete"),
+            (JOB._replace(uid="u2"), "incomplete"),
+            (JOB, "contradicts itself"),
+        ):
+            recorder.record(regarding, [("Held", note)], controller="c", type="Warning", once=True)
+        recorder.record(JOB, [("Started", "it runs")], controller="c")
+        await recorder.drain()
+
+    told = sorted((b["reason"], b["regarding"]["uid"], b["note"]) for b in server.events.values())
+    held = [("Held", "u1", "contradicts itself"), ("Held", "u1", "incomplete"), ("Held", "u2", "incomplete")]
+    assert told == [*held, *[("Started", "u1", "it runs")] * 2]
+    assert lost == []
+
+
 async def test_what_cannot_be_written_at_the_end_is_counted() -> None:
     """A process does not wait for an API server that does not answer."""
     world = World()

@@ -12,7 +12,7 @@ from kqueue.sandbox.topology_spec import BLOCK_LABEL
 from tests.sim import invariants, queue_invariants
 from tests.sim.lifetime import Lifetime, interrupted, runs, told
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job, template
-from tests.sim.world import condition, is_true
+from tests.sim.world import condition, is_true, simulated
 
 QUOTA, PODS_OF_GROUP = 48, 5
 ALWAYS = (

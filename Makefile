@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 # one worker more than cores: tests on a control plane wait as much as they compute
 JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else 'auto')")
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-deep check format crds integrations reference controlplane bench
+.PHONY: help venv lock demo test test-fast test-deep check format crds integrations reference pictures controlplane bench
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ integrations: venv ## the matrix of docs/integrations.md from the marks of the t
 
 reference: venv ## docs/reference from CRDs, names, configuration and commands
 	@$(BIN)/python tools/reference.py
+
+pictures: venv ## docs/pictures from what the commands print on the demo's cluster
+	@$(BIN)/python tools/pictures.py
 
 controlplane: venv ## build kube-apiserver, etcd, kwok and friends into the user's cache
 	@$(BIN)/python tools/controlplane.py

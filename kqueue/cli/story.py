@@ -22,6 +22,7 @@ from rich.text import Text
 from kqueue.api import names
 from kqueue.cli.process import Flags, Running, running
 from kqueue.cli.story_checks import Witness, evictions
+from kqueue.cli.story_encore import show, stage
 from kqueue.cli.story_view import (
     Object,
     View,
@@ -82,7 +83,7 @@ async def tell(topology: str, *, keep: bool) -> int:
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     spec = parse_topology(topology)
     started = time.monotonic()
-    async with _cluster(topology, console) as (sandbox, process, client):
+    async with cluster(topology, console) as (sandbox, process, client, kubeconfig):
         console.print(f"{spec.size} nodes and kqueue are up after {time.monotonic() - started:.1f} s.\n")
         story = Story(client, console, list(spec.levels))
         await story.submit_all()
@@ -95,9 +96,19 @@ async def tell(topology: str, *, keep: bool) -> int:
                 CHECKED,
                 style="bold green",
             )
+            console.print("\nThe same gangs once more, to look at them with the command line ...")
+            problems = await show(kubeconfig, console, await stage(client, examples_folder()))
+            for problem in problems:
+                console.print(f"PROBLEM: {problem}", style="bold red")
         if keep:
             await _stay(sandbox, console)
     return 1 if problems else 0
+
+
+async def create_queues(client: Client) -> None:
+    """The tenants of the story, from the example manifests."""
+    for obj in _documents(examples_folder() / "queues.yaml"):
+        await client.create(_type_of(obj), obj)
 
 
 def process_problems(process: Running) -> list[str]:
@@ -108,7 +119,8 @@ def process_problems(process: Running) -> list[str]:
 
 
 @asynccontextmanager
-async def _cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbox, Running, Client]]:
+async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbox, Running, Client, Path]]:
+    """A simulated cluster with kqueue on it, a client, and the kubeconfig that leads there."""
     console.print(f"Starting a simulated cluster ({topology}: blocks x racks x hosts) with kqueue on it ...")
     with tempfile.TemporaryDirectory(prefix="kqueue-demo-") as folder:
         sandbox = Sandbox(SandboxOptions(topology=parse_topology(topology), port=0))
@@ -124,13 +136,17 @@ async def _cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandb
                 webhook_host="127.0.0.1",
                 webhook_port=0,
                 webhook_url="https://127.0.0.1:{port}",
+                visibility=True,
+                visibility_host="127.0.0.1",
+                visibility_port=0,
+                visibility_url="https://localhost:{port}",
             )
             async with (
                 await connect(kubeconfig) as client,
                 running(_configuration(), flags, timings=Timings(queue_flush_window=0.2)) as process,
             ):
                 await asyncio.wait_for(process.operator.ready.wait(), 30)
-                yield sandbox, process, client
+                yield sandbox, process, client, kubeconfig
         finally:
             await sandbox.stop()
 
@@ -172,8 +188,7 @@ class Story:
 
     async def submit_all(self) -> None:
         """Create the queues and then the jobs but the last, from the example manifests."""
-        for obj in _documents(examples_folder() / "queues.yaml"):
-            await self._client.create(_type_of(obj), obj)
+        await create_queues(self._client)
         for name in FIRST:
             await self._submit(name)
             await asyncio.sleep(0.3)  # a person reads along

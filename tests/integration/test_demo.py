@@ -11,7 +11,9 @@ pytestmark = pytest.mark.slow
 
 
 async def test_the_demo_tells_its_story_and_checks_itself() -> None:
-    """It ends with exit code 0, shows who waits and why, draws the topology, and says what it has checked."""
+    """It ends with exit code 0, shows who waits and why, draws the topology, says what it has checked, and
+    shows queues and domains with the command line.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kqueue", "demo"), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
@@ -32,5 +34,12 @@ async def test_the_demo_tells_its_story_and_checks_itself() -> None:
         "urgent-gang: finished",
         "leader-and-workers: finished",
         "Checked: every gang ran inside its domain",
+        "$ kqueue explain workload job-patient-gang-2-",
+        "It would start if",
+        "$ kqueue top queues --once",
+        "research   company   Active   0         0              3 ",
+        "$ kqueue topology datacentre",
+        "Topology datacentre, flavor gpu: 255 nodes, 1 more left out (2 blocks, 16 racks)",
+        "b1-r7-h15   b1/b1-r7   it is cordoned",
     ):
         assert fact in text, text[-6000:]

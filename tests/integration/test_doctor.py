@@ -121,7 +121,7 @@ async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_p
 
     assert code == 0, sound
     assert ended(sound, "ok") == set(sound) >= set(CANARY)
-    assert "seen behind the gate" in sound["canary-gate"]["message"]
+    assert sound["canary-gate"]["message"].startswith("2 pods, ")
     assert "in " in sound["canary-bind"]["message"]
     assert "leads (Lease default/" in sound["controller"]["message"]
     assert all(step["seconds"] >= 0 for step in sound.values())
@@ -179,7 +179,7 @@ async def test_a_canary_that_cannot_land_says_why_and_is_gone_however_its_doctor
     assert "it waits: " in late["canary-quota"]["message"]
     assert "cpu" in late["canary-quota"]["message"]
     assert left == [name]
-    assert after["canary-old"]["message"] == "1 canaries of doctors that were killed are removed"
+    assert after["canary-old"]["message"] == "removed what killed doctors left behind: 1 Job"
 
 
 async def test_kinds_that_are_not_installed_are_named(tmp_path: Path) -> None:

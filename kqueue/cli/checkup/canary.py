@@ -19,7 +19,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.cli.asking import ask, path
 from kqueue.cli.checkup.installation import JOBS
-from kqueue.cli.checkup.values import Step, Verdict, failed, judged, ok, skipped, warning
+from kqueue.cli.checkup.values import Step, Verdict, failed, judged, many, ok, skipped, warning
 from kqueue.cli.tables import timestamp
 from kqueue.clock import Clock
 from kqueue.controllers.leftovers import GATES
@@ -138,7 +138,7 @@ class Canary:
         here = len(jobs) - len(old)
         busy = f"; {here} of other doctors are under way" if here else ""
         if old:
-            return ok(f"{len(old)} canaries of doctors that were killed are removed{busy}")
+            return ok(f"removed what killed doctors left behind: {many(len(old), 'Job')}{busy}")
         return ok(f"no canary was left behind{busy}")
 
     def _is_old(self, job: JSON) -> bool:
@@ -181,7 +181,7 @@ class Canary:
                 f"{', '.join(short)} of ClusterQueue {name} is used up: a canary would wait, or push others out"
             )
         asks = ", ".join(f"{amount} {r}" for r, amount in self._requests.items()) or "no resource"
-        return ok(f"{plan.pods} pods of {asks} each go through {plan.namespace}/{plan.queue} to ClusterQueue {name}")
+        return ok(f"{many(plan.pods, 'pod')} of {asks} each, by {plan.namespace}/{plan.queue} to ClusterQueue {name}")
 
     async def _levels(self, groups: Sequence[JSON]) -> tuple[str, ...]:
         """Levels of the topology of the queue's first flavor that has one."""
@@ -316,8 +316,10 @@ class Canary:
             if len(await self._pods()) < self._plan.pods:
                 return None
             if not self._seen.levels:
-                return ok(f"{self._plan.pods} pods; without a topology they need no gate")
-            return ok(f"{self._plan.pods} pods, {len(self._seen.gated)} of them seen behind the gate")
+                return ok(f"{many(self._plan.pods, 'pod')}; without a topology they need no gate")
+            seen = len(self._seen.gated)
+            how = f"{seen} of them seen behind the gate" if seen else "released before anybody could look"
+            return ok(f"{many(self._plan.pods, 'pod')}, {how}")
 
         return await self._until(
             look, lambda: failed("its pods are not created", "kubectl describe job; look at quotas of the namespace")

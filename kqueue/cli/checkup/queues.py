@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from kqueue.api import names
-from kqueue.cli.checkup.values import Verdict, failed, ok, skipped, warning
+from kqueue.cli.checkup.values import Verdict, failed, many, ok, skipped, warning
 from kqueue.cli.node_labels.findings import find
 from kqueue.cli.node_labels.reading import read_nodes, read_topologies
 from kqueue.cli.tables import timestamp
@@ -44,7 +44,7 @@ class Tenants:
                 broken.append(f"LocalQueue {where}: its ClusterQueue {target} does not exist")
             elif obj["spec"].get("stopPolicy", "None") != "None":
                 paused.append(f"LocalQueue {where}: its stopPolicy is {obj['spec']['stopPolicy']}")
-        told = f"{len(cluster_queues)} ClusterQueues, {len(local_queues)} LocalQueues"
+        told = f"{many(len(cluster_queues), 'ClusterQueue')}, {many(len(local_queues), 'LocalQueue')}"
         if broken:
             return failed(f"{told}; {len(broken)} admit nothing", "correct what the lines say", *_few(broken + paused))
         if paused:
@@ -83,7 +83,7 @@ class Tenants:
                 "delete them, or label nodes",
                 *_few(line for _, line in empty),
             )
-        return ok(f"{len(flavors)} flavors, {len(usable)} of {len(nodes)} nodes usable")
+        return ok(f"{many(len(flavors), 'flavor')}, {len(usable)} of {len(nodes)} nodes usable")
 
     async def labels(self) -> Verdict:
         """Whether nodes have the labels that Topologies read."""
@@ -93,9 +93,9 @@ class Tenants:
         nodes = await read_nodes(self._client)
         found = [(t.name, f) for t in topologies for f in find(t, nodes) if not f.is_note]
         if not found:
-            return ok(f"{len(topologies)} Topologies, nothing is odd")
+            return ok(f"{many(len(topologies), 'Topology')}, nothing is odd")
         return warning(
-            f"{len(found)} oddities of labels",
+            f"{many(len(found), 'oddity')} of labels",
             "kqueue topology labels names the nodes, and what mends them",
             *_few(f"{name}: {finding.text}" for name, finding in found),
         )

@@ -77,6 +77,12 @@ def skipped(message: str) -> Verdict:
     return Verdict(Status.SKIPPED, message)
 
 
+def many(count: int, word: str) -> str:
+    """`1 flavor`, `3 flavors`, `2 Topologies`."""
+    plural = f"{word[:-1]}ies" if word.endswith(("gy", "ty")) else f"{word}s"
+    return f"{count} {word if count == 1 else plural}"
+
+
 Check = Callable[[], Awaitable[Verdict]]
 
 

@@ -15,7 +15,7 @@ from kqueue.cli.app import run
 from kqueue.cli.checkup.canary import CANARY_LABEL, Canary, Plan
 from kqueue.cli.checkup.installation import JOBS, Installation
 from kqueue.cli.checkup.queues import Tenants
-from kqueue.cli.checkup.values import Status, Step, Verdict, examine, failed, ok
+from kqueue.cli.checkup.values import Status, Step, Verdict, examine, failed, many, ok
 from kqueue.cli.registration import CONFIGURATIONS
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import load
@@ -430,6 +430,14 @@ async def test_canaries_of_doctors_that_were_killed_are_removed(
     await Canary(client, Plan(namespace="default", queue="none"), clock, lambda _: None).fly()
 
     assert len(await client.list_json(JOBS, "default")) == left
+
+
+@pytest.mark.parametrize(
+    ("count", "word", "told"),
+    [(1, "flavor", "1 flavor"), (0, "pod", "0 pods"), (2, "Topology", "2 Topologies"), (3, "oddity", "3 oddities")],
+)
+def test_counts_in_words(count: int, word: str, told: str) -> None:
+    assert many(count, word) == told
 
 
 def test_a_failed_step_has_a_remedy() -> None:

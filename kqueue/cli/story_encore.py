@@ -1,0 +1,116 @@
+"""The end of the demo: gangs run and one waits, and the commands of the command line are shown on them as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from kqueue.api import names
+from kqueue.cli.glance.asking import queues
+from kqueue.cli.story_view import Object, is_true, message, owner
+from kqueue.controllers.resources import NODES, WORKLOADS
+from kqueue.errors import KqueueError, NotServedError
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+
+RUN = ("block-gang-a", "block-gang-b", "rack-gang", "plain-job")
+"""Examples that are submitted again and run on, so that there is something to see."""
+WAITS = "patient-gang"
+"""The one for which no block has room beside them."""
+_JOBS = ResourceType("batch", "v1", "jobs", "Job")
+_RUN_SECONDS = "sandbox.kqueue.dev/run-seconds"
+_FOR_LONG = "3600"
+_LIMIT_SECONDS = 60.0
+"""For each thing that is waited for."""
+_LOOK_SECONDS = 0.2
+
+
+async def stage(client: Client, examples: Path) -> str:
+    """Submit the gangs, cordon a node, and wait until all stands; returns the name of the Workload that waits.
+
+    Raises:
+        KqueueError: it does not come to that.
+    """
+    for name in RUN:
+        await _submit(client, examples, name)
+        await _until(client, name, lambda w: is_true(w, names.CONDITION_ADMITTED))
+    nodes = await client.list_json(NODES)
+    await client.patch(NODES, max(node["metadata"]["name"] for node in nodes), {"spec": {"unschedulable": True}})
+    await _submit(client, examples, WAITS)
+    waiting = await _until(client, WAITS, lambda w: "do not fit" in message(w, names.CONDITION_QUOTA_RESERVED))
+    await _until_answered(client)
+    return str(waiting["metadata"]["name"])
+
+
+def commands(waiting: str) -> Iterator[tuple[str, ...]]:
+    """What is shown, as it is typed behind `kqueue`."""
+    yield "explain", "workload", waiting
+    yield "top", "queues", "--once"
+    yield "topology", "datacentre"
+
+
+async def show(kubeconfig: Path, console: Console, waiting: str) -> list[str]:
+    """Run the commands as their user would, on the same terminal; returns what went wrong."""
+    problems = []
+    for arguments in commands(waiting):
+        console.print(Text(f"\n$ kqueue {' '.join(arguments)}", style="bold"))
+        sys.stdout.flush()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kqueue", *arguments), env={**os.environ, "KUBECONFIG": str(kubeconfig)}
+        )
+        try:
+            code = await asyncio.wait_for(process.wait(), _LIMIT_SECONDS)
+        except TimeoutError:
+            code = None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if code != 0:
+            problems.append(f"kqueue {' '.join(arguments)} ended with exit code {code}")
+    return problems
+
+
+async def _submit(client: Client, examples: Path, name: str) -> None:
+    job = yaml.safe_load((examples / f"{name}.yaml").read_text())
+    job["metadata"]["name"] = _again(name)
+    job["spec"]["template"]["metadata"]["annotations"][_RUN_SECONDS] = _FOR_LONG
+    await client.create(_JOBS, job)
+
+
+def _again(name: str) -> str:
+    return f"{name}-2"
+
+
+async def _until(client: Client, name: str, ready: Callable[[Object], bool]) -> Object:
+    """The Workload of a gang, as soon as it is so."""
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while True:
+        for workload in await client.list_json(WORKLOADS, "default"):
+            if owner(workload) == _again(name) and ready(workload):
+                return workload
+        if time.monotonic() > deadline:
+            raise KqueueError(f"{_again(name)} did not come to where it should be within {_LIMIT_SECONDS:g} s")
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _until_answered(client: Client) -> None:
+    """The API server finds the controller's visibility API a moment after the start."""
+    deadline = time.monotonic() + _LIMIT_SECONDS
+    while True:
+        try:
+            await queues(client)
+        except NotServedError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
+        await asyncio.sleep(_LOOK_SECONDS)

@@ -66,7 +66,8 @@ class Blocker:
     `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
     missing where (topology blockers only); `never` is True when not even an empty cluster, or the whole cohort, could
     hold it; `holders` counts the workloads of lower priority that hold it in the same queue, None where nobody looked;
-    `detail` is what has no number.
+    `used` is what the queue itself uses of its own `nominal` quota, None where nobody looked; `detail` is what has no
+    number.
     """
 
     kind: BlockerKind
@@ -79,6 +80,8 @@ class Blocker:
     never: bool = False
     misfit: Misfit | None = None
     holders: int | None = None
+    used: int | None = None
+    nominal: int = 0
     detail: str = ""
 
 
@@ -107,10 +110,18 @@ def mildest(reasons: Iterable[WaitReason]) -> WaitReason:
 
 def _quota(b: Blocker) -> str:
     short = max(0, b.asked - b.free)
-    return (
+    text = (
         f"asks for {_amount(b.asked, b.resource)} of flavor {b.flavor}, ClusterQueue {b.queue} has "
         f"{_amount(max(0, b.free), b.resource)} free, {_amount(short, b.resource)} more needed"
     )
+    return text if b.used is None else f"{text}; {_used(b, b.used)}"
+
+
+def _used(b: Blocker, used: int) -> str:
+    """Who has the rest: the queue itself, or others of its cohort."""
+    text = f"the queue uses {format_quantity(used, b.resource)} of its {format_quantity(b.nominal, b.resource)}"
+    lent = b.nominal - used - max(0, b.free)
+    return f"{text} and others of its cohort {format_quantity(lent, b.resource)} of that" if lent > 0 else text
 
 
 def _max_quota(b: Blocker) -> str:
@@ -159,6 +170,8 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
             f"; short of {short.resource}: asked {format_quantity(short.asked, short.resource)}, "
             f"free {format_quantity(short.free, short.resource)}"
         )
+        if short.held:
+            text += f", held by other workloads {format_quantity(short.held, short.resource)}"
     if misfit.leaves == 0:
         text += "; no ready, schedulable node has the flavor's labels and all levels of the topology"
     causes = _exclusions(misfit)

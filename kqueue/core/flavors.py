@@ -297,7 +297,7 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
         attempt.take(NO_FIT, 0, spec)
         attempt.refuse(WaitReason.EXCEEDS_MAX_QUOTA, _too_little(column, value, most, pod_set, spec, never=True))
     else:
-        attempt.refuse(_WAITING_FOR_QUOTA, _too_little(column, value, free, pod_set, spec))
+        attempt.refuse(_WAITING_FOR_QUOTA, _too_little(column, value, free, pod_set, spec, node=node))
         attempt.lacking += (column,)
         if (
             node.quota(column).nominal >= value
@@ -311,8 +311,16 @@ def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set:
 
 
 def _too_little(
-    column: FlavorResource, asked: int, free: int, pod_set: str, spec: QueueSpec, *, never: bool = False
+    column: FlavorResource,
+    asked: int,
+    free: int,
+    pod_set: str,
+    spec: QueueSpec,
+    *,
+    node: QuotaNode | None = None,
+    never: bool = False,
 ) -> Blocker:
+    """`node` is that of the queue, where what it uses is of interest."""
     return Blocker(
         kind=_EXCEEDS_MAX_QUOTA if never else _QUOTA,
         pod_set=pod_set,
@@ -322,6 +330,8 @@ def _too_little(
         asked=asked,
         free=free,
         never=never,
+        used=None if node is None else node.usage.get(column, 0),
+        nominal=0 if node is None else node.quota(column).nominal,
     )
 
 

@@ -132,6 +132,7 @@ def _short(short: Shortage) -> JSON:
         "resource": resource,
         "asked": format_quantity(short.asked, resource),
         "free": format_quantity(short.free, resource),
+        "held": format_quantity(short.held, resource),
     }
 
 

@@ -362,9 +362,11 @@ def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, i
     if not limits:
         return None
     resource = max(sorted(limits), key=lambda name: limits[name])
-    row = capacity.row(resource)
+    asked = sum(dict(shape.requests).get(resource, 0) * pods for shape, pods in demand)
+    row, idle = capacity.row(resource), capacity.empty().row(resource)
     free = 0 if row is None else _total(np.maximum(row[passing], 0))
-    return Shortage(resource, sum(dict(shape.requests).get(resource, 0) * pods for shape, pods in demand), free)
+    without_workloads = 0 if idle is None else _total(np.maximum(idle[passing], 0))
+    return Shortage(resource, asked, free, max(0, without_workloads - free))
 
 
 def _total(amounts: Ints) -> int:

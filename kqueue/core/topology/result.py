@@ -142,12 +142,13 @@ class LayerFit:
 class Shortage:
     """What is scarce in the domain that came closest: `asked` for all pods, the leader's included, `free` in it.
 
-    `free` is never negative.
+    `free` is never negative.  `held` is what workloads placed by topology take there.
     """
 
     resource: str
     asked: int
     free: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

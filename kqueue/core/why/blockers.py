@@ -131,6 +131,8 @@ class FlavorLook:
                     asked=column.asked,
                     free=column.most if never else column.free,
                     never=never,
+                    used=None if never else column.used,
+                    nominal=column.nominal,
                 )
         if self.misfit is not None:
             yield topology_blocker(self.flavor, self.misfit, never=self.never)

@@ -66,6 +66,16 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
             id="quota",
         ),
         pytest.param(
+            make_blocker(BlockerKind.QUOTA, resource="cpu", asked=3000, free=1500, used=8500, nominal=10_000),
+            ["1500m cpu more needed; the queue uses 8500m of its 10"],
+            id="quota-that-the-queue-itself-uses",
+        ),
+        pytest.param(
+            make_blocker(BlockerKind.QUOTA, resource="cpu", asked=3000, free=1500, used=4000, nominal=10_000),
+            ["; the queue uses 4 of its 10 and others of its cohort 4500m of that"],
+            id="quota-that-others-have-borrowed",
+        ),
+        pytest.param(
             make_blocker(BlockerKind.QUOTA, resource="memory", asked=3 << 30, free=-(1 << 30)),
             ["has 0 memory free", "4Gi memory more needed"],
             id="quota-that-others-overdrew",
@@ -192,6 +202,11 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
         ),
         pytest.param(
             make_misfit(shortage=Shortage("memory", 3 << 30, 1 << 29)), ["asked 3Gi, free 512Mi"], id="in-its-units"
+        ),
+        pytest.param(
+            make_misfit(shortage=Shortage(GPU, 72, 64, 8)),
+            ["asked 72, free 64, held by other workloads 8"],
+            id="that-others-hold",
         ),
     ],
 )

@@ -832,3 +832,14 @@ def test_the_flavor_check_finds_missing_levels_before_any_search(wish: dict[str,
 def test_a_request_has_no_topology_by_itself_unless_implied() -> None:
     """The default of a pod set is the implied request of a queue whose flavors all have a topology."""
     assert PodSetRequest(name="p", count=1, requests={}).topology == TopologyRequest(implied=True)
+
+
+def test_a_shortage_says_what_workloads_hold_there_and_not_what_strangers_do() -> None:
+    """Of nine cores two are a workload's, three a stranger's."""
+    tree = racks({"a": 9}).tree
+    stranger = {"node-a": {"cpu": 3000}}
+    capacity = Capacity.of(tree, foreign=stranger, usage=[DomainUsage(("a",), {"cpu": 1000}, 2)])
+    found = place(capacity, [make_pod_set(5, required=RACK)])
+
+    assert isinstance(found, Misfit)
+    assert found.shortage == Shortage("cpu", 5_000, 4_000, held=2_000)

@@ -101,12 +101,17 @@ def register(app: typer.Typer) -> None:
             webhook_port=webhook_port,
             webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
             visibility=not outside or bool(visibility_url),  # nobody else could lead the API server to a desk
-            visibility_host="127.0.0.1" if outside else None,
+            visibility_host="127.0.0.1" if outside and _leads_here(visibility_url) else None,
             visibility_port=visibility_port,
             visibility_url=visibility_url,
             visibility_certificates=visibility_certificates,
         )
         run(run_controller(configuration, flags))
+
+
+def _leads_here(url: str) -> bool:
+    """Whether nobody on another machine is to come."""
+    return url.startswith(("https://localhost:", "https://127.0.0.1:"))
 
 
 def _overridden(configuration: Configuration, leader_elect: bool | None) -> Configuration:

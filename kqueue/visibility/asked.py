@@ -20,7 +20,11 @@ class Asked:
     params: Mapping[str, str]
     """The query; how much of it there may be is bounded already, what stands in it is not."""
     reads: Callable[[str], Awaitable[bool]]
-    """Whether this user may read the Workloads of a namespace.  When that cannot be found out, they may not."""
+    """Whether this user may read the Workloads of a namespace; of an empty one: of all.
+
+    When that cannot be found out, they may not; nor may they beyond some dozens of namespaces of one question, unless
+    they may read those of all.
+    """
 
 
 View = Callable[[Asked], Awaitable[JSON]]

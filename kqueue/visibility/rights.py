@@ -26,6 +26,8 @@ _MOST = 4096
 _TOKENS_AT_ONCE = 8
 """Reviews of tokens under way: who sends junk must not keep those out whom the API server vouches for."""
 _LONGEST_TOKEN = 8000
+NAMESPACES_OF_A_QUESTION = 64
+"""Each may cost a request to the API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +119,27 @@ class Rights:
         status = answer.get("status") or {}
         allowed = status.get("allowed") is True and status.get("denied") is not True
         return Decision(allowed, str(status.get("reason") or ""))
+
+
+class Reading:
+    """Whose Workloads one user may read, for one question: asked about so many namespaces at most.
+
+    Who may read them all is asked about once.  Of namespaces beyond the limit they may not: a question that touches
+    thousands must not become thousands of others.
+    """
+
+    def __init__(self, rights: Rights, user: User, *, most: int = NAMESPACES_OF_A_QUESTION) -> None:
+        self._rights, self._user, self._most = rights, user, most
+        self._asked: set[str] = set()
+
+    async def __call__(self, namespace: str) -> bool:
+        """Whether they may read the Workloads of this namespace."""
+        if await self._rights.may_read_workloads(self._user, ""):
+            return True
+        if namespace not in self._asked and len(self._asked) >= self._most:
+            return False
+        self._asked.add(namespace)
+        return await self._rights.may_read_workloads(self._user, namespace)
 
 
 def _seconds(granted: object) -> float:

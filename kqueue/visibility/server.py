@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import structlog
 from aiohttp import web
@@ -22,7 +21,7 @@ from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import Catalog, Found, params_of
 from kqueue.visibility.connections import Connection, Connections, Limits, Trust
 from kqueue.visibility.front_proxy import User, proves, spoken_for
-from kqueue.visibility.rights import Action, Rights
+from kqueue.visibility.rights import Action, Reading, Rights
 
 _PROBES = frozenset({"/healthz", "/livez", "/readyz"})
 _LONGEST_PATH, _LONGEST_QUERY = 1024, 2048
@@ -205,7 +204,7 @@ class VisibilityServer:
             raise Refusal(405, "answers are of one moment: this cannot be watched; ask again instead")
         if not self._warm():
             raise Refusal(503, "the controller has not read the whole cluster yet", retry_after=_SOON)
-        reads = partial(self._rights.may_read_workloads, user)
+        reads = Reading(self._rights, user)
         asked = Asked(namespace=found.namespace, name=found.name, params=params, reads=reads)
         return await self._viewed(found, asked)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from kqueue.errors import ApiError, TooManyRequestsError
 from kqueue.runtime.client import Client, ClientSettings
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.remembered import Remembered
-from kqueue.visibility.rights import Action, Rights
+from kqueue.visibility.rights import Action, Reading, Rights
 
 ALICE = User(name="alice", uid="u", groups=("devs",), extra=(("team", ("x",)),))
 SEE = Action(verb="get", group="g", version="v1", resource="things", subresource="told", namespace="a", name="b")
@@ -28,6 +28,7 @@ class Server:
     def __init__(self) -> None:
         self.status: dict[str, Any] = {"allowed": True}
         self.code = 201
+        self.allows: Callable[[dict[str, Any]], bool] | None = None
         self.asked: list[dict[str, Any]] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -36,6 +37,8 @@ class Server:
         body = await request.json()
         self.asked.append({"path": request.path, **body["spec"]})
         await self.gate.wait()
+        if self.allows is not None:
+            self.status = {"allowed": self.allows(body["spec"])}
         return web.json_response({**body, "status": self.status, "code": self.code}, status=self.code)
 
 
@@ -122,6 +125,26 @@ async def test_without_an_answer_nothing_is_allowed_and_nothing_is_remembered() 
     assert (hidden, shown) == (False, True)
     assert server.asked[-1]["resourceAttributes"]["resource"] == "workloads"
     assert server.asked[-1]["resourceAttributes"]["group"] == "kueue.x-k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "seen", "asked"),
+    [
+        pytest.param({""}, [True] * 5, 1, id="who-may-read-all-is-asked-about-once"),
+        pytest.param({"n1", "n4"}, [False, True, False, False, False], 4, id="beyond-the-limit-all-is-hidden"),
+        pytest.param(set(), [False] * 5, 4, id="nobody"),
+    ],
+)
+async def test_one_question_asks_about_few_namespaces(allowed: set[str], seen: list[bool], asked: int) -> None:
+    """Three here, and once about all; the same one again costs nothing."""
+    async with rights() as (found, server):
+        server.allows = lambda spec: spec["resourceAttributes"].get("namespace", "") in allowed
+        reading = Reading(found, ALICE, most=3)
+        told = [await reading(f"n{number}") for number in range(5)]
+        again = [await reading(f"n{number}") for number in range(5)]
+
+    assert told == again == seen
+    assert len(server.asked) == asked
 
 
 async def test_tokens_are_reviewed_and_remembered() -> None:

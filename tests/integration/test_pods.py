@@ -458,20 +458,18 @@ async def test_a_member_that_has_succeeded_gives_its_quota_back(either_plane: Pl
 
 @pytest.mark.proves("Pod group", "stop and restore")
 async def test_a_deleted_group_leaves_nothing_behind(either_plane: Plane) -> None:
-    """Deleting all pods, and deleting the Workload, both end with no pod and no Workload."""
+    """Who deletes its Workload ends it, pods and all; pods that are deleted alone wait until then for replacements."""
     async with world(either_plane) as pods:
         await pods.create_group("g", 2)
         await pods.create_group("h", 2)
         await pods.until_running("g-0", "g-1", "h-0", "h-1")
         for name in ("g-0", "g-1"):
             await pods.delete(name)
-        await pods.cluster.request("DELETE", f"{pods.workloads}/h")
-        await pods.until_gone("h-0", "h-1")
-
-        def ended(listed: Object) -> bool:
-            return not any(w["metadata"]["name"] == "h" for w in listed["items"])
-
-        await pods.cluster.until(pods.workloads, ended, what="no workload h")
+        await pods.until_group("g", "WaitingForReplacementPods")
+        for name in ("g", "h"):
+            await pods.cluster.request("DELETE", f"{pods.workloads}/{name}")
+        await pods.until_gone("g-0", "g-1", "h-0", "h-1")
+        await pods.cluster.until(pods.workloads, lambda listed: not listed["items"], what="no Workload")
 
 
 async def test_a_label_that_is_taken_away_comes_back(either_plane: Plane) -> None:

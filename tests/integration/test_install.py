@@ -5,29 +5,43 @@ Pods of the release run as processes with the arguments, the configuration and t
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
+import yaml
 
 from kqueue.sandbox.crd_files import SIMULATED
+from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.installed import rights
 from tests.integration.installed.kubelet import Kubelet
-from tests.integration.installed.release import NAMESPACE, Release
+from tests.integration.installed.release import NAMESPACE, HelmError, Release
+from tests.integration.installed.rights import Right
 from tests.integration.installed.services import ServiceNetwork, egress_file
-from tests.integration.road import Road, job, make_road
+from tests.integration.road import KUEUE, Road, job, make_road
+from tests.integration.test_pods import Pods
 
 pytestmark = [pytest.mark.slow, pytest.mark.controlplane]
 
 Object = dict[str, Any]
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kueue-mutating-webhook-configuration"
+OUR_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+STAY = {"v1beta2.kueue.x-k8s.io", "v1beta1.kueue.x-k8s.io", "kueue-batch-admin-role", "kueue-batch-user-role"}
+"""APIs of definitions that stay, and roles that would come back by themselves."""
+VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 
 
 @dataclass(slots=True)
@@ -80,19 +94,208 @@ async def submit(road: Road, name: str, **settings: Any) -> Object:
     return await road.cluster.request("POST", road.jobs, made)
 
 
-async def test_what_the_chart_installs_runs_a_gang_under_the_rights_that_it_gives() -> None:
-    """A gang is held by the webhooks, admitted, placed, stopped and finished; nothing is forbidden on the way."""
+OWNERS = {
+    *("appwrappers", "deployments", "jobs", "jobsets", "leaderworkersets", "replicasets", "statefulsets"),
+    *("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "trainjobs", "xgboostjobs", "pods"),
+    *("rayclusters", "rayjobs", "rayservices", "sparkapplications"),
+}
+KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
+    ("owners of jobs are looked up, of whatever kind", lambda r: r.verb == "get" and r.resource in OWNERS),
+    ("an API server that does not begin a watch with what there is, is asked for a list first",
+     lambda r: r.verb == "list" and r.account != "kqueue-uninstall"),
+    ("read again when somebody else wrote at the same time", lambda r: r.verb == "get" and "kueue.x-k8s.io" in r.group),
+    ("the like, and configurations of somebody else", lambda r: r.account == "kqueue-uninstall" and r.verb == "get"),
+    ("asked for by the API server itself, when a Workload of the job is made",
+     lambda r: (r.resource, r.verb) in (("jobs/finalizers", "update"), ("pods/finalizers", "update"))),
+    ("certificates are renewed after months", lambda r: (r.resource, r.verb) == ("secrets", "patch")),
+    ("the same event again, ten seconds later", lambda r: (r.resource, r.verb) == ("events", "patch")),
+    ("finalizers are taken off AdmissionChecks, and gates off templates of suspended Jobs, where there are any",
+     lambda r: r.account == "kqueue-uninstall" and r.resource in ("admissionchecks", "cohorts", "localqueues", "jobs", "jobsets")
+     and r.verb == "patch"),
+    ("shown with fair sharing, and taken off without", lambda r: (r.resource, r.verb) == ("cohorts/status", "patch")),
+    ("where managedJobsNamespaceSelector asks for labels", lambda r: (r.resource, r.verb) == ("namespaces", "get")),
+    ("pods that fail because of us are told why", lambda r: (r.resource, r.verb) == ("pods/status", "patch")),
+]  # fmt: skip
+"""Rights that the story below does not need, and why the chart gives them all the same."""
+
+
+async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_reason() -> None:
+    """From the installation to the removal nothing is forbidden; what was never used is told."""
     async with site() as there:
         await there.cluster.add_nodes((1, 1, 1), prefix="system")
         await there.release.install({})
+        await there.kubelet.until_ready(controller=2, webhook=2)
+        await there.release.upgrade({"configuration": {"integrations": {"frameworks": ["batch/job", "pod"]}}})
+        manifests = await there.release.manifests()
         await there.kubelet.until_ready(controller=2, webhook=2)
         road = await make_road(there.cluster, shape=(1, 2, 4))
         created = await submit(road, "gang", pods=4, run_seconds=2)
         await road.until_complete("gang")
         racks = await road.racks_of("gang")
+        await ask_for_everything(there, Pods(road.cluster, road.namespace))
+        await there.release.uninstall()
         requests = there.asked()
+    unused = rights.unused(rights.granted(manifests), requests)
+    unexplained = sorted(str(right) for right in unused if not any(fits(right) for _why, fits in KEPT_UNUSED))
 
-        assert created["spec"]["suspend"] is True
-        assert len(racks) == 1
-        assert rights.refused(requests) == []
-        assert there.kubelet.crashed == []
+    assert created["spec"]["suspend"] is True
+    assert len(racks) == 1
+    assert rights.refused(requests) == []
+    assert unexplained == []
+    assert there.kubelet.crashed == []
+    assert len([port for service, port in there.network.asked if service == "kueue-webhook-service"]) >= 2
+
+
+async def ask_for_everything(there: Site, pods: Pods) -> None:
+    """What a cluster sees in its life: queues come and go, jobs are changed, pods are too many, people ask."""
+    cluster, namespace = there.cluster, pods.namespace
+    await submit(pods, "changed", pods=2, run_seconds=600)
+    await pods.until_workload("changed", "Admitted")
+    fewer = {"spec": {"parallelism": 1}}
+    await cluster.request("PATCH", f"{pods.jobs}/changed", fewer, content_type=MERGE_PATCH)  # stopped, and queued anew
+    for name in ("one", "another"):
+        await pods.create(name, group="single", total=1)
+    await cluster.until(pods.pods, lambda found: _of_group(found, "single") == 1, what="the excess pod is gone")
+    await default_queue(cluster, namespace)
+    for kind, path in (("ClusterQueue", "clusterqueues"), ("ResourceFlavor", "resourceflavors")):
+        await come_and_go(cluster, kind, f"{KUEUE}/{path}")
+    asked = await cluster.get(f"{VISIBILITY}/clusterqueues/team/pendingworkloads")
+    assert asked["kind"] == "PendingWorkloadsSummary"
+    await ask_with_a_token(there)
+
+
+async def come_and_go(cluster: Cluster, kind: str, collection: str) -> None:
+    """An object that nobody uses: it gets our finalizer, is deleted, and may go."""
+    made = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": "spare"}, "spec": {}}
+    await cluster.request("POST", collection, made)
+    spare = f"{collection}/spare"
+    await cluster.until(spare, lambda o: bool(o["metadata"].get("finalizers")), what=f"the {kind} is kept")
+    await cluster.request("DELETE", spare)
+    await cluster.until(collection, lambda found: "spare" not in names(found), what=f"the {kind} may go")
+
+
+def _of_group(found: Object, group: str) -> int:
+    key = "kueue.x-k8s.io/pod-group-name"
+    return sum(pod["metadata"].get("annotations", {}).get(key) == group for pod in found["items"])
+
+
+async def default_queue(cluster: Cluster, namespace: str) -> None:
+    """Its namespace opts in: a Job that names no queue gets this one, and one that another Job owns does not."""
+    queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "spec": {"clusterQueue": "team"}}
+    queue["metadata"] = {"name": "default", "namespace": namespace}
+    await cluster.request("POST", f"{KUEUE}/namespaces/{namespace}/localqueues", queue)
+    await cluster.until(MUTATING, lambda found: namespace in json.dumps(found), what="the namespace is sent")
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    made = job("plain", namespace, pods=1, run_seconds=1)
+    made["metadata"]["labels"] = {}
+    async with asyncio.timeout(30):
+        while True:  # the API server hears of it by a watch
+            plain = await cluster.request("POST", jobs, made)
+            if plain["metadata"].get("labels"):
+                break
+            made["metadata"]["name"] += "-x"
+            await asyncio.sleep(0.1)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": plain["metadata"]["name"], "controller": True}
+    owner["uid"] = plain["metadata"]["uid"]
+    child = job("child", namespace, pods=1, run_seconds=1)
+    child["metadata"]["ownerReferences"] = [owner]
+    await cluster.request("POST", jobs, child)
+
+
+async def ask_with_a_token(there: Site) -> None:
+    """Past the API server, as no user does, but as anybody in the cluster could; a token says who it is."""
+    running = there.kubelet.ready("controller")[0]
+    token = yaml.safe_load((there.kubelet.folder / running.pod["metadata"]["name"] / "kubeconfig").read_text())
+    headers = {"Authorization": f"Bearer {token['users'][0]['user']['token']}"}
+    url = f"https://127.0.0.1:{running.ports['visibility']}{VISIBILITY}/clusterqueues/team/pendingworkloads"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
+        assert answer.status == 403
+
+
+async def test_a_running_gang_outlives_upgrade_removal_and_return_and_nothing_stays_gated() -> None:
+    """Its pods are the same throughout; what waited is let go; who comes back counts what runs."""
+    pods_too = {"integrations": {"frameworks": ["batch/job", "pod"]}}
+    async with site() as there:
+        cluster = there.cluster
+        await cluster.add_nodes((1, 1, 1), prefix="system")
+        await there.release.install({"configuration": pods_too})
+        await there.kubelet.until_ready(controller=2, webhook=2)
+        road = await make_road(cluster, shape=(1, 2, 4))
+        pods = Pods(cluster, road.namespace)
+        await submit(road, "long", pods=4, run_seconds=900)
+        await pods.create("held", gpus=8 * 64)
+        before = await pods_of(road, "long", running=4)
+        old = set(there.kubelet.pods)
+
+        await there.release.upgrade({"configuration": {**pods_too, "metrics": {"enableClusterQueueResources": True}}})
+        await cluster.until(OUR_PODS, lambda found: not old & names(found), what="all pods are new ones")
+        await there.kubelet.until_ready(controller=2, webhook=2)
+        await submit(road, "after", pods=4, run_seconds=1)
+        await road.until_complete("after")
+        upgraded = await pods_of(road, "long", running=4)
+        gated = (await pods.pod("held"))["spec"].get("schedulingGates")
+
+        await there.release.uninstall()
+        removed = await pods_of(road, "long", running=4)
+        left = await leftovers(there, road)
+        stranger = await submit(road, "stranger", pods=1, run_seconds=1)
+
+        await there.release.install({"configuration": pods_too})
+        await there.kubelet.until_ready(controller=2, webhook=2)
+        await cluster.until(
+            f"{KUEUE}/clusterqueues/team",
+            lambda q: q["status"].get("admittedWorkloads") == 1 and bool(q["metadata"].get("finalizers")),
+            what="what runs is counted again",
+        )
+        returned = await pods_of(road, "long", running=4)
+
+        there.kubelet.without_image.add("uninstall")
+        with pytest.raises(HelmError, match=r"timed out|deadline"):
+            await there.release.uninstall("--timeout", "5s")
+        still = await there.release.helm("status", "kqueue")
+        await there.kubelet.until_ready(controller=2, webhook=2)
+        await there.release.uninstall("--no-hooks")
+        at_last = await pods_of(road, "long", running=4)
+
+    assert before == upgraded == removed == returned == at_last
+    assert {gate["name"] for gate in gated or ()} == {"kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"}
+    assert left == []
+    assert stranger["spec"]["suspend"] is False
+    assert "STATUS: uninstalling" in still
+    assert there.kubelet.crashed == []
+
+
+async def pods_of(road: Road, name: str, *, running: int) -> dict[str, str]:
+    """Names and UIDs of a Job's pods, when so many of them run."""
+
+    def all_run(found: Object) -> bool:
+        return [p["status"].get("phase") for p in found["items"]].count("Running") == running
+
+    selected = f"{road.pods}?labelSelector=batch.kubernetes.io/job-name%3D{name}"
+    found = await road.cluster.until(selected, all_run, what=f"{running} pods of {name} run")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found["items"]}
+
+
+def names(found: Object) -> set[str]:
+    """Of all objects of a list."""
+    return {obj["metadata"]["name"] for obj in found["items"]}
+
+
+async def leftovers(there: Site, road: Road) -> list[str]:
+    """What is still there, and should not be: gates, finalizers, and what leads to nobody."""
+    cluster, found = there.cluster, []
+    for pod in (await cluster.get(road.pods))["items"]:
+        if pod["spec"].get("schedulingGates"):
+            found.append(f"gated: {pod['metadata']['name']}")
+    for path in (road.pods, road.workloads, *(f"{KUEUE}/{kind}" for kind in ("clusterqueues", "resourceflavors"))):
+        for obj in (await cluster.get(path))["items"]:
+            if any("kueue" in finalizer for finalizer in obj["metadata"].get("finalizers", ())):
+                found.append(f"held: {path} {obj['metadata']['name']}")
+    if names(await cluster.get(f"{KUEUE}/clusterqueues")) != {"team"}:
+        found.append("lost: ClusterQueue team")
+    for path in (MUTATING, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", API_SERVICES, CLUSTER_ROLES):
+        if await cluster.exists(path):
+            listed = await cluster.get(path)
+            present = names({"items": listed.get("items", [listed])}) - STAY
+            found += [f"left: {path} {name}" for name in present if re.search("kueue|kqueue", name)]
+    return found

@@ -28,6 +28,7 @@ Object = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[3]
 _POLL_SECONDS = 0.1
 _END_SECONDS = 25
+_READY_SECONDS = 180
 
 
 @dataclass(slots=True)
@@ -54,6 +55,8 @@ class Kubelet:
     plane: ControlPlane
     namespace: str
     folder: Path
+    without_image: set[str] = field(default_factory=set)
+    """Components whose image cannot be pulled: their pods never do anything."""
     pods: dict[str, Running] = field(default_factory=dict)
     crashed: list[str] = field(default_factory=list)
     """Last words of processes that ended by themselves."""
@@ -64,17 +67,19 @@ class Kubelet:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Kubelet]:
         """Follow the pods; all processes are gone when the block ends."""
-        following = asyncio.create_task(self._follow())
+        over = asyncio.Event()
+        following = asyncio.create_task(self._follow(over))
         try:
             yield self
         finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-            for running in list(self.pods.values()):
-                if running.process.returncode is None:
-                    running.process.kill()
-                    await running.process.wait()
+            over.set()  # not cancelled: a process that is just being started would be lost
+            await following
+            for running in self.pods.values():
+                await _killed(running.process)
+            for end in list(self._ending):
+                end.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await end
 
     def backends(self, selector: Object, port: Object) -> list[int]:
         """See `services.Backends`."""
@@ -95,10 +100,10 @@ class Kubelet:
         """Exactly so many processes of each component run, and all of them are ready.
 
         Raises:
-            TimeoutError: not within a minute; with the last words of all that ran.
+            TimeoutError: not within minutes; with the last words of all that ran.
         """
         try:
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(_READY_SECONDS):
                 while any(
                     (len(self.ready(component)), sum(r.component == component for r in self.pods.values()))
                     != (count, count)
@@ -114,16 +119,17 @@ class Kubelet:
         """Last lines of every log."""
         return "\n".join(f"--- {file.name}\n{_tail(file)}" for file in sorted(self.folder.glob("*.log")))
 
-    async def _follow(self) -> None:
+    async def _follow(self, over: asyncio.Event) -> None:
         collection = f"/api/v1/namespaces/{self.namespace}/pods"
         async with self.plane.cluster.access.session() as session, aiohttp.ClientSession() as asking:
-            while True:
+            while not over.is_set():
                 listed = await self.plane.cluster.access.request("GET", collection, session=session)
                 present = {
                     pod["metadata"]["name"]: pod
                     for pod in listed["items"]
                     if pod["metadata"].get("deletionTimestamp") is None
                     and pod.get("status", {}).get("phase") == "Running"
+                    and pod["metadata"]["labels"].get("app.kubernetes.io/component") not in self.without_image
                 }
                 for name in [name for name in self.pods if name not in present]:
                     self._end(self.pods.pop(name))
@@ -166,15 +172,16 @@ class Kubelet:
 
     def _end(self, running: Running) -> None:
         async def end() -> None:
-            if running.process.returncode is None:
-                running.process.send_signal(signal.SIGTERM)
-                try:
-                    async with asyncio.timeout(_END_SECONDS):
-                        await running.process.wait()
-                except TimeoutError:
-                    self.crashed.append(f"{running.log.name} did not end:\n{_tail(running.log)}")
-                    running.process.kill()
-                    await running.process.wait()
+            process = running.process
+            try:
+                if process.returncode is None:
+                    process.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(_END_SECONDS):
+                    await process.wait()
+            except TimeoutError:
+                self.crashed.append(f"{running.log.name} did not end:\n{_tail(running.log)}")
+            finally:
+                await _killed(process)
 
         task = asyncio.create_task(end())
         self._ending.add(task)
@@ -234,6 +241,12 @@ class Kubelet:
         file = folder / "kubeconfig"
         file.write_text(json.dumps(config))
         return file
+
+
+async def _killed(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
 
 
 def _container(pod: Object) -> Object:

@@ -39,9 +39,9 @@ class Release:
         """To other values."""
         return await self.helm("upgrade", "kqueue", str(CHART), "--values", "-", stdin=json.dumps(values))
 
-    async def uninstall(self) -> str:
-        """With its hooks."""
-        return await self.helm("uninstall", "kqueue", "--timeout", "90s")
+    async def uninstall(self, *flags: str) -> str:
+        """With its hooks, unless a flag says otherwise."""
+        return await self.helm("uninstall", "kqueue", *(flags or ("--timeout", "90s")))
 
     async def manifests(self) -> list[Object]:
         """What is installed, and the hooks."""

@@ -92,10 +92,5 @@ def granted(manifests: Iterable[Mapping[str, Any]]) -> set[Right]:
 
 
 def unused(may: Iterable[Right], requests: Iterable[Asked]) -> set[Right]:
-    """What nobody asked for; a watch follows a list and needs no proof of its own."""
-    done = {each.right for each in requests}
-    return {
-        right
-        for right in may
-        if right not in done and not (right.verb == "watch" and right._replace(verb="list") in done)
-    }
+    """What nobody asked for."""
+    return set(may) - {each.right for each in requests}

@@ -146,9 +146,10 @@ def test_definitions_are_ours_and_outlive_the_release() -> None:
     """As in config/crd, and with the word that keeps Helm from deleting them."""
     made = [o for o in objects() if o["kind"] == "CustomResourceDefinition"]
     policies = {o["metadata"].pop("annotations")["helm.sh/resource-policy"] for o in made}
+    labels = {o["metadata"].pop("labels")["app.kubernetes.io/name"] for o in made}
     ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("*.yaml"))]
 
-    assert policies == {"keep"}
+    assert (policies, labels) == ({"keep"}, {"kqueue"})
     assert sorted(made, key=lambda o: str(o["metadata"]["name"])) == sorted(ours, key=lambda o: o["metadata"]["name"])
 
 

@@ -94,6 +94,14 @@ async def submit(road: Road, name: str, **settings: Any) -> Object:
     return await road.cluster.request("POST", road.jobs, made)
 
 
+async def upgraded_to(there: Site, configuration: Object) -> None:
+    """Another configuration, and nobody left who has the old one."""
+    old = set(there.kubelet.pods)
+    await there.release.upgrade({"configuration": configuration})
+    await there.cluster.until(OUR_PODS, lambda found: not old & names(found), what="all pods are new ones", seconds=180)
+    await there.kubelet.until_ready(controller=2, webhook=2)
+
+
 OWNERS = {
     *("appwrappers", "deployments", "jobs", "jobsets", "leaderworkersets", "replicasets", "statefulsets"),
     *("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "trainjobs", "xgboostjobs", "pods"),
@@ -114,6 +122,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
      and r.verb == "patch"),
     ("shown with fair sharing, and taken off without", lambda r: (r.resource, r.verb) == ("cohorts/status", "patch")),
     ("where managedJobsNamespaceSelector asks for labels", lambda r: (r.resource, r.verb) == ("namespaces", "get")),
+    ("left behind by a controller outside of the cluster that was killed",
+     lambda r: r.account == "kqueue-uninstall" and (r.resource, r.verb) == ("apiservices", "delete")),
     ("pods that fail because of us are told why", lambda r: (r.resource, r.verb) == ("pods/status", "patch")),
 ]  # fmt: skip
 """Rights that the story below does not need, and why the chart gives them all the same."""
@@ -125,9 +135,8 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
         await there.cluster.add_nodes((1, 1, 1), prefix="system")
         await there.release.install({})
         await there.kubelet.until_ready(controller=2, webhook=2)
-        await there.release.upgrade({"configuration": {"integrations": {"frameworks": ["batch/job", "pod"]}}})
+        await upgraded_to(there, {"integrations": {"frameworks": ["batch/job", "pod"]}})
         manifests = await there.release.manifests()
-        await there.kubelet.until_ready(controller=2, webhook=2)
         road = await make_road(there.cluster, shape=(1, 2, 4))
         created = await submit(road, "gang", pods=4, run_seconds=2)
         await road.until_complete("gang")
@@ -225,11 +234,8 @@ async def test_a_running_gang_outlives_upgrade_removal_and_return_and_nothing_st
         await submit(road, "long", pods=4, run_seconds=900)
         await pods.create("held", gpus=8 * 64)
         before = await pods_of(road, "long", running=4)
-        old = set(there.kubelet.pods)
 
-        await there.release.upgrade({"configuration": {**pods_too, "metrics": {"enableClusterQueueResources": True}}})
-        await cluster.until(OUR_PODS, lambda found: not old & names(found), what="all pods are new ones")
-        await there.kubelet.until_ready(controller=2, webhook=2)
+        await upgraded_to(there, {**pods_too, "metrics": {"enableClusterQueueResources": True}})
         await submit(road, "after", pods=4, run_seconds=1)
         await road.until_complete("after")
         upgraded = await pods_of(road, "long", running=4)

@@ -73,6 +73,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if ternary $gates.VisibilityOnDemand $all (hasKey $gates "VisibilityOnDemand") -}}true{{- end -}}
 {{- end }}
 
+{{/* APIServices, the preferred version of a group first. */}}
+{{- define "kqueue.apis" -}}
+v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.visibility.kqueue.dev
+{{- end }}
+
 {{- define "kqueue.lease" -}}
 {{ (.Values.configuration.leaderElection | default dict).resourceName | default "c1f6bfd2.kueue.x-k8s.io" }}
 {{- end }}

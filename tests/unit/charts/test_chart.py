@@ -79,6 +79,16 @@ def test_what_is_rendered_is_what_the_golden_says(case: str) -> None:
     assert text == golden.read_text()
 
 
+def test_alerts_and_dashboard_stand_as_in_their_files() -> None:
+    """Braces in them are not for Helm."""
+    made = objects(EVERYTHING)
+    files = CHART / "files"
+
+    assert one(made, "PrometheusRule", "kqueue")["spec"] == yaml.safe_load((files / "alerts.yaml").read_text())
+    dashboard = one(made, "ConfigMap", "kqueue-dashboard")["data"]["kqueue.json"]
+    assert json.loads(dashboard) == json.loads((files / "dashboard.json").read_text())
+
+
 def test_helm_lint_has_nothing_to_say() -> None:
     """But that there is no icon."""
     done = helm("lint", "--strict", str(CHART), "--kube-version", "1.36")

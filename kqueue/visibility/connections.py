@@ -245,7 +245,8 @@ class Connections:
                 ssl=self._trust.context,
                 ssl_handshake_timeout=self._limits.handshake,
             )
-            connection.idle_since = self._clock.monotonic()
+            if not connection.served:  # the first request may have come with the end of the handshake
+                connection.idle_since = self._clock.monotonic()
         except OSError:  # ssl.SSLError and TimeoutError are some: what a client does wrong is its own affair
             with contextlib.suppress(OSError):
                 accepted.close()

@@ -110,9 +110,12 @@ async def _workload_of(session: Session, kind: str, name: str) -> str:
     from kqueue.cli.ctl.discovery import Discovery, parse_target
     from kqueue.cli.ctl.workload_view import holds, owners_of
     from kqueue.controllers.resources import WORKLOADS
-    from kqueue.errors import NotFoundError
+    from kqueue.errors import ConfigError, NotFoundError
 
-    resource = await Discovery(session.client).called(parse_target(f"{kind}/{name}"))
+    try:
+        resource = await Discovery(session.client).called(parse_target(f"{kind}/{name}"))
+    except ConfigError:
+        raise ConfigError(f"{kind}/{name}: the API server knows no kind {kind}; {_USAGE}") from None
     job = await session.client.get_json(resource, name, session.namespace)
     uid = job["metadata"]["uid"]
     label = f"{names.JOB_UID_LABEL}={uid}"

@@ -35,7 +35,7 @@ def print_page(answer: JSON) -> None:
 
     console = Console(highlight=False, emoji=False)
     for line in lines:  # Text: names are never read as rich's markup
-        console.print(Padding(Text(line.text, style=line.style), (0, 0, 0, _INDENT * line.depth)))
+        console.print(Padding(Text(line.text, style=line.style), (0, 0, 0, _INDENT * line.depth), expand=False))
 
 
 def page(answer: JSON) -> Iterator[Line]:
@@ -87,8 +87,9 @@ def _queue(answer: JSON, pending: JSON) -> Iterator[Line]:
     yield Line(f"LocalQueue {answer['localQueue'] or '(none)'}{behind}", 1)
     place = pending.get("position")
     if place:
+        line = f"; {place['line']}" if place.get("line") else ""
         yield Line(
-            f"number {place['place']} of {place['of']} by {place['order']}; {place['line']} "
+            f"number {place['place']} of {place['of']} by {place['order']}{line} "
             f"(number {place['placeInLocalQueue']} of {place['ofInLocalQueue']} in its LocalQueue)",
             1,
         )
@@ -235,7 +236,11 @@ def _evictions(evictions: JSON) -> Iterator[Line]:
         yield Line(evictions["returns"], 1)
     counts: Sequence[JSON] = evictions.get("counts") or ()
     if counts:
-        yield Line("so far: " + ", ".join(f"{one['reason']} {one['count']} times" for one in counts), 1, _DIM)
+        yield Line("so far: " + ", ".join(f"{one['reason']} {_times(one['count'])}" for one in counts), 1, _DIM)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _check(check: JSON) -> Line:

@@ -122,7 +122,8 @@ class WorkloadExplainer:
         now = self._clock.now()
         local = self._local_queues.get(from_api.local_queue_key(obj))
         queue = (local.spec.cluster_queue or "") if local is not None else ""
-        why = _Why(queue=queue, held_back=self._held(obj, now), seen=self._seen(now))
+        held_by = self._planning.held_by()
+        why = _Why(queue=queue, held_back=self._held(obj, now), seen=self._seen(now), held_by=held_by)
         item = await self._stand_in_line(obj, why, pace)
         if not queue or self._cache.queue_object(queue) is None:
             return why
@@ -192,8 +193,10 @@ class WorkloadExplainer:
             "placeInLocalQueue": local_before + 1,
             "ofInLocalQueue": in_local,
             "order": by,
-            "line": "to be tried" if self._is_to_be_tried(home, key) else "set aside until something changes",
         }
+        if self._leads():  # elsewhere nobody is tried, so nobody is set aside
+            to_be_tried = self._is_to_be_tried(home, key)
+            why.position["line"] = "to be tried" if to_be_tried else "set aside until something changes"
         if strict and before:
             why.position["strict"] = True
         why.last_tried = self._last_tried(obj, home, item)
@@ -311,7 +314,7 @@ class WorkloadExplainer:
         if told is not None and state in standing.WAITS:
             shown["told"] = told
         if waits is not None:
-            shown["pending"] = waits.shown(audience, self._planning.held_by())
+            shown["pending"] = waits.shown(audience)
         if placed is not None:
             shown["running"] = placed
         waiting = standing.waits_for_checks(obj)
@@ -331,17 +334,19 @@ class _Why:
     queue: str
     held_back: list[JSON]
     seen: JSON
+    held_by: str
+    """A workload whose pods must be ready first; empty: none."""
     position: JSON | None = None
     last_tried: JSON | None = None
     look: Look | None = None
     search: Search | None = None
     stopped: bool = field(default=False)
 
-    def shown(self, audience: Audience, held_by: str) -> JSON:
+    def shown(self, audience: Audience) -> JSON:
         """As JSON."""
         shown: JSON = {
             "clusterQueue": self.queue,
-            "heldBackBy": [*self.held_back, *self._held_by_others(held_by, audience)],
+            "heldBackBy": [*self.held_back, *self._held_by_others(audience)],
         }
         for name, part in (("position", self.position), ("lastTried", self.last_tried)):
             if part is not None:
@@ -355,7 +360,7 @@ class _Why:
             shown["search"] = explained.search(self.search, stopped=self.stopped)
         return shown
 
-    def _held_by_others(self, held_by: str, audience: Audience) -> Iterator[JSON]:
+    def _held_by_others(self, audience: Audience) -> Iterator[JSON]:
         if self.position is not None and self.position.get("strict"):
             before = self.position["place"] - 1
             yield {
@@ -363,8 +368,8 @@ class _Why:
                 "message": f"ClusterQueue {self.position['clusterQueue']} is StrictFIFO: nobody is tried before the "
                 f"{before} in front of it",
             }
-        if held_by:
-            who = held_by if audience.may_name(held_by) else explained.SOMEBODY
+        if self.held_by:
+            who = self.held_by if audience.may_name(self.held_by) else explained.SOMEBODY
             yield {
                 "kind": names.REASON_WAITING_FOR_PODS_READY,
                 "message": f"the pods of {who} must be ready before another workload is admitted",
@@ -420,8 +425,8 @@ async def _audience(asked: Asked, waits: _Why | None) -> Audience:
     readable = {asked.namespace}
     if waits is not None:
         found = waits.search.found if waits.search is not None else []
-        others = explained.namespaces_in(waits.look, found) - readable
-        for namespace in sorted(others):
+        others = explained.namespaces_in(waits.look, found) | ({waits.held_by.partition("/")[0]} - {""})
+        for namespace in sorted(others - readable):
             if await asked.reads(namespace):
                 readable.add(namespace)
     return Audience(readable)

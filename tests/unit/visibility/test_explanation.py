@@ -13,7 +13,9 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
+from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
+from kqueue.scheduling.loop import LoopSettings
 from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.visibility.asked import JSON, Asked
@@ -34,8 +36,8 @@ HOST = "kubernetes.io/hostname"
 class Desk:
     """A world with a scheduling loop, and somebody who asks about its Workloads."""
 
-    def __init__(self, *objects: Any, **more: Any) -> None:
-        self.world = world = Scheduled(*objects)
+    def __init__(self, *objects: Any, settings: LoopSettings | None = None, **more: Any) -> None:
+        self.world = world = Scheduled(*objects, settings=settings)
         self.leads, self.silent, self.readable = True, 0.0, {"ns"}
         blockers = Blockers(local_queues=world.local_queues, cache=world.cache, namespace_labels=world.namespaces.get)
 
@@ -304,6 +306,50 @@ async def test_others_are_named_only_to_those_who_may_read_them(make: Callable[.
     assert [one["if"] for one in (await desk.ask())["pending"]["wouldStartIf"]] == ["workload secret/hidden ended"]
 
 
+async def test_one_that_waits_for_the_pods_of_another_names_it_only_to_those_who_may_read_it(
+    make: Callable[..., Desk],
+) -> None:
+    """Nobody is admitted before the pods of that one are ready."""
+    desk = make(settings=LoopSettings(block_admission=True))
+    other = {**make_local_queue(), "metadata": {"name": "main", "namespace": "secret"}}
+    desk.world.client.put(LOCAL_QUEUES, other)
+    desk.world.namespaces["secret"] = {}
+    desk.world.add(make_workload("hidden", metadata={"namespace": "secret"}, status=reserved()), make_workload())
+    (held,) = (await desk.ask())["pending"]["heldBackBy"]
+    assert held["kind"] == "WaitingForPodsReady"
+    assert "a workload of another namespace" in held["message"]
+
+    desk.readable.add("secret")
+    (held,) = (await desk.ask())["pending"]["heldBackBy"]
+    assert "secret/hidden" in held["message"]
+
+
+async def test_one_that_makes_room_for_another_names_it_only_to_those_who_may_read_it(
+    make: Callable[..., Desk],
+) -> None:
+    """Its place is kept for a preemptor of another namespace, for which it had to leave."""
+    desk = make()
+    desk.world.namespaces["secret"] = {}
+    other = {**make_local_queue(), "metadata": {"name": "main", "namespace": "secret"}}
+    desk.world.client.put(LOCAL_QUEUES, other)
+    desk.world.add(make_workload("preemptor", metadata={"namespace": "secret"}), make_workload())
+    desk.world.preemptions.begin(
+        Claim(
+            key="secret/preemptor",
+            uid="uid-of-preemptor",
+            queue="team",
+            usage={},
+            victims={"uid-of-a": ("team", "ns/a")},
+        )
+    )
+    blocker = (await desk.ask())["pending"]["blockers"][0]
+    assert blocker["kind"] == "Yields"
+    assert blocker["message"] == "it was preempted for a workload of another namespace, which is admitted first"
+
+    desk.readable.add("secret")
+    assert "secret/preemptor" in (await desk.ask())["pending"]["blockers"][0]["message"]
+
+
 # --- what an answer is made of ---------------------------------------------------------------------------------------
 
 
@@ -317,6 +363,7 @@ async def test_an_answer_says_how_old_what_it_is_made_of_may_be(make: Callable[.
     answer = await desk.ask()
 
     assert answer["asOf"]["leading"] is False
+    assert "line" not in answer["pending"]["position"]
     old, follows = answer["asOf"]["notes"]
     assert "silent for 500 s" in old
     assert "does not decide" in follows

@@ -44,6 +44,13 @@ def register(app: typer.Typer) -> None:
         ] = None,
         health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
         metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
+        metrics_secure: Annotated[
+            bool,
+            typer.Option(
+                "--metrics-secure/--no-metrics-secure",
+                help="Serve metrics over TLS, and only to whom the API server lets get /metrics.",
+            ),
+        ] = False,
         webhook_host: Annotated[
             str | None, typer.Option(help="Overrides webhook.host, the address that the webhooks listen on.")
         ] = None,
@@ -97,6 +104,7 @@ def register(app: typer.Typer) -> None:
             health_address=health_address
             or (f"127.0.0.1{configuration.health.health_probe_bind_address}" if alone else None),
             metrics_address=metrics_address or (f"127.0.0.1{configuration.metrics.bind_address}" if alone else None),
+            metrics_secure=metrics_secure,
             webhook_host="127.0.0.1" if webhook_host is None and outside and not webhook_url else webhook_host,
             webhook_port=webhook_port,
             webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),

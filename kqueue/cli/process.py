@@ -40,6 +40,8 @@ class Flags:
     parts: frozenset[str] = frozenset()
     health_address: str | None = None
     metrics_address: str | None = None
+    metrics_secure: bool = False
+    """Metrics over TLS, for whoever the API server lets read them."""
     webhook_host: str | None = None
     webhook_port: int | None = None
     webhook_url: str = ""
@@ -148,24 +150,32 @@ async def _frame(
     )
     checks = Checks()
     checks.add(_STARTING, lambda: "is not over yet")
-    health = HealthServer(
-        checks=checks,
-        metrics=metrics,
-        readiness_path=configuration.health.readiness_endpoint_name,
-        liveness_path=configuration.health.liveness_endpoint_name,
-    )
     client = await _connect(configuration, flags, timings, clock, _counted(metrics, on_request))
-    async with client:
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(client)
+        guard, tls = None, None
+        if flags.metrics_secure:
+            from kqueue.cli import metrics_access  # brings in cryptography
+            from kqueue.visibility.rights import Rights
+
+            guard = metrics_access.guard(Rights(client, clock=clock))
+            tls = await stack.enter_async_context(metrics_access.certificate(configuration, clock))
+        health = HealthServer(
+            checks=checks,
+            metrics=metrics,
+            readiness_path=configuration.health.readiness_endpoint_name,
+            liveness_path=configuration.health.liveness_endpoint_name,
+            guard=guard,
+        )
         probes = flags.health_address or configuration.health.health_probe_bind_address
+        address = flags.metrics_address or options.bind_address
         await health.start(
             probes=Endpoint(setting="health.healthProbeBindAddress", bind_address=probes),
-            metrics=Endpoint(setting="metrics.bindAddress", bind_address=flags.metrics_address or options.bind_address),
+            metrics=Endpoint(setting="metrics.bindAddress", bind_address=address, tls=tls),
         )
-        try:
-            with metrics.collector_pauses():
-                yield _Frame(client, metrics, checks)
-        finally:
-            await health.stop()
+        stack.push_async_callback(health.stop)
+        with metrics.collector_pauses():
+            yield _Frame(client, metrics, checks)
 
 
 async def _ended(work: asyncio.Task[None]) -> None:

@@ -31,6 +31,13 @@ def register(app: typer.Typer) -> None:
         ] = "",
         health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
         metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
+        metrics_secure: Annotated[
+            bool,
+            typer.Option(
+                "--metrics-secure/--no-metrics-secure",
+                help="Serve metrics over TLS, and only to whom the API server lets get /metrics.",
+            ),
+        ] = False,
         feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
@@ -46,6 +53,7 @@ def register(app: typer.Typer) -> None:
             context=context,
             health_address=health_address,
             metrics_address=metrics_address,
+            metrics_secure=metrics_secure,
             webhook_host=host,
             webhook_port=port,
             webhook_url=url,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kqueue.observe.custom_labels import CustomLabel
 from kqueue.observe.events import EventLimits, EventRecorder
-from kqueue.observe.health import Checks, Endpoint, HealthServer, Route
+from kqueue.observe.health import Checks, Endpoint, Guard, HealthServer, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
 from kqueue.observe.loop import LoopProbe
 from kqueue.observe.metrics import Kind, Metrics, Role
@@ -22,6 +22,7 @@ __all__ = [
     "Endpoint",
     "EventLimits",
     "EventRecorder",
+    "Guard",
     "HealthServer",
     "Kind",
     "LocalQueueMetrics",

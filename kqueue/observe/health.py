@@ -18,6 +18,9 @@ from kqueue.observe.metrics import Metrics
 Check = Callable[[], str | None]
 """None when all is well, else one sentence that says what is missing."""
 
+Guard = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+"""What a request is refused with; None when it is let in."""
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -84,10 +87,10 @@ class HealthServer:
         routes: Iterable[Route] = (),
         readiness_path: str = "/readyz",
         liveness_path: str = "/healthz",
-        authorize: Callable[[web.Request], Awaitable[bool]] | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        """`routes` are served beside `/metrics`; `authorize` guards both: a request it denies is answered 403."""
-        self._checks, self._metrics, self._authorize = checks, metrics, authorize
+        """`routes` are served beside `/metrics`; `guard` keeps both."""
+        self._checks, self._metrics, self._guard = checks, metrics, guard
         self._probes = [Route(liveness_path, self._live), Route(readiness_path, self._ready)]
         self._pages = [Route("/metrics", self._render), *routes]
         self._runners: list[web.AppRunner] = []
@@ -107,6 +110,10 @@ class HealthServer:
         try:
             where, also = _parsed(probes), _parsed(metrics)
             if where is not None and where == also and where.port != 0:
+                if metrics.tls is not None:
+                    raise ConfigError(
+                        f"{metrics.setting}: {also} is where probes are answered, without TLS; choose another port"
+                    )
                 await self._serve(metrics, where, [*self._probes, *self._pages])
                 self._addresses[probes.setting] = self._addresses[metrics.setting]
                 return
@@ -142,9 +149,8 @@ class HealthServer:
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
-            if self._authorize is not None and not await self._authorize(request):
-                return web.Response(status=403, text="not allowed to read this\n")
-            return await handler(request)
+            refusal = await self._guard(request) if self._guard is not None else None
+            return await handler(request) if refusal is None else refusal
 
         return guarded
 

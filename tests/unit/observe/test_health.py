@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
@@ -120,16 +121,32 @@ async def test_paths_can_be_renamed(make: Callable[..., Site]) -> None:
 
 
 async def test_unauthorized_readers_are_refused(make: Callable[..., Site]) -> None:
-    """Whoever may not read metrics gets 403, also for the other pages; probes stay open."""
+    """Whoever may not read metrics gets the guard's answer, also for the other pages; probes stay open."""
 
-    async def has_token(request: web.Request) -> bool:
-        return "Authorization" in request.headers
+    async def needs_token(request: web.Request) -> web.Response | None:
+        return None if "Authorization" in request.headers else web.Response(status=403)
 
-    site = make(authorize=has_token, routes=[Route("/debug/hello", _hello)])
+    site = make(guard=needs_token, routes=[Route("/debug/hello", _hello)])
     await site.server.start(probes=probes(), metrics=metrics_on())
     assert (await site.get("/metrics", "metrics.bindAddress"))[0] == 403
     assert (await site.get("/debug/hello", "metrics.bindAddress"))[0] == 403
     assert (await site.get("/healthz"))[0] == 200
+
+
+async def test_probes_and_metrics_do_not_share_an_address_where_the_latter_are_secured(
+    make: Callable[..., Site],
+) -> None:
+    """Kubelets ask without TLS and without a token; scrapers must not be able to."""
+    site = make()
+    with pytest.raises(ConfigError, match=r"metrics\.bindAddress: .* choose another port"):
+        await site.server.start(
+            probes=Endpoint(setting="health.healthProbeBindAddress", bind_address="127.0.0.1:18099"),
+            metrics=Endpoint(
+                setting="metrics.bindAddress",
+                bind_address="127.0.0.1:18099",
+                tls=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+            ),
+        )
 
 
 async def test_writing_is_no_option(make: Callable[..., Site]) -> None:

@@ -1,0 +1,82 @@
+"""Who may read `/metrics`, where that is asked: whoever the API server lets `get` that path, over TLS.
+
+The certificate is found in the folder that cert-manager fills; without one it is made for this process alone, as in
+Kueue, and scrapers do not verify it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from aiohttp import web
+
+from kqueue.clock import Clock
+from kqueue.config import Configuration
+from kqueue.errors import ApiError, TooManyRequestsError
+from kqueue.observe import Guard
+from kqueue.runtime.certificates import CERTIFICATE, CertificateFolder, make_bundle, write_bundle
+from kqueue.visibility.rights import Action, Rights
+
+GIVEN = Path("/etc/kueue/metrics/certs")
+"""Where somebody else's certificate is mounted."""
+_OWN_LIVES = timedelta(days=3650)
+"""Nobody verifies it, so nobody has to be told of another one."""
+
+
+def guard(rights: Rights) -> Guard:
+    """Lets in whose token may get the path that is asked for."""
+
+    async def refusal(request: web.Request) -> web.StreamResponse | None:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return _unknown("send the bearer token of a ServiceAccount that may read metrics")
+        try:
+            user = await rights.who_has(token.strip())
+            if user is None:
+                return _unknown("the API server does not know this token")
+            action = Action(verb="get", path=request.path)
+            decision = await rights.may(user, action)
+        except TooManyRequestsError:
+            return web.Response(status=429, text="too many unknown tokens\n", headers={"Retry-After": "1"})
+        except ApiError as e:
+            return web.Response(status=503, text=f"the API server did not say who may read this: {e}\n")
+        if decision.allowed:
+            return None
+        remedy = "bind ClusterRole kqueue-metrics-reader"
+        return web.Response(status=403, text=f'User "{user.name}" cannot {action.words()}; {remedy}\n')
+
+    return refusal
+
+
+def _unknown(why: str) -> web.Response:
+    return web.Response(status=401, text=f"{why}\n", headers={"WWW-Authenticate": "Bearer"})
+
+
+@asynccontextmanager
+async def certificate(
+    configuration: Configuration, clock: Clock, *, folder: Path = GIVEN
+) -> AsyncIterator[ssl.SSLContext]:
+    """The TLS context of the metrics server; files of a folder that is there are followed while the block runs.
+
+    Raises:
+        ConfigError: the files cannot be used.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        given = (folder / CERTIFICATE).exists()
+        if not given:
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-metrics-")))
+            write_bundle(make_bundle(["kqueue-metrics", "localhost"], now=clock.now(), valid=_OWN_LIVES), folder)
+        tls = CertificateFolder(folder, clock=clock)
+        if configuration.tls is not None:
+            configuration.tls.apply(tls.context)
+        if given:
+            watch = asyncio.create_task(tls.watch(), name="metrics certificate")
+            stack.callback(watch.cancel)
+        yield tls.context

@@ -35,6 +35,7 @@ from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
 from kqueue.observe import Checks, LoopProbe, Metrics, Traces
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Result
+from kqueue.runtime.deadline import within
 from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
@@ -308,7 +309,21 @@ class Operator:
             clock=self.clock,
             on_change=lambda leads: self.metrics.leading(election.resource_name, leads=leads),
         )
-        await lease.run(self._lead)
+        await lease.run(self._succeed)
+
+    async def _succeed(self) -> None:
+        """Lead after somebody else may have: first know all that was written before."""
+        began = self.clock.monotonic()
+        work = asyncio.gather(*(watch.catch_up() for watch in self.watches.all()))
+        try:
+            await within(self.clock, self.timings.catch_up, _done(work))
+        except TimeoutError:
+            _log.error(
+                "watches could not be renewed in time, it goes on with what is known", seconds=self.timings.catch_up
+            )
+        else:
+            _log.info("caches are up to date", seconds=round(self.clock.monotonic() - began, 3))
+        await self._lead()
 
     def may_write(self) -> bool:
         """Whether this process leads at this moment, by the clock: asked before each write.
@@ -393,3 +408,7 @@ class Operator:
 def _age(watch: Reflector[Any, Any]) -> float | None:
     """Since its last sign of life; None while the API server does not serve its kind."""
     return None if watch.missing else watch.age()
+
+
+async def _done(work: asyncio.Future[list[None]]) -> None:
+    await work

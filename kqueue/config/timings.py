@@ -78,7 +78,10 @@ class Timings:
     watch_stale_after: float = 180.0
     """Readiness fails when a watch brought neither event nor bookmark for so long: two read timeouts."""
 
-    # --- the end of a process, or of its lead
+    # --- the beginning and the end of a lead
+    catch_up: float = 30.0
+    """A new leader first makes sure that its watches have brought all; after this it goes on with what it knows."""
+
     drain: float = 10.0
     """What is being reconciled and written when a leader is told to end has so long; then it is cut off.  Its lease is
     renewed meanwhile, and released afterwards.  A leader that has lost its lease has a second."""

@@ -84,6 +84,10 @@ class WatchSettings:
     absent_max: float = 120.0
 
 
+_URGED_PAUSE = 0.5
+"""Seconds between attempts while a new watch is wanted at once."""
+
+
 # --- states
 
 
@@ -221,6 +225,8 @@ class Reflector(Generic[T, V]):
         self._tombstones: OrderedDict[ObjectKey, int] = OrderedDict()
         self._alive_at = -math.inf
         self._progress = _Progress()
+        self._urged = asyncio.Event()
+        """A new watch is wanted at once: set until one is open."""
         self._what = f"watch {resource}"
 
     def subscribe(self, handler: Handler[V]) -> None:
@@ -230,6 +236,25 @@ class Reflector(Generic[T, V]):
     def age(self) -> float:
         """Seconds since the server last gave a sign of life on this watch; infinite before the first."""
         return self._clock.monotonic() - self._alive_at
+
+    async def catch_up(self, *, quiet: float = 0.3) -> None:
+        """Return when what had changed at the server before this call has come, while `run` runs.
+
+        A watch that has nothing to say and one whose connection is dead look alike, so it is opened anew, after a read
+        that makes the server look at the newest state itself; then all is there when nothing has come for `quiet`
+        seconds.  Pauses after failures are cut short.  Put a time limit around it: it waits as long as it takes.
+        """
+        if self.missing:
+            return
+        opened = self.counters.watches
+        self._urged.set()
+        self._close_stream()
+        while True:
+            alive = self._alive_at
+            await self._clock.sleep(quiet)
+            is_open = self.counters.watches > opened and isinstance(self.state, Watching)
+            if self.missing or (is_open and self._alive_at == alive):
+                return
 
     async def run(self) -> None:
         """Keep the store true until cancelled.  Ends for no other reason."""
@@ -266,8 +291,19 @@ class Reflector(Generic[T, V]):
             case Watching():
                 return await self._read_watch(state)
             case Pausing():
-                await self._clock.sleep(state.seconds)
+                await self._rest(state.seconds)
                 return state.then
+
+    async def _rest(self, seconds: float) -> None:
+        """Pause, unless a new watch is wanted at once."""
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._urged.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self._urged.is_set():
+            await self._clock.sleep(_URGED_PAUSE)
 
     # --- one function per state
 
@@ -338,6 +374,8 @@ class Reflector(Generic[T, V]):
         self._close_stream()
         if self._settings.optional and isinstance(error, NotFoundError):
             return self._is_missing()
+        if self._urged.is_set() and isinstance(state, Streaming | Watching):  # it was closed to be opened anew
+            return Checking() if isinstance(state, Watching) else Empty()
         self.counters.failures += 1
         if isinstance(state, Watching) and self._was_healthy(state):
             self._backoff.reset()
@@ -381,6 +419,7 @@ class Reflector(Generic[T, V]):
         params = {"allowWatchBookmarks": "true", "timeoutSeconds": seconds, **self._selectors(), **params}
         stream = await self._client.open_watch(self.resource, self._selection.namespace, params=params)
         self.counters.watches += 1
+        self._urged.clear()
         self._is_served()
         return stream
 

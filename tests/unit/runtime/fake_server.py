@@ -104,6 +104,8 @@ class FakeServer:
     """Bodies of deletions."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     cut: asyncio.Event = field(default_factory=asyncio.Event)
+    generation: int = 0
+    """Watches of former ones are mute."""
     mangle: Callable[[list[bytes]], list[bytes]] = lambda lines: lines
     """Applied to each batch of watch lines: duplicates, reorders."""
 
@@ -133,6 +135,10 @@ class FakeServer:
         """Close every open watch."""
         self.cut.set()
         self.cut = asyncio.Event()
+
+    def mute(self) -> None:
+        """Every open watch stays open and brings nothing any more: its connection is dead, and nobody has noticed."""
+        self.generation += 1
 
     def fail(self, verb: str, *faults: Fault) -> None:
         """Let the next requests of `verb` meet `faults`, one each."""
@@ -189,7 +195,7 @@ class FakeServer:
         if streamed and not self.streaming:
             return web.json_response(status(422, "Invalid", "sendInitialEvents is forbidden"), status=422)
         since = self.version if streamed else int(request.query["resourceVersion"])
-        cut = self.cut
+        cut, generation = self.cut, self.generation
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         if since < self.forgotten:
@@ -203,7 +209,7 @@ class FakeServer:
             changed = self.changed
             lines = [_line(kind, obj) for version, kind, obj in self.history if version > since]
             since = self.version
-            if lines:
+            if lines and generation == self.generation:
                 await response.write(b"".join(self.mangle(lines)))
             await _first(changed.wait(), cut.wait())
         return response

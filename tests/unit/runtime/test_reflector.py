@@ -605,6 +605,47 @@ def _mirror(mirror: dict[str, int], old: View | None, new: View | None) -> None:
         mirror[new[0]] = new[1]
 
 
+# --- before acting on it
+
+
+@pytest.mark.parametrize("how", [pytest.param(RESTLESS, id="streamed"), pytest.param(PAGED, id="paged")])
+async def test_a_watch_whose_connection_is_dead_catches_up(
+    client: Client, server: FakeServer, how: WatchSettings
+) -> None:
+    """It looks alive and brings nothing; who asks for all that was written gets it, and no list is read for it."""
+    server.put("a", n=1)
+    reflector = make_reflector(client, how)
+    async with running(reflector.run()):
+        await agree(reflector, server)
+        server.mute()
+        server.put("a", n=2)
+        server.put("b", n=1)
+        server.remove("a")
+        await asyncio.sleep(0.05)
+        assert held(reflector) == {"ns/a": ("a", 1)}
+
+        await reflector.catch_up(quiet=0.05)
+
+        assert held(reflector) == truth(server)
+    assert reflector.counters.syncs == 1
+    assert reflector.counters.failures == 0
+
+
+async def test_a_pause_after_failures_is_cut_short(server: FakeServer, open_client: OpenClient) -> None:
+    """The server is back, and the next attempt would come in an hour."""
+    server.put("a", n=1)
+    reflector = make_reflector(open_client(QUICK), WatchSettings(retry_base=3600, retry_max=3600))
+    async with running(reflector.run()):
+        await agree(reflector, server)
+        server.cut_watches()
+        await eventually(lambda: isinstance(reflector.state, Pausing))
+        server.put("a", n=2)
+
+        await asyncio.wait_for(reflector.catch_up(quiet=0.05), 20)
+
+        assert held(reflector) == truth(server)
+
+
 def test_a_status_of_the_fake_reads_like_a_real_one() -> None:
     """The fake's failures carry what the client reads of a real server's."""
     assert json.dumps(status(410, "Expired"))[:19] == '{"kind": "Status", '

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kqueue.cli.output import Output, OutputOption
 from kqueue.cli.reaching import Reach, reaches_cluster
+
+if TYPE_CHECKING:
+    from kqueue.errors import ForbiddenError
 
 
 class _What(StrEnum):
@@ -78,12 +83,18 @@ async def _run(
     async with reach.session(quick=live) as session:
 
         async def ask() -> dict[str, Any]:
+            """Who asks for all gets what they may see; without anything of it, the refusal."""
             found: dict[str, Any] = {}
+            refused: list[ForbiddenError] = []
             if what is not _What.DOMAINS:
-                found["queues"] = await asking.queues(session.client, session.namespace)
+                with _collected(refused):
+                    found["queues"] = await asking.queues(session.client, session.namespace)
             if what is not _What.QUEUES:
-                found["topologies"] = await asking.topologies(session.client, asking.Wish(level=level))
-            return found
+                with _collected(refused):
+                    found["topologies"] = await asking.topologies(session.client, asking.Wish(level=level))
+            if not found:
+                raise refused[0]
+            return found | ({"refused": [str(error) for error in refused]} if refused else {})
 
         if live:
             await _follow(ask, every, _pages(order, resources))
@@ -91,20 +102,33 @@ async def _run(
             _print(await ask(), order, resources, output)
 
 
+@contextmanager
+def _collected(refused: list[ForbiddenError]) -> Iterator[None]:
+    """A refusal inside the block is put on the list."""
+    from kqueue.errors import ForbiddenError
+
+    try:
+        yield
+    except ForbiddenError as error:
+        refused.append(error)
+
+
 def _print(found: dict[str, Any], order: _Order, resources: list[str], output: Output) -> None:
     from kqueue.cli.glance.printing import print_queues, print_topologies
     from kqueue.cli.glance.queues import Order
-    from kqueue.cli.output import show
+    from kqueue.cli.output import printable, show
 
     if output is not Output.TEXT:
         show(found, output)
         return
     if "queues" in found:
         print_queues(found["queues"], resources, Order(order))
-    if len(found) > 1:
+    if "queues" in found and "topologies" in found:
         print()
     if "topologies" in found:
         print_topologies(found["topologies"]["items"], resources)
+    for words in found.get("refused", ()):
+        print(printable(words), file=sys.stderr)
 
 
 async def _follow(ask: Any, every: float, page: Any) -> None:
@@ -118,9 +142,11 @@ async def _follow(ask: Any, every: float, page: Any) -> None:
 
 def _pages(order: _Order, resources: list[str]) -> Any:
     from rich.console import Group, RenderableType
+    from rich.text import Text
 
     from kqueue.cli.glance.queues import Order
     from kqueue.cli.glance.screen import queue_page, topology_page
+    from kqueue.cli.output import printable
 
     def page(found: dict[str, Any], height: int) -> RenderableType:
         """Queues get what they need up to half of the screen, domains the rest."""
@@ -133,6 +159,7 @@ def _pages(order: _Order, resources: list[str]) -> Any:
         for summary in found.get("topologies", {"items": []})["items"]:
             flavors = max(1, len(found["topologies"]["items"]) * max(1, len(summary["flavors"])))
             parts.append(topology_page(summary, resources, most=max(4, height // flavors - 1), whole=False))
+        parts += [Text(printable(words), style="yellow") for words in found.get("refused", ())]
         return Group(*parts)
 
     return page

@@ -66,6 +66,9 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
         _, tree, _ = await kqueue(either_plane, "topology", "dc", "--domain", "block-0", "--level", "rack")
         missing = await kqueue(either_plane, "topology", "other")
         wrong = await kqueue(either_plane, "topology", "--level", "room")
+        await let_see_queues(cluster, "ann")
+        partly = await kqueue(either_plane, "top", "--once", "--as", "ann")
+        refused = await kqueue(either_plane, "top", "domains", "--once", "--as", "ann")
         listed = await either_plane.kubectl("get", "topologysummaries,queuesummaries", "-o", "name")
 
     (team,) = answer["items"]
@@ -91,10 +94,31 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
     assert "node-0-1-3   block-0/rack-0-1   it is cordoned" in tree
     assert (missing[0], "Topology other not found" in missing[2]) == (1, True)
     assert (wrong[0], "is not one of" in wrong[2]) == (1, True)
+    assert partly[0] == 0
+    assert "team   -" in partly[1]
+    assert "LOCALQUEUE" not in partly[1]
+    assert "topologysummaries" in partly[2]
+    assert (refused[0], refused[1]) == (1, "")
     assert listed.split() == [
         "topologysummary.visibility.kqueue.dev/dc",
         "queuesummary.visibility.kqueue.dev/team",
     ]
+
+
+async def let_see_queues(cluster: Cluster, user: str) -> None:
+    """The summaries of queues, and nothing else."""
+    group, name = "rbac.authorization.k8s.io", f"see-queues-{user}"
+    kind = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
+    rule = {"apiGroups": ["visibility.kqueue.dev"], "resources": ["queuesummaries"], "verbs": ["list"]}
+    collection = f"/apis/{group}/v1"
+    await cluster.request("POST", f"{collection}/clusterroles", {**kind, "kind": "ClusterRole", "rules": [rule]})
+    binding = {
+        **kind,
+        "kind": "ClusterRoleBinding",
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+    }
+    await cluster.request("POST", f"{collection}/clusterrolebindings", binding)
 
 
 class Terminal:

@@ -19,7 +19,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.cli.asking import ask, path
 from kqueue.cli.checkup.installation import JOBS
-from kqueue.cli.checkup.values import Step, Verdict, failed, judged, many, ok, skipped, warning
+from kqueue.cli.checkup.values import Status, Step, Verdict, failed, judged, many, ok, skipped, warning
 from kqueue.cli.tables import timestamp
 from kqueue.clock import Clock
 from kqueue.controllers.leftovers import GATES
@@ -33,13 +33,14 @@ from kqueue.controllers.resources import (
     WORKLOADS,
 )
 from kqueue.core.quantity import parse_quantity
-from kqueue.errors import ApiError, ForbiddenError, KqueueError, NotFoundError
+from kqueue.errors import ApiError, ForbiddenError, InvalidError, KqueueError, NotFoundError
 from kqueue.runtime.client import Client, Propagation
 
 JSON = dict[str, Any]
 CANARY_LABEL = "kqueue.dev/canary"
 _RUN_ANNOTATION = "kqueue.dev/canary-run"
 """Who made it: host, process, and for how many seconds it may be there."""
+_OLD = "canary-old"
 _LOOK_SECONDS = 0.1
 _GOODBYE_SECONDS = 30.0
 _SLACK = timedelta(seconds=60)
@@ -93,7 +94,7 @@ class Canary:
         return done
 
     async def _steps(self) -> AsyncGenerator[Step, None]:
-        yield await self._step("canary-old", self._remove_old)
+        yield await self._step(_OLD, self._remove_old)
         yield await self._step("canary-room", self._look_for_room)
         try:
             if not self._seen.over:
@@ -119,7 +120,7 @@ class Canary:
     async def _step(self, name: str, check: Callable[[], Awaitable[Verdict]]) -> Step:
         before = self._clock.monotonic()
         verdict = await judged(check, self._plan.seconds + _GOODBYE_SECONDS)
-        self._seen.over = self._seen.over or verdict.status.value in ("failed", "skipped")
+        self._seen.over = self._seen.over or (verdict.status is not Status.OK and name != _OLD)
         step = Step(name, self._clock.monotonic() - before, verdict)
         self._tell(step)
         return step
@@ -222,7 +223,11 @@ class Canary:
     async def _submit(self) -> Verdict:
         name = f"kqueue-canary-{secrets.token_hex(4)}"
         self._seen.job = name  # before it is sent: an answer that does not come leaves it unknown whether it is there
-        job = await self._client.create(JOBS, self._job(name))
+        try:
+            job = await self._client.create(JOBS, self._job(name))
+        except (ForbiddenError, InvalidError, NotFoundError) as e:
+            self._seen.job = ""
+            return failed(f"the API server refuses it: {e}", "try another namespace, or somebody who may create Jobs")
         self._seen.uid = job["metadata"]["uid"]
         if not job["spec"].get("suspend"):
             return failed("the webhook did not suspend it", "see the steps webhooks and reviews")

@@ -113,7 +113,7 @@ async def judged(check: Check, seconds: float = STEP_SECONDS) -> Verdict:
     except TimeoutError:
         return failed(f"it was not over within {seconds:g} s", "look whether the API server is slow, and try again")
     except ForbiddenError as e:
-        return warning(f"you may not look: {e}", "run kqueue doctor as somebody with more rights")
+        return warning(f"you may not: {e}", "run kqueue doctor as somebody with more rights")
     except UnreachableError as e:
         return failed(str(e), "check the address and the network: kubectl version")
     except KqueueError as e:

@@ -405,6 +405,22 @@ async def test_no_canary_flies_where_it_could_not_land(
     assert await client.list_json(JOBS, "default") == []
 
 
+async def test_a_canary_that_is_refused_is_told_so_and_nothing_is_taken_back(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's policy, or rights that are missing: there is no Job then."""
+    await judged(client, CLUSTER_QUEUES, cluster_queue(), condition("Active"))
+    await judged(client, LOCAL_QUEUES, local_queue())
+
+    async def refuse(*_: Any, **__: Any) -> JSON:
+        raise ForbiddenError("images of that registry are not allowed")
+
+    monkeypatch.setattr(client, "create", refuse)
+    steps = await fly(client)
+    assert list(steps) == ["canary-old", "canary-room", "canary-suspend"]
+    assert "images of that registry" in steps["canary-suspend"].verdict.message
+
+
 @pytest.mark.parametrize(
     ("note", "age", "left"),
     [

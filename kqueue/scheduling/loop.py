@@ -791,11 +791,11 @@ class SchedulingLoop:
         gated: bool = False,
     ) -> None:
         """`briefly` is as in `Waits.tell`, `gated` as in `Why`."""
-        self._note(key, reason, message)
+        self._note(key, reason)
         self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
         self._waits.tell(key, obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 
-    def _note(self, key: str, reason: str, message: str) -> None:
+    def _note(self, key: str, reason: str) -> None:
         """Remember the try, for those who ask."""
         read, queue = self._read.get(key), self._queues.home(key)
         if read is None or queue is None:
@@ -808,7 +808,6 @@ class SchedulingLoop:
             generation=self._cache.generation,
             nodes=nodes,
             reason=reason,
-            message=message,
         )
         self._tries.note(tried, queue, read.item.shape)
 

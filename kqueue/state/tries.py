@@ -26,7 +26,7 @@ class Try:
         key: who was tried.
         cycle: the number of the cycle since this process began to lead.
         generation, nodes: of the cache and of its node ledger, when the try was decided.
-        reason, message: what it came to.
+        reason: what it came to.
     """
 
     key: str
@@ -35,7 +35,6 @@ class Try:
     generation: int
     nodes: int
     reason: str
-    message: str
 
 
 class Tries:

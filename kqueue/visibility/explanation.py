@@ -210,7 +210,7 @@ class WorkloadExplainer:
         tried = self._planning.tries.of(item.key, home, item.shape)
         if tried is None:
             return {"known": False, "message": self._never_tried(obj)}
-        changes = self._cache.generation - tried.generation + self._cache.ledger.generation - tried.nodes
+        cache, nodes = self._cache.generation - tried.generation, self._cache.ledger.generation - tried.nodes
         ago = max(0, int((self._clock.now() - tried.at).total_seconds()))
         shown: JSON = {
             "known": True,
@@ -219,7 +219,7 @@ class WorkloadExplainer:
             "cycle": tried.cycle,
             "generation": tried.generation,
             "nodesGeneration": tried.nodes,
-            "changesSince": max(0, changes),
+            "changesSince": max(0, cache, nodes),  # many changes count in both
             "reason": tried.reason,
         }
         if tried.key != item.key:

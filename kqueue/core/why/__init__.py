@@ -5,6 +5,8 @@
     blockers   all that stands in the way: each pod set, flavor, column and level, not only what a cycle stops at
     trials     the planner on a changed copy of the snapshot
     changes    what could be different, and what that would cost whom
+    places     the domains in which it could stand if others left, or nodes came back
+    sets       lines of candidates, and the sets that are found in them
     search     which of these changes would let the workload start: each is verified by the planner
 
 Searches are generators that stop between pieces of some milliseconds: whoever runs them gives others a turn, or stops.

@@ -8,21 +8,16 @@ bounded: so many candidates of a kind are looked at, and whoever runs the search
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
-from typing import TypeVar
-
-import numpy as np
 
 from kqueue.core.cycle import Admit, quality_of
 from kqueue.core.quota import FlavorResource
-from kqueue.core.topology.counting import leaves_within, shortage, tally
+from kqueue.core.topology.counting import shortage
 from kqueue.core.topology.node import PODS
-from kqueue.core.topology.request import PodSetRequest, Resolved, TopologyRequest, resolve
-from kqueue.core.topology.result import Path
-from kqueue.core.topology.tree import Ints
+from kqueue.core.topology.request import TopologyRequest
 from kqueue.core.value import value
-from kqueue.core.why.blockers import FlavorLook, Look, leader_of, roomiest, units, workers_of
+from kqueue.core.why.blockers import FlavorLook, Look, workers_of
 from kqueue.core.why.changes import (
     Change,
     FewerPods,
@@ -34,22 +29,18 @@ from kqueue.core.why.changes import (
     size,
 )
 from kqueue.core.why.holders import column_holders
+from kqueue.core.why.places import PLACES, requests_in, roomy_domains, spares_by_domain
+from kqueue.core.why.sets import Line, prefix, pruned
 from kqueue.core.why.trials import Trials
 from kqueue.core.why.world import Spare, World, with_spares
 from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
-
-T = TypeVar("T")
 
 _SINGLES = 48
 """Workloads, or nodes, of which it is asked whether one alone is enough."""
 _KEPT = 3
 """Answers of one kind: more would not be read."""
-_PLACES = 6
-"""Domains that are looked at for sets of workloads or nodes."""
 _LARGEST_SET = 256
 """Sets are not looked for beyond so many workloads or nodes."""
-_PRUNED = 32
-"""Of sets up to this size it is asked of each member whether it can be left out."""
 _QUEUES = 8
 
 
@@ -176,11 +167,11 @@ class Search:
         def fits(nodes: Sequence[str]) -> bool:
             return self._fits_with(wider, [spare for node in nodes for spare in spares[node]])
 
-        for group in _by_place(self._head, wider, spares, self._look.flavors):
-            chosen = yield from _prefix(group, fits)
+        for group in spares_by_domain(self._head, wider, spares, self._look.flavors):
+            chosen = yield from prefix(group[:_LARGEST_SET], fits)
             if chosen is None:
                 continue
-            smaller = yield from _pruned(chosen, fits)
+            smaller = yield from pruned(chosen, fits)
             if best is None or len(smaller) < len(best):
                 best = smaller
         if best is not None:
@@ -261,7 +252,7 @@ class Search:
             return
         leaving = [workload for workload in self._world.holders if workload.evicted][:_LARGEST_SET]
         if leaving and self._fits_without(leaving):
-            smaller = yield from _pruned(leaving, self._fits_without)
+            smaller = yield from pruned(leaving, self._fits_without)
             self._verified(WorkloadsEnd(workloads=tuple(smaller)), ended=smaller)
             yield
         lines = yield from self._lines()
@@ -281,9 +272,9 @@ class Search:
         with self._trials.without(ended):
             return self._trials.might_fit(self._head)
 
-    def _lines(self) -> Generator[None, None, list[_Line]]:
+    def _lines(self) -> Generator[None, None, list[Line]]:
         """Who might have to end: of each domain that could be roomy enough those in it, and those who hold quota."""
-        quota_line = _Line([], [], 1)
+        quota_line = Line([], [], 1)
         for column, lacking in self._short_columns():
             found = column_holders(self._world, self._head.queue, column)
             enough = sorted((h for h in found if h.amount >= lacking), key=lambda h: (h.amount, h.workload.key))
@@ -291,7 +282,7 @@ class Search:
             quota_line.workloads.extend(h.workload for h in (*enough, *rest))
             quota_line.alone.extend(h.workload for h in enough)
             yield
-        lines: list[_Line] = []
+        lines: list[Line] = []
         for one in self._look.flavors:
             if one.misfit is not None and not one.never and one.problem is None:
                 for standing in self._standing(one):
@@ -310,16 +301,16 @@ class Search:
                     short[column.column] = min(short.get(column.column, lacking), lacking)
         return list(short.items())
 
-    def _standing(self, one: FlavorLook) -> Iterator[_Line]:
+    def _standing(self, one: FlavorLook) -> Iterator[Line]:
         """Who stands in each of the domains that would be roomy enough, the nearest ones: who takes most there first.
 
         What ends frees at most what it holds there, so whoever holds less than is lacking is not enough alone.
         """
         snapshot = self._trials.scratch
         view, occupancy = snapshot.topologies[one.flavor], self._look.occupancy.get(one.flavor)
-        requests = _requests(self._head, one)
+        requests = requests_in(self._head, one)
         workers = workers_of(requests)
-        for leaves in _places(self._head, snapshot, view, one, most=_PLACES) if occupancy is not None else ():
+        for leaves in roomy_domains(self._head, snapshot, view, one, most=PLACES) if occupancy is not None else ():
             assert occupancy is not None
             short = shortage(view.capacity, workers.shape, [(workers.shape, workers.count)], leaves)
             resource, lacking = (short.resource, short.asked - short.free) if short is not None else (PODS, 0)
@@ -327,9 +318,9 @@ class Search:
             sums = accumulate(holder.amount for holder in holders)
             least = next((n for n, freed in enumerate(sums, start=1) if freed >= lacking), len(holders))
             alone = [holder.workload for holder in reversed(holders) if holder.amount >= lacking]
-            yield _Line([holder.workload for holder in holders], alone, max(1, least))
+            yield Line([holder.workload for holder in holders], alone, max(1, least))
 
-    def _single_ends(self, lines: Sequence[_Line]) -> Generator[None, None, int]:
+    def _single_ends(self, lines: Sequence[Line]) -> Generator[None, None, int]:
         """How many of them are enough alone.  The smaller ones are asked about first: they cost least."""
         per_line = max(1, _SINGLES // max(1, len(lines)))
         some = dict.fromkeys(workload for line in lines for workload in line.alone[:per_line])
@@ -342,93 +333,21 @@ class Search:
             yield
         return enough
 
-    def _sets_of_ends(self, lines: Sequence[_Line]) -> Iterator[None]:
+    def _sets_of_ends(self, lines: Sequence[Line]) -> Iterator[None]:
         best: list[Admitted] | None = None
         for line in lines:
             if best is not None and line.least >= len(best):
                 continue
-            chosen = yield from _prefix(line.workloads[:_LARGEST_SET], self._fits_without, least=line.least)
+            chosen = yield from prefix(line.workloads[:_LARGEST_SET], self._fits_without, least=line.least)
             if chosen is None:
                 continue
-            chosen = yield from _pruned(chosen, self._fits_without)
+            chosen = yield from pruned(chosen, self._fits_without)
             if best is None or len(chosen) < len(best):
                 best = chosen
         if best is not None and len(best) > 1:
             best.sort(key=lambda w: (-size(w), w.key))
             self._verified(WorkloadsEnd(workloads=tuple(best)), ended=best)
             yield
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Workloads of whom, from the beginning on, enough might end.
-
-    `alone` are those of whom one might be enough, the cheapest first; fewer than `least` are not.
-    """
-
-    workloads: list[Admitted]
-    alone: list[Admitted]
-    least: int
-
-    def with_more(self, other: _Line) -> _Line:
-        """These, and behind them the others."""
-        return _Line(
-            list(dict.fromkeys([*self.workloads, *other.workloads])),
-            list(dict.fromkeys([*self.alone, *other.alone])),
-            self.least,
-        )
-
-    def without(self, keys: Collection[str | None]) -> _Line:
-        """All but these."""
-        return _Line(
-            [w for w in self.workloads if w.key not in keys], [w for w in self.alone if w.key not in keys], self.least
-        )
-
-
-# --- sets ------------------------------------------------------------------------------------------------------------
-
-
-def _prefix(
-    line: Sequence[T], fits: Callable[[Sequence[T]], bool], *, least: int = 1
-) -> Generator[None, None, list[T] | None]:
-    """The shortest beginning of a line that is enough, give or take; None when all of it is not.
-
-    Fewer than `least` are not enough.
-    """
-    if not line or least > len(line):
-        return None
-    low = high = least
-    while True:
-        yield
-        if fits(line[:high]):
-            break
-        if high >= len(line):
-            return None
-        low, high = high + 1, min(2 * high, len(line))
-    yield
-    while low < high:
-        middle = (low + high) // 2
-        if fits(line[:middle]):
-            high = middle
-        else:
-            low = middle + 1
-        yield
-    return list(line[:high])
-
-
-def _pruned(chosen: Sequence[T], fits: Callable[[Sequence[T]], bool]) -> Generator[None, None, list[T]]:
-    """The same without members that are not needed; large sets are left as they are."""
-    kept = list(chosen)
-    if len(kept) > _PRUNED:
-        return kept
-    for member in list(kept):
-        if len(kept) == 1:
-            break
-        fewer = [other for other in kept if other is not member]
-        if fits(fewer):
-            kept = fewer
-        yield
-    return kept
 
 
 # --- heads that ask for something else -------------------------------------------------------------------------------
@@ -455,74 +374,6 @@ def _with_count(head: Head, name: str, count: int) -> Head:
         for p in head.pod_sets
     )
     return replace(head, pod_sets=tuple(pod_sets))
-
-
-# --- places ----------------------------------------------------------------------------------------------------------
-
-
-def _requests(head: Head, one: FlavorLook) -> list[PodSetRequest]:
-    return [p.request for p in head.pod_sets if p.name in one.pod_sets and p.request.count > 0]
-
-
-def _room(
-    head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, empty: bool = False
-) -> tuple[Resolved, Ints, int] | None:
-    """What fits in each domain of the level that one domain must hold everything of (the widest, where none must)."""
-    requests = _requests(head, one)
-    workers, leader = workers_of(requests), leader_of(requests)
-    profile = snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
-    resolved = resolve(workers, view.tree.levels, profile)
-    if not isinstance(resolved, Resolved):
-        return None
-    capacity = view.capacity.empty() if empty else view.capacity
-    room, total, _ = units(tally(capacity, workers, leader, resolved, affinity=False), resolved, _level(resolved))
-    return resolved, room, total
-
-
-def _level(resolved: Resolved) -> int:
-    return resolved.level if resolved.required else 0
-
-
-def _places(head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, most: int) -> list[slice]:
-    """The leaves of each domain that would be roomy enough if others left: those that lack least first."""
-    now, idle = _room(head, snapshot, view, one), _room(head, snapshot, view, one, empty=True)
-    if now is None or idle is None:
-        return []
-    resolved, room, total = now
-    if not resolved.required:
-        return [slice(0, len(view.tree))]
-    enough = np.flatnonzero(idle[1] >= total)
-    return [view.tree.leaves_of(_level(resolved), int(enough[i])) for i in roomiest(room[enough], most)]
-
-
-def _by_place(
-    head: Head, wider: Snapshot, spares: Mapping[str, list[Spare]], looks: Sequence[FlavorLook]
-) -> Iterator[list[str]]:
-    """Nodes that would come back to the same domain, domains that lack least first."""
-    for one in looks:
-        if one.misfit is None or one.problem is not None:
-            continue
-        view = wider.topologies[one.flavor]
-        now = _room(head, wider, view, one)
-        if now is None:
-            continue
-        resolved, room, _ = now
-        depth = _level(resolved) + 1 if resolved.required else 0
-        groups: dict[Path, list[str]] = {}
-        for node in sorted(spares):
-            for spare in spares[node]:
-                if spare.flavor == one.flavor:
-                    groups.setdefault(spare.leaf.path[:depth], []).append(node)
-        lengths = {path: _there(view, path, room) for path in groups}
-        for path in sorted(groups, key=lambda path: (-lengths[path], path))[:_PLACES]:
-            yield groups[path][:_LARGEST_SET]
-
-
-def _there(view: TopologyView, path: Path, room: Ints) -> int:
-    if not path:
-        return 0
-    leaves = leaves_within(view.tree, path)
-    return room.item(int(view.tree.domain_of(len(path) - 1)[leaves.start]))
 
 
 def _returning(nodes: Sequence[str], spares: Mapping[str, list[Spare]]) -> NodesReturn:

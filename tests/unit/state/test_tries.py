@@ -12,7 +12,7 @@ from tests.unit.state.life import NOON
 
 
 def make_try(key: str, *, after: float = 0) -> Try:
-    return Try(key=key, at=NOON + timedelta(seconds=after), cycle=1, generation=7, nodes=3, reason="R", message="m")
+    return Try(key=key, at=NOON + timedelta(seconds=after), cycle=1, generation=7, nodes=3, reason="R")
 
 
 def test_the_last_try_is_the_own_one_or_that_of_an_equal_whichever_is_later() -> None:

@@ -1,0 +1,84 @@
+"""Domains in which a workload could stand if others left, or nodes came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kqueue.core.topology.counting import leaves_within, tally
+from kqueue.core.topology.request import PodSetRequest, Resolved, resolve
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Ints
+from kqueue.core.why.blockers import FlavorLook, leader_of, roomiest, units, workers_of
+from kqueue.core.why.world import Spare
+from kqueue.core.workload import Head, Snapshot, TopologyView
+
+PLACES = 6
+"""Domains that are looked at for sets of workloads or nodes."""
+
+
+def requests_in(head: Head, one: FlavorLook) -> list[PodSetRequest]:
+    """What the pod sets of one look ask for; those without pods ask for nothing."""
+    return [p.request for p in head.pod_sets if p.name in one.pod_sets and p.request.count > 0]
+
+
+def _room(
+    head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, empty: bool = False
+) -> tuple[Resolved, Ints, int] | None:
+    """What fits in each domain of the level that one domain must hold everything of (the widest, where none must)."""
+    requests = requests_in(head, one)
+    workers, leader = workers_of(requests), leader_of(requests)
+    profile = snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
+    resolved = resolve(workers, view.tree.levels, profile)
+    if not isinstance(resolved, Resolved):
+        return None
+    capacity = view.capacity.empty() if empty else view.capacity
+    room, total, _ = units(tally(capacity, workers, leader, resolved, affinity=False), resolved, _level(resolved))
+    return resolved, room, total
+
+
+def _level(resolved: Resolved) -> int:
+    return resolved.level if resolved.required else 0
+
+
+def roomy_domains(head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, most: int) -> list[slice]:
+    """The leaves of each domain that would be roomy enough if others left: those that lack least first."""
+    now, idle = _room(head, snapshot, view, one), _room(head, snapshot, view, one, empty=True)
+    if now is None or idle is None:
+        return []
+    resolved, room, total = now
+    if not resolved.required:
+        return [slice(0, len(view.tree))]
+    enough = np.flatnonzero(idle[1] >= total)
+    return [view.tree.leaves_of(_level(resolved), int(enough[i])) for i in roomiest(room[enough], most)]
+
+
+def spares_by_domain(
+    head: Head, wider: Snapshot, spares: Mapping[str, list[Spare]], looks: Sequence[FlavorLook]
+) -> Iterator[list[str]]:
+    """Nodes that would come back to the same domain, domains that lack least first."""
+    for one in looks:
+        if one.misfit is None or one.problem is not None:
+            continue
+        view = wider.topologies[one.flavor]
+        now = _room(head, wider, view, one)
+        if now is None:
+            continue
+        resolved, room, _ = now
+        depth = _level(resolved) + 1 if resolved.required else 0
+        groups: dict[Path, list[str]] = {}
+        for node in sorted(spares):
+            for spare in spares[node]:
+                if spare.flavor == one.flavor:
+                    groups.setdefault(spare.leaf.path[:depth], []).append(node)
+        lengths = {path: _there(view, path, room) for path in groups}
+        for path in sorted(groups, key=lambda path: (-lengths[path], path))[:PLACES]:
+            yield groups[path]
+
+
+def _there(view: TopologyView, path: Path, room: Ints) -> int:
+    if not path:
+        return 0
+    leaves = leaves_within(view.tree, path)
+    return room.item(int(view.tree.domain_of(len(path) - 1)[leaves.start]))

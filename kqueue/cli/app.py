@@ -35,6 +35,7 @@ _COMMANDS = (
     "sandbox",
     "demo",
     "place",
+    "import_pods",
     "uninstall",
     "settings",
     "version",

@@ -1,0 +1,203 @@
+"""`kqueue import`: pods that run already come under management."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kqueue.cli.output import printable
+
+if TYPE_CHECKING:
+    from kqueue.cli.importing.plan import Settings, Step
+    from kqueue.config import Configuration
+    from kqueue.runtime.client import Client
+
+_FAILED = 1
+_SHOWN = 5
+"""Pods that are named for each reason, unless all are wanted."""
+
+
+class Truth(StrEnum):
+    """Values of --dry-run."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("import")(import_pods)
+
+
+def import_pods(
+    namespace: Annotated[
+        list[str], typer.Option("--namespace", "-n", help="Namespace of the pods; may be repeated.", show_default=False)
+    ],
+    queuelabel: Annotated[str, typer.Option(help="Label of pods that says their queue, with --queuemapping.")] = "",
+    queuemapping: Annotated[
+        list[str] | None, typer.Option(metavar="VALUE=LOCALQUEUE,...", help="LocalQueue for each value of the label.")
+    ] = None,
+    queuemapping_file: Annotated[
+        Path | None, typer.Option(help="YAML list of rules with match and toLocalQueue or skip, instead of the label.")
+    ] = None,
+    add_labels: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="More labels for imported pods.")
+    ] = None,
+    exclude_resource_prefixes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PREFIX,...", help="Resources that cost no quota; else as --config says."),
+    ] = None,
+    dry_run: Annotated[Truth, typer.Option(help="Only check.", case_sensitive=False)] = Truth.TRUE,
+    qps: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 50,
+    burst: Annotated[int, typer.Option(min=1, help="Requests at once after a quiet time.")] = 50,
+    concurrent_workers: Annotated[int, typer.Option("--concurrent-workers", "-c", min=1, max=100)] = 8,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Name every pod.")] = 0,
+    config: Annotated[
+        Path | None, typer.Option(help="The controller's Configuration file: Lease, gates, what counts as quota.")
+    ] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="Else KUBECONFIG, the pod's account, ~/.kube/config.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+) -> None:
+    """Bring running pods under management: each gets a Workload that is admitted at once, and the labels of its queue.
+
+    \b
+    kqueue import -n team-a --queuelabel app --queuemapping train=main,notebook=small
+    kqueue import -n team-a --queuemapping-file rules.yaml --dry-run=false
+
+    Without --dry-run=false it only checks.  The controller must be off meanwhile, or its pod integration.  Nothing is
+    imported while a pod of the namespaces has no rule or cannot be imported.  It may be stopped and run again.
+
+    Exit codes: 0 all can be, or are, imported; 1 some cannot; 2 the call is wrong.
+    """
+    from kqueue.cli.ctl.nodes import parse_labels
+    from kqueue.cli.importing.mapping import rules_in, rules_of_label
+    from kqueue.cli.importing.plan import Settings
+    from kqueue.cli.wiring.rules import counting
+    from kqueue.config import load
+    from kqueue.core.quota_requests import Counting
+    from kqueue.errors import ConfigError
+    from kqueue.jobs.switches import switches_from
+    from kqueue.runtime.loop import run
+
+    if bool(queuemapping_file) == bool(queuelabel or queuemapping) or bool(queuelabel) != bool(queuemapping):
+        raise ConfigError("give either --queuelabel with --queuemapping, or --queuemapping-file")
+    configuration = load(config)
+    if queuemapping_file is not None:
+        rules = rules_in(queuemapping_file)
+    else:
+        rules = rules_of_label(queuelabel, parse_labels(queuemapping or (), "--queuemapping"))
+    prefixes = tuple(p for value in exclude_resource_prefixes or () for p in value.split(",") if p)
+    costs = counting(configuration)
+    settings = Settings(
+        rules=rules,
+        labels=parse_labels(add_labels or (), "--add-labels"),
+        switches=switches_from(configuration.enabled),
+        counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
+        copied_labels=configuration.integrations.label_keys_to_copy,
+    )
+    work = _Work(configuration, settings, tuple(dict.fromkeys(namespace)), verbose=verbose > 0)
+
+    async def connected() -> bool:
+        from kqueue.runtime.client import ClientSettings, connect
+
+        async with await connect(kubeconfig, context, ClientSettings(per_second=qps, burst=burst)) as client:
+            return await work.run(client, write=dry_run is Truth.FALSE, at_once=concurrent_workers)
+
+    if not run(connected()):
+        raise typer.Exit(_FAILED)
+
+
+class _Work:
+    """One call."""
+
+    def __init__(
+        self, configuration: Configuration, settings: Settings, namespaces: tuple[str, ...], *, verbose: bool
+    ) -> None:
+        self._configuration, self._settings = configuration, settings
+        self._namespaces, self._verbose = namespaces, verbose
+
+    async def run(self, client: Client, *, write: bool, at_once: int) -> bool:
+        """Check, and import if that is wanted; True when nothing is in the way and nothing failed."""
+        from kqueue.cli.importing.run import Importer
+        from kqueue.clock import SystemClock
+
+        if write:
+            await self._refuse_while_others_work(client)
+        steps, sound = await self._checked(client)
+        if not sound or not write:
+            if write:
+                print("nothing was imported", file=sys.stderr)
+            return sound
+        importer = Importer(client, SystemClock(), self._tell)
+        await importer.run(steps, at_once=at_once)
+        print(f"{importer.imported} imported" + (f", {importer.failed} failed" if importer.failed else ""))
+        return importer.failed == 0
+
+    async def _checked(self, client: Client) -> tuple[list[Step], bool]:
+        from kqueue.cli.importing.plan import Problem, Step, plan
+        from kqueue.cli.importing.world import pods_in, read_world
+
+        world = await read_world(client, self._namespaces)
+        steps: list[Step] = []
+        problems: dict[str, list[str]] = defaultdict(list)
+        skipped = 0
+        for pod in await pods_in(client, self._namespaces):
+            found = plan(pod, world, self._settings)
+            match found:
+                case Step():
+                    steps.append(found)
+                case Problem():
+                    problems[found.text].append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+                case _:
+                    skipped += 1
+        bad = sum(map(len, problems.values()))
+        print(f"{len(steps)} pods can be imported, {skipped} are skipped or imported already, {bad} cannot be imported")
+        for text, pods in sorted(problems.items()):
+            named = pods if self._verbose else pods[:_SHOWN]
+            more = f" and {len(pods) - len(named)} more" if len(pods) > len(named) else ""
+            print(f"  {printable(text)}: {printable(', '.join(named))}{more}")
+        if self._verbose:
+            for step in steps:
+                queue = step.labels["kueue.x-k8s.io/queue-name"]
+                print(f"  {_name(step)} to LocalQueue {printable(queue)}, ClusterQueue {step.admission.queue}")
+        return steps, not problems
+
+    async def _refuse_while_others_work(self, client: Client) -> None:
+        """A controller that looks after pods would stop a pod between its label and its admission.
+
+        Raises:
+            ConfigError: one leads, and the webhooks of pods are registered.
+        """
+        from kqueue.cli.removal.lease import holder_in
+        from kqueue.cli.removal.survey import still_registered
+        from kqueue.clock import SystemClock
+        from kqueue.errors import ConfigError
+
+        if not await still_registered(client, frozenset({"pod"})):
+            return
+        election = self._configuration.leader_election
+        print(f"looking whether somebody renews Lease {election.resource_name}", file=sys.stderr)
+        duration = election.lease_duration.total_seconds()
+        holder = await holder_in(
+            client, election.resource_namespace, election.resource_name, SystemClock(), duration=duration
+        )
+        if holder:
+            raise ConfigError(
+                f"{holder} leads and looks after pods: stop the controllers first, or switch the pod integration off"
+            )
+
+    def _tell(self, step: Step, problem: str) -> None:
+        if problem:
+            print(f"kqueue: {_name(step)}: {printable(problem)}", file=sys.stderr)
+        elif self._verbose:
+            print(f"{_name(step)} imported")
+
+
+def _name(step: Step) -> str:
+    meta = step.pod["metadata"]
+    return printable(f"{meta['namespace']}/{meta['name']}")

@@ -1,0 +1,86 @@
+"""Which pods go to which LocalQueue: rules in their order, from flags or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kqueue.errors import ConfigError
+
+_MATCH = {"priorityClassName", "labels"}
+_RULE = {"match", "toLocalQueue", "skip"}
+_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Pods that match go to a queue, or (`skip`) nowhere."""
+
+    priority_class: str = ""
+    """Empty: any."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """All of them must be there."""
+    queue: str = ""
+    skip: bool = False
+
+    def takes(self, pod: Mapping[str, Any]) -> bool:
+        """Whether a pod matches."""
+        own = (pod.get("metadata") or {}).get("labels") or {}
+        named = (pod.get("spec") or {}).get("priorityClassName") or ""
+        return self.priority_class in ("", named) and all(own.get(key) == value for key, value in self.labels.items())
+
+
+def rule_for(pod: Mapping[str, Any], rules: Sequence[Rule]) -> Rule | None:
+    """The first rule that a pod matches; None where there is none."""
+    return next((rule for rule in rules if rule.takes(pod)), None)
+
+
+def rules_of_label(label: str, queues: Mapping[str, str]) -> list[Rule]:
+    """One rule for each value of a label."""
+    return [Rule(labels={label: value}, queue=queue) for value, queue in queues.items()]
+
+
+def rules_in(path: Path) -> list[Rule]:
+    """The rules of a YAML file: a list of mappings with `match` (priorityClassName, labels), and toLocalQueue or skip.
+
+    Raises:
+        ConfigError: it cannot be read, or a rule has another form; names the rule by its number.
+    """
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            text = file.read(_BYTES_MAX + 1)
+        if len(text) > _BYTES_MAX:
+            raise ConfigError(f"--queuemapping-file {path}: is longer than {_BYTES_MAX} bytes")
+        found = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+        raise ConfigError(f"--queuemapping-file {path}: {' '.join(str(e).split())}") from e
+    if not isinstance(found, list) or not found:
+        raise ConfigError(f"--queuemapping-file {path}: must be a list of rules, each with toLocalQueue or skip")
+    return [_rule(each, f"--queuemapping-file {path}: rule {number}") for number, each in enumerate(found, 1)]
+
+
+def _rule(written: object, where: str) -> Rule:
+    rule = _mapping(written, where, _RULE)
+    match = _mapping(rule.get("match") or {}, f"{where}: match", _MATCH)
+    labels = match.get("labels") or {}
+    if not isinstance(labels, dict) or not all(isinstance(x, str) for pair in labels.items() for x in pair):
+        raise ConfigError(f"{where}: match.labels: must map text to text; put values such as true or 1 into quotes")
+    queue, skip, named = rule.get("toLocalQueue") or "", rule.get("skip") or False, match.get("priorityClassName") or ""
+    if not isinstance(queue, str) or not isinstance(named, str):
+        raise ConfigError(f"{where}: toLocalQueue and priorityClassName must be text")
+    if not isinstance(skip, bool) or bool(queue) == skip:
+        raise ConfigError(f"{where}: needs either toLocalQueue with a name, or skip: true")
+    return Rule(priority_class=named, labels=labels, queue=queue, skip=skip)
+
+
+def _mapping(value: object, where: str, known: set[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: must be a mapping with {', '.join(sorted(known))}")
+    unknown = sorted(str(key) for key in value if key not in known)
+    if unknown:
+        raise ConfigError(f"{where}: unknown field {unknown[0]}; known are {', '.join(sorted(known))}")
+    return value

@@ -44,7 +44,9 @@ async def ask(client: Client, path: str, params: Mapping[str, str] | None = None
         if e.status != _UNAVAILABLE:
             raise
         why = await _why_unavailable(client, group, version)
-        raise NotServedError(f"{group}/{version} is registered, but not reached by the API server: {why or e}") from e
+        raise NotServedError(
+            f"the API server does not reach who serves {group}/{version}; is a kqueue controller running?  {why or e}"
+        ) from e
 
 
 def _resource(path: str) -> ResourceType:

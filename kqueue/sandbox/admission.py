@@ -174,7 +174,7 @@ class Admission:
                 f'Post "{hook.url}": context deadline exceeded after {hook.spec["timeoutSeconds"]} s'
             ) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise CallError(f'Post "{hook.url}": {_cause(error)}') from error
+            raise CallError(f'Post "{hook.url}": {cause(error)}') from error
         return _response(text, review["request"]["uid"])
 
     def _open(self) -> aiohttp.ClientSession:
@@ -407,7 +407,7 @@ def _denied(hook: Hook, status: dict[str, Any]) -> ApiError:
     return failure.by_status(int(status.get("code") or 403), str(status.get("reason") or "Forbidden"), text)
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """What went wrong, without the objects that the client's text shows."""
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         why = os.strerror(error.os_error.errno).lower() if error.os_error.errno else str(error.os_error)

@@ -25,6 +25,7 @@ from yarl import URL
 
 from kqueue.errors import AlreadyExistsError, ApiError, ServerError
 from kqueue.sandbox.access import ADMIN, User
+from kqueue.sandbox.admission import cause
 from kqueue.sandbox.api import MERGE_PATCH, Object, Resource
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class Aggregator:
             ) as answer:
                 yield answer
         except (aiohttp.ClientError, OSError) as e:  # TimeoutError is one too
-            raise _unavailable(f"error trying to reach service: {e or type(e).__name__}") from e
+            raise _unavailable(f"error trying to reach service: {cause(e) or type(e).__name__}") from e
 
     def _address(self, service: Object) -> tuple[str, int]:
         namespace, name, port = service["namespace"], service["name"], int(service.get("port") or 443)

@@ -223,8 +223,9 @@ class StatefulSetReconciler:
         workload = plan.workload_of(found, self._priority(found), self._switches, self._label_keys)
         if not await self._steps.create(workload):
             return  # the watch is about to bring it
-        created = datetime.fromisoformat(text(found, "metadata", "creationTimestamp"))
-        self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
+        if found["metadata"].get("generation", 1) == 1:  # one that was changed since may have been on hold for long
+            created = datetime.fromisoformat(text(found, "metadata", "creationTimestamp"))
+            self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         message = f"Created Workload {name} for {replicas(found)} pods; it waits for admission"
         self._tell(found, names.EVENT_CREATED_WORKLOAD, message)

@@ -34,6 +34,7 @@ class Sets(Pods):
     def __init__(self, replicas: int = 2) -> None:
         super().__init__()
         self.sets: Store[JSON] = Store("stateful sets")
+        self.latencies: list[float] = []
         self.reconciler = StatefulSetReconciler(
             client=self.client,
             stateful_sets=self.sets,
@@ -46,6 +47,7 @@ class Sets(Pods):
             recorder=self.recorder,
             switches=Switches(),
             clock=self.clock,
+            on_created=self.latencies.append,
         )
         self.scale(replicas)
 
@@ -354,3 +356,16 @@ async def test_the_workload_of_one_that_is_gone_is_left_to_the_garbage_collector
 
     assert (late, gone) == ([], [])
     assert len(world.client.keys(WORKLOADS)) == 1
+
+
+@pytest.mark.parametrize(("generation", "counted"), [pytest.param(1, 1, id="new"), pytest.param(2, 0, id="changed")])
+async def test_only_the_first_workload_of_a_new_one_tells_how_long_it_took(generation: int, counted: int) -> None:
+    """One that comes back from 0 replicas was not waiting for its Workload all the time."""
+    sets = Sets()
+    found = sets.sets.get(KEY)
+    assert found is not None
+    found["metadata"]["generation"] = generation
+    await sets.settle()
+
+    assert len(sets.latencies) == counted
+    await sets.close()

@@ -21,7 +21,7 @@ SECONDS = 60
 """After which a reader would think that something is wrong."""
 OTHER_PORTS = {
     "kqueue sandbox": "kqueue sandbox --port 0",
-    "kqueue controller": "kqueue controller --webhook-port 0 --health-address 0 --metrics-address 0",
+    "kqueue controller": "kqueue controller --webhook-port 0 --health-address 0 --metrics-address 0 --visibility-port 0",
 }
 """The reader has the machine for himself; tests run beside each other."""
 _BLOCK = re.compile(

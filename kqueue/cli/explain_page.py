@@ -157,7 +157,7 @@ def _held(held: JSON | None, depth: int = 3) -> Iterator[Line]:
         return
     parts = [f"{_who(one)} {one['amount']}" for one in held["workloads"]]
     if held.get("others"):
-        parts.append(f"{held['others']} more workloads")
+        parts.append(f"{held['others']} more")
     if held.get("foreign"):
         parts.append(f"pods that are not placed by topology {held['foreign']}")
     if parts:

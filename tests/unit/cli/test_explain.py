@@ -114,7 +114,7 @@ def test_everything_that_is_known_is_on_the_page() -> None:
         "1. the first blocker",
         "gpu for pod set main: does not fit",
         "quota of cpu: asked 5, free 4; the queue uses 6 of its 10, and could get 10 at most",
-        "held by ns/b (ClusterQueue team, priority 3, leaving) 6, a workload of another namespace 2, 4 more workloads, "
+        "held by ns/b (ClusterQueue team, priority 3, leaving) 6, a workload of another namespace 2, 4 more, "
         "pods that are not placed by topology 7",
         "level rack (asked for): room for 12 pods in all 9 domains together, 4 are asked for; the best are",
         "b0/r1: room for 3; short of cpu: asked 4, free 3",

@@ -256,6 +256,9 @@ async def test_workloads_are_listed_stopped_and_resumed(shell: Shell, either_pla
         assert await jobs("-q", "main") == set(every)
         assert await jobs("--for", "job/waits") == {"waits"}
         assert await jobs("--for", "jobs.batch/runs") == {"runs"}
+        wide = await by_job("-o", "wide")
+        assert "cpu" in wide["waits"]["WHY"] or "nvidia.com/gpu" in wide["waits"]["WHY"]
+        assert wide["runs"]["PRIORITY"] == "0"
         everywhere = await shell.rows("list", "kwl", "-A")
         assert {row["NAMESPACE"] for row in everywhere.values()} == {road.namespace}
         pods = await shell.rows("list", "pods", *ns, "--for", "job/runs")

@@ -14,13 +14,14 @@ from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAV
 from kqueue.cli.ctl.objects import (
     AllNamespacesOption,
     FieldSelectorOption,
+    ListOutput,
+    ListOutputOption,
     Object,
-    Output,
-    OutputOption,
     SelectorOption,
     listed,
     print_objects,
 )
+from kqueue.cli.ctl.table import Table
 from kqueue.cli.reaching import Reach, Session, reaches_cluster
 
 _CLUSTER_QUEUE = ("--clusterqueue", "-c")
@@ -60,7 +61,7 @@ def list_cluster_queues(
     ] = None,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
-    output: OutputOption = Output.TEXT,
+    output: ListOutputOption = ListOutput.TEXT,
     reach: Reach,
 ) -> None:
     """List ClusterQueues."""
@@ -75,7 +76,7 @@ def list_cluster_queues(
         return [each for each in found if not active or queue_view.is_active(each) == active[0].value]
 
     found = _found(reach, find)
-    _print(CLUSTER_QUEUE, found, queue_view.CLUSTER_QUEUE_COLUMNS, queue_view.cluster_queue_row, output)
+    _print(CLUSTER_QUEUE, found, queue_view.CLUSTER_QUEUES, output)
 
 
 def list_local_queues(
@@ -89,7 +90,7 @@ def list_local_queues(
     all_namespaces: AllNamespacesOption = False,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
-    output: OutputOption = Output.TEXT,
+    output: ListOutputOption = ListOutput.TEXT,
     reach: Reach,
 ) -> None:
     """List LocalQueues."""
@@ -103,14 +104,14 @@ def list_local_queues(
         return [each for each in found if clusterqueue in ("", queue_view.leads_to(each))]
 
     found = _found(reach, find)
-    _print(LOCAL_QUEUE, found, queue_view.LOCAL_QUEUE_COLUMNS, queue_view.local_queue_row, output, where)
+    _print(LOCAL_QUEUE, found, queue_view.LOCAL_QUEUES, output, where)
 
 
 def list_resource_flavors(
     *,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
-    output: OutputOption = Output.TEXT,
+    output: ListOutputOption = ListOutput.TEXT,
     reach: Reach,
 ) -> None:
     """List ResourceFlavors."""
@@ -119,7 +120,7 @@ def list_resource_flavors(
     async def find(session: Session) -> list[dict[str, Any]]:
         return await listed(session.client, RESOURCE_FLAVOR.resource, labels=selector, fields=field_selector)
 
-    _print(RESOURCE_FLAVOR, _found(reach, find), queue_view.FLAVOR_COLUMNS, queue_view.flavor_row, output)
+    _print(RESOURCE_FLAVOR, _found(reach, find), queue_view.FLAVORS, output)
 
 
 def list_workloads(
@@ -143,11 +144,10 @@ def list_workloads(
     all_namespaces: AllNamespacesOption = False,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
-    output: OutputOption = Output.TEXT,
+    output: ListOutputOption = ListOutput.TEXT,
     reach: Reach,
 ) -> None:
     """List Workloads, the queue's view of jobs."""
-    from kqueue.cli.ctl.workload_view import COLUMNS
     from kqueue.cli.ctl.workloads import Search, Surroundings, find_workloads, read_surroundings
 
     search = Search(
@@ -166,11 +166,12 @@ def list_workloads(
     async def find(session: Session) -> list[dict[str, Any]]:
         nonlocal around
         found = await find_workloads(session, where.resolve(session), search)
-        if output is Output.TEXT:
+        if output.is_table:
             around = await read_surroundings(session.client, found, where.namespace)
         return found
 
-    _print(WORKLOAD, _found(reach, find), COLUMNS, lambda each, now: around.row(each, now), output, where)
+    found = _found(reach, find)
+    _print(WORKLOAD, found, around.table, output, where)
 
 
 def list_pods(
@@ -182,7 +183,7 @@ def list_pods(
     all_namespaces: AllNamespacesOption = False,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
-    output: OutputOption = Output.TEXT,
+    output: ListOutputOption = ListOutput.TEXT,
     reach: Reach,
 ) -> None:
     """List the pods of a job."""
@@ -194,7 +195,7 @@ def list_pods(
     async def find(session: Session) -> list[dict[str, Any]]:
         return await find_pods(session, where.resolve(session), of, labels=selector, fields=field_selector)
 
-    _print(PODS, _found(reach, find), pod_view.COLUMNS, pod_view.row, output, where)
+    _print(PODS, _found(reach, find), pod_view.PODS, output, where)
 
 
 class _Where:
@@ -223,23 +224,26 @@ def _found(reach: Reach, find: Callable[[Session], Awaitable[list[dict[str, Any]
 def _print(
     kind: Kind,
     objects: Sequence[Object],
-    columns: Sequence[str],
-    row: Callable[[Object, datetime], Sequence[object]],
-    output: Output,
+    table: Table,
+    output: ListOutput,
     where: _Where | None = None,
 ) -> None:
     """A table, or what `-o` asks for."""
     from kqueue.cli.tables import print_table, tell_nothing_found
 
-    if output is not Output.TEXT:
+    if not output.is_table:
         print_objects(kind.resource, kind.singular or kind.name, objects, output)
         return
     if not objects:
         tell_nothing_found(where.namespace if where else None)
         return
     now = datetime.now(UTC)
-    rows = [row(each, now) for each in objects]
+    columns = table.columns
+    rows = [[*table.row(each, now)] for each in objects]
+    if output is ListOutput.WIDE:
+        columns = (*columns, *table.wide_columns)
+        rows = [[*row, *table.wide_row(each)] for row, each in zip(rows, objects, strict=True)]
     if where is not None and where.everywhere:
         columns = ("Namespace", *columns)
-        rows = [[each["metadata"].get("namespace", ""), *cells] for each, cells in zip(objects, rows, strict=True)]
+        rows = [[each["metadata"].get("namespace", ""), *row] for row, each in zip(rows, objects, strict=True)]
     print_table(columns, rows)

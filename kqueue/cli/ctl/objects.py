@@ -33,6 +33,21 @@ class Output(StrEnum):
     NAME = "name"
 
 
+class ListOutput(StrEnum):
+    """Formats of `-o` for lists; WIDE is the table with more columns."""
+
+    TEXT = "text"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def is_table(self) -> bool:
+        """Whether people are to read it."""
+        return self in (ListOutput.TEXT, ListOutput.WIDE)
+
+
 class DryRun(StrEnum):
     """How far a change goes."""
 
@@ -61,6 +76,9 @@ def checked_name(name: str) -> str:
 
 OutputOption = Annotated[
     Output, typer.Option("-o", "--output", help="How to print.", case_sensitive=False, show_default=False)
+]
+ListOutputOption = Annotated[
+    ListOutput, typer.Option("-o", "--output", help="How to print.", case_sensitive=False, show_default=False)
 ]
 DryRunOption = Annotated[
     DryRun,
@@ -98,15 +116,15 @@ def ran(dry_run: DryRun) -> str:
     return "" if dry_run is DryRun.NONE else f" ({dry_run.value} dry run)"
 
 
-def print_objects(resource: ResourceType, name: str, objects: Sequence[Object], output: Output) -> None:
+def print_objects(resource: ResourceType, name: str, objects: Sequence[Object], output: ListOutput) -> None:
     """Print a list in a format for programs; `name` is the singular for `-o name`."""
-    if output is Output.NAME:
+    if output is ListOutput.NAME:
         full = f"{name}.{resource.group}" if resource.group else name
         for obj in objects:
             print(f"{full}/{printable(obj['metadata']['name'])}")
         return
     listed = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List", "metadata": {}, "items": objects}
-    print_json(listed, output)
+    print_json(listed, Output(output.value))
 
 
 def print_json(value: Object, output: Output) -> None:

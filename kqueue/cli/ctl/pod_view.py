@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from kqueue.cli.ctl.table import Table
 from kqueue.cli.tables import age
 
 Object = Mapping[str, Any]
-
-COLUMNS = ("Name", "Ready", "Status", "Restarts", "Age")
 
 _BY_LABEL = {
     ("jobset.x-k8s.io", "JobSet"): "jobset.sigs.k8s.io/jobset-name",
@@ -74,6 +73,15 @@ def state_of(pod: Object) -> str:
     if phase == "Pending" and (pod.get("spec") or {}).get("schedulingGates"):
         return "SchedulingGated"
     return {"Succeeded": "Completed"}.get(phase, phase)
+
+
+def _more(pod: Object) -> list[str]:
+    return [str((pod.get("spec") or {}).get("nodeName") or ""), str((pod.get("status") or {}).get("podIP") or "")]
+
+
+PODS = Table(
+    columns=("Name", "Ready", "Status", "Restarts", "Age"), row=row, wide_columns=("Node", "IP"), wide_row=_more
+)
 
 
 def _statuses(pod: Object) -> Sequence[Object]:

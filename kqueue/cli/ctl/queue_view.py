@@ -7,14 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import names
-from kqueue.cli.ctl.workload_view import holds
+from kqueue.cli.ctl.table import Table
+from kqueue.cli.ctl.workload_view import condition, holds
 from kqueue.cli.tables import age
 
 Object = Mapping[str, Any]
-
-CLUSTER_QUEUE_COLUMNS = ("Name", "Cohort", "Pending Workloads", "Admitted Workloads", "Active", "Age")
-LOCAL_QUEUE_COLUMNS = ("Name", "ClusterQueue", "Pending Workloads", "Admitted Workloads", "Age")
-FLAVOR_COLUMNS = ("Name", "Node Labels", "Age")
 
 
 def is_active(cluster_queue: Object) -> str:
@@ -44,6 +41,50 @@ def flavor_row(flavor: Object, now: datetime) -> list[str]:
     name, born = _name_and_age(flavor, now)
     labels = sorted((_spec(flavor).get("nodeLabels") or {}).items())
     return [name, ", ".join(f"{key}={value}" for key, value in labels), born]
+
+
+def _why_not_active(queue: Object) -> str:
+    found = condition(queue, names.CONDITION_ACTIVE) or {}
+    return "" if found.get("status") == "True" else str(found.get("message") or "")
+
+
+def _cluster_queue_more(queue: Object) -> list[str]:
+    spec = _spec(queue)
+    return [str(spec.get("queueingStrategy") or ""), str(spec.get("stopPolicy") or "None"), _why_not_active(queue)]
+
+
+def _local_queue_more(queue: Object) -> list[str]:
+    return [str(_spec(queue).get("stopPolicy") or "None"), _why_not_active(queue)]
+
+
+def _flavor_more(flavor: Object) -> list[str]:
+    spec = _spec(flavor)
+    return [str(spec.get("topologyName") or ""), ", ".join(map(_taint, spec.get("nodeTaints") or ()))]
+
+
+def _taint(taint: Object) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+CLUSTER_QUEUES = Table(
+    columns=("Name", "Cohort", "Pending Workloads", "Admitted Workloads", "Active", "Age"),
+    row=cluster_queue_row,
+    wide_columns=("Strategy", "Stop Policy", "Why Not Active"),
+    wide_row=_cluster_queue_more,
+)
+LOCAL_QUEUES = Table(
+    columns=("Name", "ClusterQueue", "Pending Workloads", "Admitted Workloads", "Age"),
+    row=local_queue_row,
+    wide_columns=("Stop Policy", "Why Not Active"),
+    wide_row=_local_queue_more,
+)
+FLAVORS = Table(
+    columns=("Name", "Node Labels", "Age"),
+    row=flavor_row,
+    wide_columns=("Topology", "Taints"),
+    wide_row=_flavor_more,
+)
 
 
 def _counts(queue: Object) -> tuple[str, str]:

@@ -96,6 +96,25 @@ def exec_time(workload: Object, now: datetime) -> str:
     return duration((over or now) - since)
 
 
+WIDE_COLUMNS = ("Priority", "Why")
+
+
+def why(workload: Object) -> str:
+    """What its conditions say of why it waits, or how it ended; empty for one that runs."""
+    kinds = {
+        Status.FINISHED: names.CONDITION_FINISHED,
+        Status.PENDING: names.CONDITION_QUOTA_RESERVED,
+        Status.QUOTA_RESERVED: names.CONDITION_ADMITTED,
+    }
+    found = condition(workload, kinds.get(status_of(workload), "")) or {}
+    return str(found.get("message") or "")
+
+
+def wide_row(workload: Object) -> list[str]:
+    """Cells behind the others."""
+    return [str((workload.get("spec") or {}).get("priority") or 0), why(workload)]
+
+
 def row(workload: Object, *, cluster_queue: str, position: str, now: datetime) -> list[str]:
     """One line of the list; `cluster_queue` is that of its LocalQueue, for workloads without admission."""
     meta = workload["metadata"]

@@ -16,6 +16,7 @@ from kqueue.cli.ctl import workload_view as view
 from kqueue.cli.ctl.discovery import Discovery, Target, parse_target
 from kqueue.cli.ctl.kinds import LOCAL_QUEUE, PODS, WORKLOAD
 from kqueue.cli.ctl.objects import listed
+from kqueue.cli.ctl.table import Table
 from kqueue.cli.output import printable
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError, NotServedError
 
@@ -127,6 +128,11 @@ class Surroundings:
     """Where LocalQueues lead to."""
     positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Places in the LocalQueue, by namespace and name of the Workload."""
+
+    @property
+    def table(self) -> Table:
+        """The list of Workloads in these surroundings."""
+        return Table(columns=view.COLUMNS, row=self.row, wide_columns=view.WIDE_COLUMNS, wide_row=view.wide_row)
 
     def row(self, workload: Object, now: datetime) -> list[str]:
         """One line of the list."""

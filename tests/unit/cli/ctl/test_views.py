@@ -116,6 +116,44 @@ def test_flags_choose_workloads(search: Search, taken: bool) -> None:
     assert search.takes(workload(admitted_by="cq", Admitted="11:20")) is taken
 
 
+@pytest.mark.parametrize(
+    ("since", "said"),
+    [
+        pytest.param({"QuotaReserved": "no"}, "QuotaReserved says so", id="waits-for-quota"),
+        pytest.param({"QuotaReserved": "11:00", "Admitted": "no"}, "Admitted says so", id="waits-for-checks"),
+        pytest.param({"QuotaReserved": "11:00", "Admitted": "11:00"}, "", id="runs"),
+        pytest.param({"Admitted": "11:00", "Finished": "11:30"}, "Finished says so", id="has-ended"),
+        pytest.param({}, "", id="nobody-has-looked-yet"),
+    ],
+)
+def test_a_wide_list_says_why_a_workload_is_where_it_is(since: dict[str, str], said: str) -> None:
+    """In the words of its condition, behind its priority."""
+    found = workload(**since)
+    for each in found["status"]["conditions"]:
+        each["message"] = f"{each['type']} says so"
+    found["spec"]["priority"] = 7
+    assert workload_view.wide_row(found) == ["7", said]
+
+
+def test_wide_lists_say_more_of_queues_flavors_and_pods() -> None:
+    """As many cells as columns."""
+    inactive = {"type": "Active", "status": "False", "message": "no flavor"}
+    queue = {"spec": {"queueingStrategy": "StrictFIFO", "stopPolicy": "Hold"}, "status": {"conditions": [inactive]}}
+    taints = [{"key": "a", "value": "b", "effect": "NoSchedule"}, {"key": "c", "effect": "NoExecute"}]
+    for table, obj, want in (
+        (queue_view.CLUSTER_QUEUES, queue, ["StrictFIFO", "Hold", "no flavor"]),
+        (queue_view.LOCAL_QUEUES, {"status": {"conditions": conditions(Active="11:00")}}, ["None", ""]),
+        (
+            queue_view.FLAVORS,
+            {"spec": {"topologyName": "t", "nodeTaints": taints}},
+            ["t", "a=b:NoSchedule, c:NoExecute"],
+        ),
+        (pod_view.PODS, {"spec": {"nodeName": "n"}, "status": {"podIP": "10.0.0.1"}}, ["n", "10.0.0.1"]),
+    ):
+        assert table.wide_row(obj) == want
+        assert len(want) == len(table.wide_columns)
+
+
 def test_queues_and_flavors_are_one_line_each() -> None:
     """In the order of their columns, with labels sorted and missing counts as 0."""
     meta = {"name": "n", "creationTimestamp": "2026-05-01T11:59:00Z"}

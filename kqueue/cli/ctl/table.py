@@ -1,0 +1,21 @@
+"""What a list shows of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns and the cells of a row; the wide ones come behind the others."""
+
+    columns: tuple[str, ...]
+    row: Callable[[Object, datetime], Sequence[str]]
+    """Cells of an object at a moment."""
+    wide_columns: tuple[str, ...]
+    wide_row: Callable[[Object], Sequence[str]]

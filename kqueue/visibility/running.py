@@ -34,7 +34,7 @@ class Running:
     async def placement(self, obj: wire.Workload, pace: Pace) -> JSON:
         """What an admission gives; that of the status, which is what pods follow."""
         try:
-            admission = from_api.admission(obj)
+            admission = self._admission(obj)
         except InvalidObjectError as e:
             return {"clusterQueue": "", "podSets": [], "problem": str(e)}
         if admission is None:
@@ -59,6 +59,13 @@ class Running:
         if ready is not None:
             shown["podsReady"] = ready.status == "True"
         return shown
+
+    def _admission(self, obj: wire.Workload) -> Admission | None:
+        """That of the status; what is held by it has been read already, and to read thousands of hosts takes long."""
+        holding = self._cache.holding(from_api.workload_key(obj))
+        if holding is not None and holding.uid == obj.metadata.uid and not holding.assumed and holding.replaces is None:
+            return holding.admission
+        return from_api.admission(obj)
 
     def _requests(self, obj: wire.Workload, admission: Admission) -> dict[str, PodSetRequest]:
         """What the pod sets ask for, with the counts that they run with; empty where that cannot be read."""

@@ -11,7 +11,7 @@ from kqueue.core.explain import BlockerKind, sentence
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest
 from kqueue.core.why import Alternative, WhatIf, condition_for
 from kqueue.core.workload import Flavor, Head, PodSet
-from tests.builders import GPU, START, make_head, make_queue, make_snapshot, make_view
+from tests.builders import GPU, START, make_head, make_snapshot, make_view
 from tests.unit.core.why_cases import explain, in_queue, make_spare, make_world, what_ifs
 
 PLENTY = {"team": {"gpu": 640}}
@@ -186,15 +186,24 @@ def test_the_smallest_set_of_workloads_where_none_alone_is_enough() -> None:
     assert last.endswith(" ended")
 
 
+def test_a_set_has_nobody_in_it_who_could_stay() -> None:
+    """Whoever holds most stands where a stranger's pod keeps the gang out anyway; two others share the other host."""
+    view = make_view((1, 1, 2))
+    for capacity in (view.capacity, view.capacity.empty()):
+        capacity.add(0, {GPU: -1})
+    running = [make_head("largest", pods=1, gpus=7), make_head("c", pods=1, gpus=4), make_head("d", pods=1, gpus=4)]
+    world = make_world(make_snapshot(PLENTY, topologies={"gpu": view}), *running)
+    (*_, last) = conditions(what_ifs(make_head("late", pods=1), world))
+
+    assert last == "2 workloads (default/c, default/d) ended"
+
+
 def test_quota_and_hosts_may_be_held_by_different_workloads() -> None:
-    """One holds the rack, another one, without a place of its own, the quota that is short as well."""
-    flavors = [Flavor(name="gpu", node_labels={"pool": "gpu"}, topology="dc"), Flavor(name="cloud")]
-    specs = [make_queue("cloudy", flavors=("cloud",))]
-    snapshot = make_snapshot({"team": {"gpu": 48}}, flavors=flavors, specs=specs)
-    world = make_world(snapshot, make_head("a", pods=2), make_head("b", pods=2), make_head("c", pods=1))
+    """The end of either empties a rack; only that of both gives enough quota back."""
+    world = make_world(make_snapshot({"team": {"gpu": 40}}), make_head("a", pods=3), make_head("b", pods=2))
     (*_, last) = conditions(what_ifs(make_head("late", pods=4), world))
 
-    assert "ended" in last
+    assert last == "2 workloads (default/a, default/b) ended"
 
 
 def test_those_who_are_leaving_already_come_first() -> None:

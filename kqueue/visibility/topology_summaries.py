@@ -4,8 +4,8 @@
     GET topologysummaries/{topology}[?...]
 
 A list goes to the widest level, a single Topology to the lowest one above the hosts, unless `level` says otherwise: by
-its label, the last word of that, or its number from 1.  `domain` is the path of one domain, and only what is below it
-is told.  Where a level has more domains than `limit`, a wider one is told, and `cut` says so.
+its label, the last word of that, or its number from 1.  `domain` is the path of one domain: only what is below it is
+told, and who holds it.  Where a level has more domains than `limit`, a wider one is told, and `cut` says so.
 
 Of each domain, per resource: `total` is what its nodes offer, `foreign` what pods outside of topologies take, `held`
 what workloads hold there, `free` what is left.  `free` counts leaves that are overdrawn as 0, so that it is what can
@@ -34,6 +34,7 @@ from kqueue.state.room import LeftOut
 from kqueue.state.spare import room_of
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import OUR_API_VERSION
+from kqueue.visibility.domain_holders import holders
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only, whole
 
@@ -84,7 +85,7 @@ class TopologySummaries:
         if flavor and not any(flavor in self._cache.flavors_of_topology(name) for name in names):
             raise NotFoundError(f"no flavor {flavor} uses {'Topology ' + asked.name if asked.name else 'a Topology'}")
         pace = Pace(self._clock)
-        items = [await self._topology(name, known[name], flavor, wish, pace) for name in names]
+        items = [await self._topology(name, known[name], flavor, wish, asked, pace) for name in names]
         if asked.name:
             return items[0]
         return {
@@ -94,7 +95,9 @@ class TopologySummaries:
             "items": items,
         }
 
-    async def _topology(self, name: str, levels: Sequence[str], flavor: str, wish: _Wish, pace: Pace) -> JSON:
+    async def _topology(
+        self, name: str, levels: Sequence[str], flavor: str, wish: _Wish, asked: Asked, pace: Pace
+    ) -> JSON:
         flavors = sorted(f for f in self._cache.flavors_of_topology(name) if flavor in ("", f))
         return {
             "kind": KIND,
@@ -102,16 +105,20 @@ class TopologySummaries:
             "metadata": {"name": name},
             "generatedAt": utc_text(self._clock.now()),
             "levels": list(levels),
-            "flavors": [told async for told in self._flavors(flavors, wish, pace)],
+            "flavors": [told async for told in self._flavors(flavors, wish, asked, pace)],
         }
 
-    async def _flavors(self, names: Sequence[str], wish: _Wish, pace: Pace) -> AsyncIterator[JSON]:
+    async def _flavors(self, names: Sequence[str], wish: _Wish, asked: Asked, pace: Pace) -> AsyncIterator[JSON]:
         for name in names:
             await pace.step()
             facts, live = self._cache.flavor(name), self._cache.ledger.capacity(name)
             if facts is None or live is None:
                 continue  # gone meanwhile
-            yield await self._flavor(facts, live.fork(), wish, pace)
+            capacity = live.fork()
+            told = await self._flavor(facts, capacity, wish, pace)
+            if wish.domain:
+                told["holders"] = await holders(self._cache, name, capacity.tree, wish.domain, asked, pace)
+            yield told
 
     async def _flavor(self, facts: Flavor, capacity: Capacity, wish: _Wish, pace: Pace) -> JSON:
         tree, ledger = capacity.tree, self._cache.ledger

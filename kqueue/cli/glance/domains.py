@@ -110,6 +110,19 @@ def gangs(flavor: JSON) -> tuple[list[str], list[list[str]]]:
     return headers, [[_word(level["level"]), *(str(level["slots"].get(str(s), 0)) for s in sizes)] for level in found]
 
 
+HOLDER_HEADERS = ("held by", "clusterqueue", "pods")
+
+
+def held_by(flavor: JSON) -> list[tuple[str, str, str]]:
+    """Workloads in the domain that was asked for; those that the user may not see are counted in the last row."""
+    found = flavor.get("holders", {"named": [], "others": {"workloads": 0, "pods": 0}})
+    lines = [(one["workload"], one["clusterQueue"], str(one["pods"])) for one in found["named"]]
+    others = found["others"]
+    if others["workloads"]:
+        lines.append((f"and {others['workloads']} other workloads", "", str(others["pods"])))
+    return lines
+
+
 LEFT_OUT_HEADERS = ("left out", "domain", "cause")
 
 

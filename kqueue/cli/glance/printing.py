@@ -41,6 +41,10 @@ def _print_plain(summary: JSON, resources: Sequence[str]) -> None:
         print_table(domains.Row.HEADERS, [row.cells() for row in domains.rows(flavor, resources)])
         if flavor.get("cut"):
             print(printable(flavor["cut"]))
+        holders = domains.held_by(flavor)
+        if holders:
+            print()
+            print_table(domains.HOLDER_HEADERS, holders)
         headers, lines = domains.gangs(flavor)
         if lines:
             print()
@@ -62,6 +66,10 @@ def print_queues(answer: JSON, resources: Sequence[str], order: queue_rows.Order
         _console().print(queue_page(answer, resources, order))
         return
     print_table(queue_rows.HEADERS, [row.cells() for row in queue_rows.rows(answer, resources, order)])
+    cohorts = queue_rows.cohort_rows(answer, resources)
+    if cohorts:
+        print()
+        print_table(queue_rows.COHORT_HEADERS, cohorts)
     lines = queue_rows.local_rows(answer)
     if lines:
         print()

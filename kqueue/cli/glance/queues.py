@@ -127,6 +127,37 @@ _ORDERS: Mapping[Order, Callable[[JSON], float]] = {
 }
 
 
+COHORT_HEADERS = ("cohort", "clusterqueues", "flavor", "resource", "reserved", "quota")
+
+
+def cohort_rows(answer: JSON, resources: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Cohorts as a tree: what all below one hold together, and have together."""
+    below: dict[str, list[JSON]] = {}
+    for cohort in answer["cohorts"]:
+        below.setdefault(cohort["parent"], []).append(cohort)
+    found: list[tuple[str, ...]] = []
+
+    def add(parent: str, depth: int) -> None:
+        for cohort in sorted(below.pop(parent, ()), key=lambda one: str(one["name"])):
+            shown = chosen((r["resource"] for r in cohort["resources"]), resources)
+            columns = [r for r in cohort["resources"] if r["resource"] in shown] or [{}]
+            for number, column in enumerate(columns):
+                head = ("  " * depth + cohort["name"], str(cohort["clusterQueues"])) if number == 0 else ("", "")
+                found.append((*head, *_amounts(column)))
+            add(cohort["name"], depth + 1)
+
+    add("", 0)
+    return found
+
+
+def _amounts(column: JSON) -> tuple[str, str, str, str]:
+    resource = column.get("resource", "")
+    if not resource:
+        return "", "", "", ""
+    held, quota = (short(amount(column[word], resource), resource) for word in ("reserved", "quota"))
+    return column["flavor"], resource, held, quota
+
+
 def local_rows(answer: JSON) -> list[tuple[str, ...]]:
     """LocalQueues: namespace, name, ClusterQueue, pending, admitted."""
     return [

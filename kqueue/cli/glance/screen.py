@@ -42,7 +42,12 @@ def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, m
         parts.append(_aside(f"and {hidden} more ClusterQueues"))
     stopped = [item for item in answer["items"] if not item["active"]]
     said = [_aside(f"{item['metadata']['name']}: {item['message']}", "red") for item in stopped]
-    return Group(*parts, *said[: max(0, most - len(shown) - 2 - bool(hidden))])
+    left = most - len(shown) - 2 - bool(hidden)
+    parts += said[: max(0, left)]
+    cohorts = queues.cohort_rows(answer, resources)
+    if cohorts and len(cohorts) + 2 <= left - len(said):
+        parts += [Text(), _plain_table(queues.COHORT_HEADERS, cohorts)]
+    return Group(*parts)
 
 
 _QUEUE_HEADERS = (
@@ -106,9 +111,15 @@ def _flavor_parts(
     if flavor.get("cut"):
         parts.append(_aside(flavor["cut"]))
     if whole:
+        parts += _held_by(flavor)
         parts += _gangs(flavor)
         parts += _left_out(flavor)
     return [*parts, Text()]
+
+
+def _held_by(flavor: JSON) -> list[RenderableType]:
+    lines = domains.held_by(flavor)
+    return [Text(), _plain_table(domains.HOLDER_HEADERS, lines)] if lines else []
 
 
 def _gangs(flavor: JSON) -> list[RenderableType]:

@@ -111,6 +111,31 @@ async def test_queues_as_rows() -> None:
     ]
 
 
+def test_cohorts_as_a_tree() -> None:
+    """Children under their parents, wherever these stand in the answer."""
+
+    def cohort(name: str, parent: str = "", **amounts: str) -> JSON:
+        columns = [{"flavor": "gpu", "resource": GPU, "nominal": "0", **amounts}] if amounts else []
+        return {"name": name, "parent": parent, "clusterQueues": 2, "resources": columns}
+
+    cohorts = [cohort("b"), cohort("a", reserved="8", quota="24"), cohort("c", "b", reserved="0", quota="8")]
+    assert queues.cohort_rows({"cohorts": cohorts}) == [
+        ("a", "2", "gpu", GPU, "8", "24"),
+        ("b", "2", "", "", "", ""),
+        ("  c", "2", "gpu", GPU, "0", "8"),
+    ]
+
+
+async def test_who_holds_a_domain_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that the user may not see are counted."""
+    summary = await topology_answer(domain="b0")
+    summary["flavors"][0]["holders"]["others"] = {"workloads": 2, "pods": 5}
+    print_topologies([summary], [])
+    out = capsys.readouterr().out
+    assert re.search(r"HELD BY +CLUSTERQUEUE +PODS\nns/a +team +1\nand 2 other workloads +5\n", out)
+    assert "and 2 other workloads" in plain(drawn(topology_page(summary, [])))
+
+
 @pytest.mark.parametrize(
     ("order", "names"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -70,6 +71,37 @@ async def test_gangs_are_counted_inside_domains() -> None:
         {"level": BLOCK, "slots": {"1": 4, "2": 2, "4": 1}},
         {"level": RACK, "slots": {"1": 4, "2": 1}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("domain", "reads", "named", "others"),
+    [
+        pytest.param("b0", lambda _: True, [("ns/a", 3), ("other/b", 1)], (0, 0), id="all that stand in a block"),
+        pytest.param("b0,r0", lambda _: True, [("ns/a", 2)], (0, 0), id="in a rack"),
+        pytest.param("b1,r1", lambda _: True, [], (0, 0), id="nobody"),
+        pytest.param("b0", lambda ns: ns == "ns", [("ns/a", 3)], (1, 1), id="those of others are counted"),
+        pytest.param("b0", lambda _: False, [], (2, 4), id="without any rights"),
+    ],
+)
+async def test_who_holds_a_domain(
+    domain: str, reads: Callable[[str], bool], named: list[tuple[str, int]], others: tuple[int, int]
+) -> None:
+    """Those with most pods first; names only to those who may read them."""
+    place = Place()
+    place.hold("a", "b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b1-r0-h0")
+    place.hold("b", "b0-r1-h1", namespace="other")
+    place.hold("quota-only")
+
+    answer = await TopologySummaries(cache=place.cache, clock=place.clock).view(asked("dc", reads=reads, domain=domain))
+
+    holders = answer["flavors"][0]["holders"]
+    assert [(one["workload"], one["pods"]) for one in holders["named"]] == named
+    assert (holders["others"]["workloads"], holders["others"]["pods"]) == others
+
+
+async def test_holders_are_looked_for_in_one_domain_only() -> None:
+    """All of a large cluster would be no answer."""
+    assert "holders" not in await told(Place())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +199,7 @@ async def test_amounts_beyond_64_bits_are_summed_exactly() -> None:
 
 
 async def test_others_get_their_turn_while_a_large_topology_is_told() -> None:
-    """12,500 nodes with a foreign pod each: nobody else waits for longer than 20 ms."""
+    """12,500 nodes with a foreign pod each: no stretch takes more than 20 ms of the processor."""
     place = Place(hosts(25, 25, 20))
     for name in hosts(25, 25, 20):
         place.foreign(name, 1)
@@ -176,10 +208,10 @@ async def test_others_get_their_turn_while_a_large_topology_is_told() -> None:
 
     async def watch() -> None:
         nonlocal longest
-        last = time.perf_counter()
+        last = time.thread_time()
         while not done:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.thread_time()
             longest, last = max(longest, now - last), now
 
     watcher = asyncio.create_task(watch())
@@ -189,4 +221,4 @@ async def test_others_get_their_turn_while_a_large_topology_is_told() -> None:
     await watcher
 
     assert len(answer["flavors"][0]["tree"]) == 25 + 625
-    assert longest < 0.060, f"somebody waited {longest * 1000:.0f} ms"  # three times the promise: the machine is shared
+    assert longest < 0.040, f"it took {longest * 1000:.0f} ms"  # twice the promise: machines differ

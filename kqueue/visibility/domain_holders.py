@@ -1,0 +1,49 @@
+"""Who stands in one domain: workloads with pods there, by name for those who may read them, else counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kqueue.core.topology import Tree
+from kqueue.core.topology.result import Path
+from kqueue.state.cache import Cache, Holding
+from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.pacing import Pace
+
+MOST = 50
+"""Workloads that are named; rights to as many namespaces are asked for at most."""
+_AT_ONCE = 100
+
+
+async def holders(cache: Cache, flavor: str, tree: Tree, domain: Path, asked: Asked, pace: Pace) -> JSON:
+    """Those with most pods first, and `others`: how many there are besides, of namespaces that the user may not read,
+    or beyond the most that are named.
+    """
+    found: list[tuple[int, Holding]] = []
+    for number, holding in enumerate(cache.holdings()):
+        if number % _AT_ONCE == 0:
+            await pace.step()
+        pods = sum(_pods_inside(holding, flavor, tree, domain))
+        if pods:
+            found.append((pods, holding))
+    found.sort(key=lambda one: (-one[0], one[1].key))
+    everywhere = await asked.reads("")
+    named: list[JSON] = []
+    for pods, holding in found[:MOST]:
+        namespace = holding.key.partition("/")[0]
+        if everywhere or await asked.reads(namespace):
+            named.append({"workload": holding.key, "clusterQueue": holding.queue, "pods": pods})
+    rest = sum(pods for pods, _ in found) - sum(one["pods"] for one in named)
+    return {"named": named, "others": {"workloads": len(found) - len(named), "pods": rest}}
+
+
+def _pods_inside(holding: Holding, flavor: str, tree: Tree, domain: Path) -> Iterator[int]:
+    """Where leaves are hosts, pods of other flavors stand on them, too."""
+    for pod_set in holding.admission.pod_sets:
+        where = pod_set.topology
+        if where is None or not (tree.is_hostname or flavor in pod_set.flavors.values()):
+            continue
+        for one in where.domains:
+            leaf = tree.leaf_of(where.named(one.values))
+            if leaf is not None and tree.paths[leaf][: len(domain)] == domain:
+                yield one.count

@@ -4,7 +4,7 @@
 #   tools/image.sh build FOLDER    an environment in FOLDER: what uv.lock pins, kqueue as a wheel, all of it compiled
 #   tools/image.sh check FOLDER    it runs as somebody without rights, writes nothing, and starts fast
 #
-# PYTHON is the interpreter (python3).  `build` needs a package index, or what uv has cached; `check` needs neither.
+# PYTHON is the interpreter (python3), EXTRAS what the image has beside the least ("uvloop").  `build` needs a package index, or what uv has cached; `check` needs neither.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -22,7 +22,9 @@ build() {
     fi
     rm -rf "$folder"
     "$python" -m venv --without-pip "$folder"
-    "$uv" export --quiet --frozen --no-emit-project --no-default-groups --extra uvloop -o "$scratch/requirements.txt"
+    local extra extras=()
+    for extra in ${EXTRAS-uvloop}; do extras+=(--extra "$extra"); done
+    "$uv" export --quiet --frozen --no-emit-project --no-default-groups "${extras[@]}" -o "$scratch/requirements.txt"
     "$uv" pip install --quiet --python "$folder/bin/python" --link-mode copy --require-hashes \
         -r "$scratch/requirements.txt"
     "$uv" build --quiet --wheel --out-dir "$scratch/wheel" .
@@ -59,7 +61,7 @@ check() {
     unprivileged "$folder/bin/kqueue" version
     unprivileged "$folder/bin/kqueue" controller --help >/dev/null
     unprivileged "$folder/bin/kqueue" webhook --help >/dev/null
-    unprivileged "$folder/bin/python" -c 'import kqueue.cli.process, kqueue.cli.operator, kqueue.cli.admission, uvloop'
+    unprivileged "$folder/bin/python" -c 'import kqueue.cli.process, kqueue.cli.operator, kqueue.cli.admission'
     began=$(date +%s%N)
     unprivileged "$folder/bin/kqueue" --help >/dev/null
     took=$((($(date +%s%N) - began) / 1000000))

@@ -83,8 +83,13 @@ async def site() -> AsyncIterator[Site]:
         async with started as plane:
             kubelet = Kubelet(plane, NAMESPACE, folder / "pods")
             network = ServiceNetwork(plane.cluster, kubelet.backends)
-            async with network.serving(socket), kubelet.running():
-                yield Site(plane, Release(plane.kubeconfig, folder), kubelet, network, folder)
+            there = Site(plane, Release(plane.kubeconfig, folder), kubelet, network, folder)
+            try:
+                async with network.serving(socket), kubelet.running():
+                    yield there
+            except Exception as e:  # whatever it was: what was forbidden says why
+                e.add_note("\n".join(["forbidden:", *rights.refused(there.asked()), kubelet.logs()]))
+                raise
 
 
 async def submit(road: Road, name: str, **settings: Any) -> Object:

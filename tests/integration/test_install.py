@@ -17,7 +17,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from kqueue.sandbox.crd_files import SIMULATED
 from tests.integration.controlplane.access import MERGE_PATCH
@@ -217,13 +216,26 @@ async def default_queue(cluster: Cluster, namespace: str) -> None:
 
 
 async def ask_with_a_token(there: Site) -> None:
-    """Past the API server, as no user does, but as anybody in the cluster could; a token says who it is."""
-    running = there.kubelet.ready("controller")[0]
-    token = yaml.safe_load((there.kubelet.folder / running.pod["metadata"]["name"] / "kubeconfig").read_text())
-    headers = {"Authorization": f"Bearer {token['users'][0]['user']['token']}"}
-    url = f"https://127.0.0.1:{running.ports['visibility']}{VISIBILITY}/clusterqueues/team/pendingworkloads"
-    async with aiohttp.ClientSession() as session, session.get(url, headers=headers, ssl=False) as answer:
-        assert answer.status == 403
+    """As Prometheus reads metrics; its token opens nothing else."""
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "prometheus"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kqueue-metrics-reader"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "default"}],
+    }
+    await there.cluster.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    headers = {"Authorization": f"Bearer {await there.kubelet.token('default')}"}
+    pending = f"{VISIBILITY}/clusterqueues/team/pendingworkloads"
+    controller, webhook = there.kubelet.ready("controller")[0].ports, there.kubelet.ready("webhook")[0].ports
+    async with aiohttp.ClientSession(headers=headers) as session:
+        for port, path, status in (
+            (controller["metrics"], "/metrics", 200),
+            (webhook["metrics"], "/metrics", 200),
+            (controller["visibility"], pending, 403),
+        ):
+            async with session.get(f"https://127.0.0.1:{port}{path}", ssl=False) as answer:
+                assert (path, answer.status) == (path, status)
 
 
 async def test_a_running_gang_outlives_upgrade_removal_and_return_and_nothing_stays_gated() -> None:

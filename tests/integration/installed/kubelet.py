@@ -115,6 +115,13 @@ class Kubelet:
         except TimeoutError:
             raise TimeoutError(f"not ready: {wanted}\n{self.logs()}") from None
 
+    async def token(self, account: str) -> str:
+        """A bearer token of a ServiceAccount, as a kubelet asks for one."""
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        made = await self.plane.cluster.request("POST", path, asked)
+        return str(made["status"]["token"])
+
     def logs(self) -> str:
         """Last lines of every log."""
         return "\n".join(f"--- {file.name}\n{_tail(file)}" for file in sorted(self.folder.glob("*.log")))
@@ -233,9 +240,7 @@ class Kubelet:
 
     async def _kubeconfig(self, account: str, folder: Path) -> Path:
         """A way in as the ServiceAccount, and as nobody else."""
-        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{account}/token"
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-        token = (await self.plane.cluster.request("POST", path, asked))["status"]["token"]
+        token = await self.token(account)
         config = yaml.safe_load(self.plane.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
         file = folder / "kubeconfig"

@@ -250,6 +250,7 @@ async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIter
         warm=wired.synced.is_set,
         checks=frame.checks,
         clock=wired.clock,
+        metrics=frame.metrics,
     ):
         yield
 

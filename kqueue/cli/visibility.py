@@ -19,7 +19,7 @@ from kqueue.cli.wiring.explaining import make_explainer
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
-from kqueue.observe import Checks
+from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
 from kqueue.runtime.certificates import CERTIFICATE, KEY, CertificateFolder, write_bundle
@@ -143,6 +143,7 @@ async def visibility(
     warm: Callable[[], bool],
     checks: Checks,
     clock: Clock,
+    metrics: Metrics,
     rhythm: Rhythm | None = None,
 ) -> AsyncIterator[VisibilityServer]:
     """The server, which answers while the block runs.  The process is not ready before it does.
@@ -152,13 +153,16 @@ async def visibility(
     Raises:
         ConfigError: the address, or the URL, cannot be used.
     """
-    server = VisibilityServer(catalog, rights=Rights(client, clock=clock), warm=warm, clock=clock)
+    server = VisibilityServer(
+        catalog, rights=Rights(client, clock=clock), warm=warm, clock=clock, on_answer=metrics.visibility
+    )
     server.listen(place.host, place.port)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         made = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-visibility-")))
         keeper = _Keeper(client, configuration, place, server, catalog, made, clock, rhythm)
         checks.add(_CHECK, keeper.problem)
+        metrics.certificate("visibility", keeper.not_after)
         stack.callback(checks.remove, _CHECK)
         work = asyncio.create_task(keeper.run(), name="visibility")
         stack.push_async_callback(keeper.end, work)
@@ -202,6 +206,10 @@ class _Keeper:
         self._complaint = "has not begun to answer yet"
         self._begun = False
         self._said = ""
+
+    def not_after(self) -> float | None:
+        """When the certificate that is served expires, in Unix time; None while there is none."""
+        return self._tls.bundle.not_after.timestamp() if self._tls is not None else None
 
     def problem(self) -> str | None:
         """Why nobody is answered; None when somebody is."""

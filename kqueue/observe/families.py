@@ -387,6 +387,10 @@ class ProcessFamilies(_Group):
         self.webhook_seconds = self._histogram(
             "kqueue_webhook_request_seconds", "Time of admission reviews", "path", buckets=_SHORT_BUCKETS
         )
+        self.questions = self._counter("kqueue_visibility_requests_total", "Requests to the visibility API", "code")
+        self.question_seconds = self._histogram(
+            "kqueue_visibility_request_seconds", "Time of requests to the visibility API", buckets=_SHORT_BUCKETS
+        )
         self.certificates = self._gauge(
             "kqueue_certificate_not_after_seconds", "When a certificate that is served expires, in Unix time", "server"
         )

@@ -308,6 +308,17 @@ class Metrics:
         """The webhooks serve a certificate that expires then."""
         self._process.certificates.labels("webhook").set(not_after.timestamp())
 
+    def certificate(self, server: str, not_after: Callable[[], float | None]) -> None:
+        """Ask `not_after` for the Unix time at which a server's certificate expires, whenever a page is rendered; None:
+        there is none yet.
+        """
+        self._sources[self._process.certificates, server] = not_after
+
+    def visibility(self, status: int, seconds: float) -> None:
+        """A question of the visibility API was answered."""
+        self._process.questions.labels(str(status)).inc()
+        self._process.question_seconds.observe(max(0.0, seconds))
+
     def loop_lag(self, seconds: float) -> None:
         """The event loop woke a timer `seconds` late."""
         self._process.loop_lag.observe(max(0.0, seconds))

@@ -25,6 +25,8 @@ from kqueue.visibility.rights import Action, Reading, Rights
 
 _PROBES = frozenset({"/healthz", "/livez", "/readyz"})
 _LONGEST_PATH, _LONGEST_QUERY = 1024, 2048
+_GONE = 499
+"""In figures only: nobody was there to be answered."""
 _SOON = 1
 """Seconds after which it is worth asking again."""
 
@@ -42,7 +44,12 @@ class VisibilityServer:
         warm: Callable[[], bool],
         clock: Clock,
         limits: Limits | None = None,
+        on_answer: Callable[[int, float], None] = lambda _status, _seconds: None,
     ) -> None:
+        """`on_answer` is told the status and the seconds of each request but probes, 499 where whoever asked was gone
+        before the end; it must return at once.
+        """
+        self._on_answer = on_answer
         self._catalog, self._rights, self._warm, self._clock = catalog, rights, warm, clock
         self._limits = limits or Limits()
         self._connections = Connections(self._serve, clock=clock, limits=self._limits)
@@ -86,6 +93,19 @@ class VisibilityServer:
             connection.end(self._clock.monotonic())
 
     async def _answered(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+        began, status = self._clock.monotonic(), 500
+        try:
+            response = await self._answer(request, connection)
+            status = response.status
+            return response
+        except (ConnectionError, asyncio.CancelledError):
+            status = _GONE
+            raise
+        finally:
+            if request.path not in _PROBES:
+                self._on_answer(status, self._clock.monotonic() - began)
+
+    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
         try:
             async with asyncio.timeout(self._limits.write):
                 await connection.writable.wait()  # earlier answers come first

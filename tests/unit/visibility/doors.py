@@ -58,6 +58,8 @@ class Door:
     authority: trustme.CA
     proxies: trustme.CA
     trust: Callable[[FrontProxy | None], Trust]
+    answers: list[int]
+    """Statuses as they were counted."""
 
     def client_tls(self, *, name: str = "", signer: trustme.CA | None = None) -> ssl.SSLContext:
         """What a client trusts, and, with a name, the certificate that it shows."""
@@ -138,7 +140,15 @@ async def door(
             Resource(**place, is_list=True, kind="ThingList", view=view),
         ]
     )
-    server = VisibilityServer(catalog, rights=cast("Rights", judge), warm=warm, clock=SystemClock(), limits=limits)
+    answers: list[int] = []
+    server = VisibilityServer(
+        catalog,
+        rights=cast("Rights", judge),
+        warm=warm,
+        clock=SystemClock(),
+        limits=limits,
+        on_answer=lambda status, _seconds: answers.append(status),
+    )
 
     def trust(proxy: FrontProxy | None) -> Trust:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -151,7 +161,7 @@ async def door(
     server.listen("127.0.0.1", 0)
     server.start(trust(front_proxy(proxies) if proxied else None))
     try:
-        yield Door(server, judge, authority, proxies, trust)
+        yield Door(server, judge, authority, proxies, trust, answers)
     finally:
         await server.stop()
 

@@ -423,3 +423,12 @@ async def test_probes_need_no_name() -> None:
     """Whether it is alive may be asked by everybody."""
     async with door() as found:
         assert [(await found.ask(path))[0] for path in ("/healthz", "/livez", "/readyz")] == [200, 200, 200]
+
+
+async def test_what_was_answered_is_counted_by_status() -> None:
+    """Refusals, too; probes are no questions."""
+    async with door() as d:
+        for path, token in ((QUESTION, "secret"), (QUESTION, "junk"), ("/healthz", ""), ("/nowhere", "secret")):
+            await d.ask(path, Authorization=f"Bearer {token}")
+
+    assert d.answers == [200, 401, 404]

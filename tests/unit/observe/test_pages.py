@@ -83,6 +83,19 @@ def test_every_expression_names_what_there_is(expression: str) -> None:
     assert problems(expression) == []
 
 
+@pytest.mark.parametrize("expression", list(expressions()))
+def test_gauges_of_followers_are_left_out(expression: str) -> None:
+    """They show the same queues and nodes as the leader's: what is summed would be twice what there is."""
+    own = {"kqueue_watch_age_seconds", "kqueue_certificate_not_after_seconds"}
+    shared = [
+        one
+        for one in asked(expression).selected
+        if FAMILIES.get(one.metric, ("", set()))[0] == "gauge" and one.metric.startswith(("kueue_", "kqueue_"))
+    ]
+
+    assert [one.metric for one in shared if one.metric not in own and "replica_role" not in one.labels] == []
+
+
 @pytest.mark.parametrize(
     ("expression", "want"),
     [
@@ -142,7 +155,7 @@ def test_no_runbook_is_left_over() -> None:
 def kept_by(expression: str) -> set[str]:
     """Labels that its result may carry."""
     names = asked(expression)
-    if names.grouped:
+    if re.search(r"\b(by|without)\b", expression):
         return set(names.grouped)
     metrics = [one.metric for one in names.selected]
     found = [RECORDED[metric] if metric in RECORDED else labels_of(metric) or set() for metric in metrics]

@@ -70,10 +70,38 @@ async def test_all_kinds_live_together(seed: int) -> None:
     In 10 a group and its Workload are deleted at once while its pods take time to end; in 17 a pod is gone and its watch
     does not say so; in 18 one is let out of a group that has ended.
     """
-    faults, tenancy = NONE if seed % 3 == 0 else ROUGH, kinds_tenancy(seed)
+    await lived_together(seed, draw_kinds(seed), NONE if seed % 3 == 0 else ROUGH)
+
+
+async def lived_together(seed: int, plan: Plan, faults: Faults) -> tuple[World, dict[str, End]]:
+    """A world of all kinds that a plan was carried out on, and what became of everything."""
+    tenancy = kinds_tenancy(seed)
     async with simulated(seed, faults=faults, tenancy=tenancy, job_sets=True, pods=True, serving=True) as world:
         invariants.watch(world)
-        await KindsActor(world, draw_kinds(seed)).run()
+        actor = KindsActor(world, plan)
+        await actor.run()
+        return world, actor.ends()
+
+
+async def test_a_seed_is_a_world_of_all_kinds() -> None:
+    """The same seed does the same, and every object has the same bytes in the same order."""
+    first, _ = await lived_together(5, draw_kinds(5, steps=20), ROUGH)
+    second, _ = await lived_together(5, draw_kinds(5, steps=20), ROUGH)
+
+    assert first.history.fingerprint() == second.history.fingerprint()
+
+
+@pytest.mark.parametrize("seed", [4, pytest.param(13, marks=SLOW)])
+@pytest.mark.proves("JobSet", "eviction and requeue")
+@pytest.mark.proves("Pod group", "eviction and requeue")
+async def test_kills_and_faults_change_no_end_of_any_kind(seed: int) -> None:
+    """With kills and faults, and in peace: the same complete, fail, wait and are gone."""
+    plan = draw_kinds(seed)
+    _, battered = await lived_together(seed, plan, ROUGH)
+    _, peaceful = await lived_together(seed, plan.without("kill"), NONE)
+
+    assert battered == peaceful
+    assert any(step.action == "kill" for step in plan.steps)
 
 
 async def test_a_seed_is_a_world() -> None:

@@ -152,16 +152,18 @@ def detect(
         kqueue topology detect --selector pool=gpu > topology.yaml
         kubectl apply -f topology.yaml
 
-    What it was made from stands in comments.  A ResourceFlavor uses it by spec.topologyName.
+    What it was made from stands in comments.  A ResourceFlavor uses it by spec.topologyName.  Without --selector, nodes
+    of the control plane are left out.
     """
-    from kqueue.cli.node_labels.proposal import propose
+    from kqueue.cli.node_labels.proposal import propose, workers
     from kqueue.cli.node_labels.reading import read_nodes
     from kqueue.cli.output import printable, show
     from kqueue.runtime.loop import run
 
     async def look() -> Any:
         async with reach.session() as session:
-            return propose(await read_nodes(session.client, selector))
+            nodes = await read_nodes(session.client, selector)
+            return propose(nodes if selector else workers(nodes))
 
     proposal = run(look())
     if output is not Output.JSON:

@@ -82,7 +82,9 @@ class TopologySummaries:
         if asked.name and asked.name not in known:
             raise NotFoundError(f"Topology {asked.name} not found; there are {_listed(known)}")
         names = [asked.name] if asked.name else sorted(known)
-        if flavor and not any(flavor in self._cache.flavors_of_topology(name) for name in names):
+        if flavor:
+            names = [name for name in names if flavor in self._cache.flavors_of_topology(name)]
+        if flavor and not names:
             raise NotFoundError(f"no flavor {flavor} uses {'Topology ' + asked.name if asked.name else 'a Topology'}")
         pace = Pace(self._clock)
         items = [await self._topology(name, known[name], flavor, wish, asked, pace) for name in names]

@@ -12,6 +12,8 @@ from kqueue.runtime.client import Client
 JSON = dict[str, Any]
 _API = (names.KQUEUE_VISIBILITY_GROUP, "v1alpha1")
 
+_INLINE = " (inline)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
@@ -35,6 +37,8 @@ async def topologies(client: Client, wish: Wish) -> JSON:
     found = {"flavor": wish.flavor, "level": wish.level, "domain": wish.domain}
     params = {"limit": str(wish.limit), **{name: value for name, value in found.items() if value}}
     where = path(*_API, "topologysummaries")
+    if wish.name.endswith(_INLINE):  # no name that a path may have: it is told with the flavor that lists its levels
+        return await ask(client, where, {**params, "flavor": wish.name.removesuffix(_INLINE)})
     if wish.name:
         return await ask(client, path(*_API, "topologysummaries", wish.name), params)
     answer = await ask(client, where, params)

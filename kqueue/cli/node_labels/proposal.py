@@ -16,6 +16,7 @@ _BREADTH = (
     *("accelerator", "nvlink", "clique", "chassis"),
 )
 """Words in the keys of labels that tell where a node stands, widest first."""
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _MOST_LACKING = 10
 """A label that more than one in so many nodes lack makes no level."""
 
@@ -53,6 +54,11 @@ class Proposal:
             lines.append("No level is made of:")
             lines += [f"  {key}: {why}" for key, why in self.left_out]
         return lines
+
+
+def workers(nodes: Sequence[LabelledNode]) -> list[LabelledNode]:
+    """Without those that run the control plane, which seldom stand in the racks; all where there are no others."""
+    return [node for node in nodes if not any(label in node.labels for label in _CONTROL_PLANE)] or list(nodes)
 
 
 def propose(nodes: Sequence[LabelledNode]) -> Proposal:

@@ -12,7 +12,7 @@ import pytest
 
 from kqueue.cli.app import run
 from kqueue.cli.node_labels.findings import find
-from kqueue.cli.node_labels.proposal import propose
+from kqueue.cli.node_labels.proposal import propose, workers
 from kqueue.cli.node_labels.reading import read_nodes
 from kqueue.cli.node_labels.values import LabelledNode, Levels, label_command, squeezed
 from kqueue.controllers.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES
@@ -248,6 +248,13 @@ def test_few_nodes_that_lack_a_level_are_told_of() -> None:
     proposal = propose(nodes(2, 2, 3, b0_r0_h0={RACK: None}))
     assert proposal.lacking == ((RACK, 1),)
     assert any("1 nodes lack it" in line for line in proposal.comments())
+
+
+def test_nodes_of_the_control_plane_are_left_out() -> None:
+    """Unless there are no others."""
+    masters = [LabelledNode(f"m{i}", {HOST: f"m{i}", "node-role.kubernetes.io/control-plane": ""}) for i in range(3)]
+    assert workers([*SOUND, *masters]) == SOUND
+    assert workers(masters) == masters
 
 
 @pytest.mark.parametrize("given", [[], [LabelledNode("a", {}), LabelledNode("b", {})]])

@@ -188,6 +188,19 @@ async def test_the_list_has_every_topology_down_to_the_widest_level() -> None:
     assert (second["metadata"]["name"], second["flavors"]) == ("unused", [])
 
 
+async def test_a_flavor_that_lists_its_levels_itself_is_told_under_a_name_of_its_own() -> None:
+    """With its flavor others are left out."""
+    place = Place()
+    spec = {"nodeLabels": {"pool": "gpu"}, "topology": {"levels": [{"nodeLabel": RACK}]}}
+    place.cache.on_flavor("own", read(wire.ResourceFlavor, metadata={"name": "own"}, spec=spec))
+
+    answer = await TopologySummaries(cache=place.cache, clock=place.clock).view(asked(flavor="own"))
+
+    (item,) = answer["items"]
+    assert (item["metadata"]["name"], item["levels"]) == ("own (inline)", [RACK])
+    assert list(by_path(item["flavors"][0])) == ["r0", "r1"]
+
+
 async def test_amounts_beyond_64_bits_are_summed_exactly() -> None:
     place = Place()
     for name in hosts(1, 1, 2):

@@ -193,6 +193,7 @@ def plan(
     looks: SecondLooks = ALL_LOOKS,
     demands: Demands | None = None,
     enter: Callable[[Phase], None] = lambda _phase: None,
+    reserves: bool = True,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -208,12 +209,13 @@ def plan(
         looks: who is nominated once more.
         demands: what follows from the form of workloads, to be handed in again with the next cycle; None: begin anew.
         enter: told whenever the plan goes over to another phase, and after each decision.
+        reserves: what somebody waits for is kept from later entries; off where there are none.
     """
     enter(Phase.NOMINATE)
     nominator = Nominator(
         snapshot, Claims(snapshot, snapshot.claims), rules, demands if demands is not None else Demands()
     )
-    cycle = _Cycle(snapshot, nominator.claims, rules, held_by, one_at_a_time, looks, order, nominator)
+    cycle = _Cycle(snapshot, nominator.claims, rules, held_by, one_at_a_time, looks, order, nominator, reserves)
     entries: list[Entry] = []
     for head in heads:
         try:
@@ -280,6 +282,7 @@ class _Cycle:
     looks: SecondLooks
     order: ordering.OrderRules
     nominator: Nominator
+    reserves: bool = True
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """By the identity of what is asked for and given, which stays with it."""
 
@@ -362,7 +365,8 @@ class _Cycle:
         self.claims.give_up(uid)
         if stand is NEVER:
             return _wait(entry, _NO_FIT)
-        self._reserve(entry, anyway=comes_first)
+        if self.reserves:
+            self._reserve(entry, anyway=comes_first)
         entry.assignment.blockers += (self._nobody(entry),)
         return _wait(entry, _NO_CANDIDATES)
 

@@ -171,9 +171,11 @@ def _identity(blocker: Blocker) -> tuple[object, ...]:
 
 def look(head: Head, world: World, trials: Trials, found: Look) -> Iterator[None]:
     """Find all that stands in a workload's way, into `found`, in pieces of some milliseconds."""
-    trials.might_fit(head)  # counts what fits on hosts, which then is known
+    if trials.might_fit(head):
+        yield
+        found.decision = trials.admits(head)
     yield
-    found.decision = trials.decide(head)
+    found.decision = found.decision or trials.decide(head)
     yield
     spec = world.snapshot.queues.get(head.queue)
     if spec is None or head.problem:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
-from kqueue.core.cycle import Decision
+from kqueue.core.cycle import Admit, Decision
 from kqueue.core.demand import Demands
 from kqueue.core.nomination import FITS, Entry, Nominator
 from kqueue.core.preemption import simulate
@@ -15,7 +15,7 @@ from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
 from kqueue.core.why.world import Spare, World
-from kqueue.core.workload import Admitted, Head, Snapshot
+from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 
 
 class Trials:
@@ -38,8 +38,17 @@ class Trials:
     def decide(self, head: Head) -> Decision:
         """What a cycle with this head alone would decide now."""
         self.asked += 1
-        (decision,) = cycle.plan(self._world.copied(self._queues), [head], rules=self._world.rules)
+        copy = self._world.copied(self._queues)
+        (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False)
         return decision
+
+    def admits(self, head: Head) -> Admit | None:
+        """What a cycle would decide now if that is to admit all of it, without its domains; it costs less to know."""
+        entry = self.starts(head)
+        if entry is None:
+            return None
+        admission = Admission.of(head.queue, entry.assignment.pod_sets, usage=entry.usage)
+        return Admit(head=head, admission=admission, quality=tuple(cycle.quality_of(entry)))
 
     def starts(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Entry | None:
         """The head as the planner would nominate it if these had ended and these nodes had come back.

@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -610,13 +611,14 @@ def _mirror(mirror: dict[str, int], old: View | None, new: View | None) -> None:
 
 @pytest.mark.parametrize("how", [pytest.param(RESTLESS, id="streamed"), pytest.param(PAGED, id="paged")])
 async def test_a_watch_whose_connection_is_dead_catches_up(
-    client: Client, server: FakeServer, how: WatchSettings
+    open_client: OpenClient, server: FakeServer, how: WatchSettings
 ) -> None:
     """It looks alive and brings nothing; who asks for all that was written gets it, and no list is read for it."""
     server.put("a", n=1)
-    reflector = make_reflector(client, how)
+    reflector = make_reflector(open_client(replace(QUICK, watch_read_timeout=60)), how)
     async with running(reflector.run()):
         await agree(reflector, server)
+        await eventually(lambda: isinstance(reflector.state, Watching))
         server.mute()
         server.put("a", n=2)
         server.put("b", n=1)
@@ -624,7 +626,7 @@ async def test_a_watch_whose_connection_is_dead_catches_up(
         await asyncio.sleep(0.05)
         assert held(reflector) == {"ns/a": ("a", 1)}
 
-        await reflector.catch_up(quiet=0.05)
+        await asyncio.wait_for(reflector.catch_up(quiet=0.05), 20)
 
         assert held(reflector) == truth(server)
     assert reflector.counters.syncs == 1

@@ -28,3 +28,9 @@ _NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 def test_times_are_written_in_utc_with_as_many_digits_as_asked_for(moment: datetime, digits: int, text: str) -> None:
     """Every text has the same length, so that it sorts, and parsers that count digits take it."""
     assert utc_text(moment, digits=digits) == text
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux counts suspended time")
+def test_the_monotonic_clock_counts_what_the_machine_slept() -> None:
+    """Else a virtual machine that was paused would think that its lease is fresh."""
+    assert abs(SystemClock().monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 1

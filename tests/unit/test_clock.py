@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kqueue.clock import utc_text
+from kqueue.clock import SystemClock, utc_text
 
 _NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -262,8 +262,10 @@ def members_of(world: World, group: str) -> list[Object]:
 
 
 def _is_lost(pod: Object) -> bool:
-    ended = pod["status"].get("phase")
-    return ended == "Failed" or (ended != "Succeeded" and bool(pod["metadata"].get("deletionTimestamp")))
+    """It has failed, is going without having succeeded, or ended well only because it was told to end."""
+    if not pod["metadata"].get("deletionTimestamp"):
+        return bool(pod["status"].get("phase") == "Failed")
+    return pod["status"].get("phase") != "Succeeded" or is_true(pod, names.CONDITION_POD_TERMINATION_TARGET)
 
 
 def _gpus_of(pod: Object) -> int:

@@ -123,6 +123,10 @@ def groups_run_whole(world: World) -> Breaches:
             yield f"group {name} is admitted with {wanted} pods and has {there}"
 
 
+def _is_fast(pod: Object) -> bool:
+    return names.POD_GROUP_FAST_ADMISSION_ANNOTATION in (pod["metadata"].get("annotations") or {})
+
+
 def job_sets_run_exactly_when_admitted(world: World) -> Breaches:
     """A queued JobSet is suspended and without pods unless its Workload is admitted; then it is not suspended."""
     book = _Book(world)
@@ -139,13 +143,15 @@ def job_sets_run_exactly_when_admitted(world: World) -> Breaches:
 
 
 def nobody_is_stuck(world: World) -> Breaches:
-    """What is to go has gone, but for pods whose group waits for others in their place; and a pod that has ended alone is
-    not held by us.
+    """What is to go has gone, but for pods whose group waits for others in their place (one of fast admission does not
+    say so); and a pod that has ended alone is not held by us.
     """
+    fast = {group_of(pod) for pod in world.objects(PODS) if _is_fast(pod)}
     waiting = {
         workload["metadata"]["name"]
         for workload in world.objects(WORKLOADS)
         if is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+        or (workload["metadata"]["name"] in fast and not is_true(workload, names.CONDITION_FINISHED))
     }
     for kind in (PODS, WORKLOADS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS):
         for obj in world.objects(kind):

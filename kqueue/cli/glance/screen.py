@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +22,8 @@ _NUMBERS = frozenset({"nodes", "idle", "left out", "free", "held", "foreign", "t
 _NUMBERS |= {"aside", "admitted", "wait", "reserved", "quota", "borrowed", "share"}
 _STYLES = {HELD: "green", "▓": "yellow", FOREIGN: "magenta", FREE: "bright_black"}
 _LEFT_OUT_SHOWN = 10
+_GAP = 2
+"""Spaces between columns."""
 
 
 def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, most: int = 10_000) -> Group:
@@ -31,11 +33,8 @@ def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, m
     flavors = len({row.flavor for row in found}) > 1
     left_out = {*([] if shares else ["share"]), *([] if flavors else ["flavor"])}
     headers = [header for header in _QUEUE_HEADERS if header not in left_out]
-    table = _table(headers)
     shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
-    for row in shown:
-        cells = _queue_cells(row)
-        table.add_row(*(cells[header] for header in headers))
+    table = _Fitting(headers, [_queue_cells(row) for row in shown], _QUEUE_DROPS)
     parts: list[RenderableType] = [_title(queues.title(answer)), table]
     hidden = sum(bool(row.name) for row in found[len(shown) :]) + answer.get("left", 0)
     if hidden:
@@ -54,6 +53,9 @@ _QUEUE_HEADERS = (
     *("name", "cohort", "status", "pending", "aside", "admitted", "wait"),
     *("flavor", "resource", "held", "quota", "borrowed", "share", "in use"),
 )
+
+_QUEUE_DROPS = ("in use", "share", "flavor", "cohort", "borrowed", "aside", "admitted", "status", "resource")
+"""What a narrow terminal does without, least needed first."""
 
 
 def _queue_cells(row: queues.Row) -> dict[str, Text]:
@@ -97,13 +99,8 @@ def _flavor_parts(
     summary: JSON, flavor: JSON, resources: Sequence[str], *, most: int, whole: bool
 ) -> list[RenderableType]:
     found = domains.rows(flavor, resources, guides=True)
-    table = _table([*domains.Row.HEADERS, "in use"])
     shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
-    for row in shown:
-        cells = [Text(printable(cell)) for cell in row.cells()]
-        if row.left_out not in ("", "-"):
-            cells[3].stylize("bold red")
-        table.add_row(*cells, _bar(row.bar))
+    table = _Fitting([*domains.Row.HEADERS, "in use"], [_domain_cells(row) for row in shown], _DOMAIN_DROPS)
     parts: list[RenderableType] = [_title(domains.title(summary, flavor)), table]
     hidden = sum(bool(row.domain) for row in found[len(shown) :])
     if hidden:
@@ -115,6 +112,19 @@ def _flavor_parts(
         parts += _gangs(flavor)
         parts += _left_out(flavor)
     return [*parts, Text()]
+
+
+_DOMAIN_DROPS = ("in use", "foreign", "idle", "total", "resource", "left out")
+
+
+def _domain_cells(row: domains.Row) -> dict[str, Text]:
+    """By header."""
+    texts = zip(domains.Row.HEADERS, row.cells(), strict=True)
+    cells = {header: Text(printable(text)) for header, text in texts}
+    cells["in use"] = _bar(row.bar)
+    if row.left_out not in ("", "-"):
+        cells["left out"].stylize("bold red")
+    return cells
 
 
 def _held_by(flavor: JSON) -> list[RenderableType]:
@@ -141,17 +151,35 @@ def _plain_table(headers: Sequence[str], lines: Iterable[Sequence[str]], *, numb
     return table
 
 
-def _table(headers: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, header in enumerate(headers):
-        table.add_column(
-            header.upper(),
-            justify="right" if header in _NUMBERS else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=8 if number == 0 else None,
-        )
-    return table
+class _Fitting:
+    """A table that leaves out columns, one by one, where the terminal is too narrow for all."""
+
+    def __init__(self, headers: Sequence[str], rows: Sequence[Mapping[str, Text]], drops: Sequence[str]) -> None:
+        """`rows` have a cell for each header; `drops` are those that may go, least needed first."""
+        self._headers, self._rows, self._drops = headers, rows, drops
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = {
+            header: max(len(header), *(row[header].cell_len for row in self._rows)) if self._rows else len(header)
+            for header in self._headers
+        }
+        headers = list(self._headers)
+        for header in self._drops:
+            if sum(widths[kept] + _GAP for kept in headers) - _GAP <= options.max_width:
+                break
+            if header in headers:
+                headers.remove(header)
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        for header in headers:
+            table.add_column(
+                header.upper(),
+                justify="right" if header in _NUMBERS else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+            )
+        for row in self._rows:
+            table.add_row(*(row[header] for header in headers))
+        yield table
 
 
 def _bar(drawn: str) -> Text:

@@ -189,6 +189,27 @@ async def test_pages_are_cut_to_the_screen(most: int) -> None:
     assert ("more domains" in tree) == (most < 8)
 
 
+@pytest.mark.parametrize(
+    ("width", "has", "has_not"),
+    [
+        pytest.param(160, ["COHORT", "BORROWED", "IN USE", "FOREIGN"], [], id="room for all"),
+        pytest.param(80, ["STATUS", "PENDING", "WAIT", "RESOURCE", "HELD", "FREE", "TOTAL"], ["COHORT  ", "IN USE"], id="80 columns"),
+        pytest.param(50, ["PENDING", "WAIT", "HELD", "FREE"], ["STATUS", "IN USE", "FOREIGN"], id="50 columns"),
+    ],
+)  # fmt: skip
+async def test_a_narrow_terminal_does_without_columns(width: int, has: list[str], has_not: list[str]) -> None:
+    """Those that are left can be read, and no line is longer than the terminal."""
+    answer = await queue_answer()
+    answer["cohorts"] = []
+    pages = queue_page(answer, [], Order.PENDING), topology_page(await topology_answer(), [], whole=False)
+    texts = [plain(drawn(page, width=width)) for page in pages]
+    tables = "\n".join(text.split("\n", 1)[1] for text in texts)
+    assert [word for word in has if word not in tables] == []
+    assert [word for word in has_not if word in tables] == []
+    assert "…" not in tables
+    assert max(len(line) for line in tables.splitlines()) <= width
+
+
 async def test_a_page_names_what_is_wrong() -> None:
     """Why a queue admits nothing, and which nodes get no pods."""
     assert "stopped: its stopPolicy is Hold" in plain(drawn(queue_page(await queue_answer(), [], Order.PENDING)))

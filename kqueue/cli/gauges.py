@@ -51,7 +51,7 @@ class QueueGauges:
 
     async def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
         """Set every gauge; series of queues that are gone disappear.  What changes meanwhile may count or not."""
-        tally, found = _Tally(self._queues), iter(list(workloads))
+        tally, found = _Tally(self._queues, self._metrics), iter(list(workloads))
         while some := list(islice(found, _WORKLOADS)):
             for workload in some:
                 tally.add(workload)
@@ -82,7 +82,15 @@ class QueueGauges:
                 where = self._queues.stands(key)
                 if where is not None:
                     tally.waits(*where)
+                    if self._metrics.tells_workloads_apart and (home := self._queues.home(key)) is not None:
+                        tally.waits_in(home, self._values_of(key), is_active=where[1])
             await self._give_way()
+
+    def _values_of(self, key: str) -> tuple[str, ...]:
+        workload = self._workload(key)
+        if workload is None:
+            return self._metrics.values_of({}, {})
+        return self._metrics.values_of(workload.metadata.labels, workload.metadata.annotations)
 
     # --- ClusterQueues -----------------------------------------------------------------------------------------
 
@@ -90,10 +98,15 @@ class QueueGauges:
         queue = self._metrics.cluster_queue(name)
         active, inadmissible = self._queues.counts(name)
         idle = self._cache.inactive(name)
-        queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+        if self._metrics.tells_workloads_apart:
+            told_apart = tally.waiting_in.get(name, {}).items()
+            queue.pending_of({values: (0, a + b) if idle else (a, b) for values, (a, b) in told_apart})
+            queue.holding_of(reserving=held.reserving, admitted=tally.admitted.get(name, {}))
+        else:
+            queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
+            queue.holding(reserving=held.reserving, admitted=held.admitted)
         forms, parked = self._queues.forms(name)
         queue.forms(active=0 if idle else forms, inadmissible=parked + (forms if idle else 0))
-        queue.holding(reserving=held.reserving, admitted=held.admitted)
         queue.finished_kept(tally.finished[name])
         queue.unadmitted(tally.unadmitted.get(name, {}))
         terminating = idle is not None and idle.reason == names.REASON_TERMINATING
@@ -177,7 +190,10 @@ class QueueGauges:
         cluster_queue = self._queues.cluster_queue_of(key)
         idle = cluster_queue is None or self._cache.inactive(cluster_queue) is not None
         metrics.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
-        metrics.holding(reserving=held.reserving, admitted=held.admitted)
+        if self._metrics.tells_workloads_apart:
+            metrics.holding_of(reserving=held.reserving, admitted=tally.admitted_local.get(key, {}))
+        else:
+            metrics.holding(reserving=held.reserving, admitted=held.admitted)
         metrics.finished_kept(tally.finished_local[key])
         metrics.unadmitted(queue.spec.cluster_queue or "", tally.unadmitted_local.get(key, {}))
         found = from_api.condition(queue.status.conditions, names.CONDITION_ACTIVE)
@@ -191,8 +207,13 @@ class QueueGauges:
 class _Tally:
     """Waiting, finished and unadmitted Workloads, by queue."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, metrics: Metrics) -> None:
         self._cluster_queue_of = queues.cluster_queue_of
+        self._values_of = metrics.values_of if metrics.tells_workloads_apart else None
+        self.waiting_in: dict[str, dict[tuple[str, ...], tuple[int, int]]] = {}
+        """By ClusterQueue and the values of Workloads' custom labels; only where there are such."""
+        self.admitted: dict[str, Counter[tuple[str, ...]]] = {}
+        self.admitted_local: dict[str, Counter[tuple[str, ...]]] = {}
         self.waiting: dict[str, tuple[int, int]] = {}
         self.finished: Counter[str] = Counter()
         self.finished_local: Counter[str] = Counter()
@@ -203,6 +224,12 @@ class _Tally:
         """One that waits, in its turn or set aside."""
         active, inadmissible = self.waiting.get(local_queue, (0, 0))
         self.waiting[local_queue] = (active + is_active, inadmissible + (not is_active))
+
+    def waits_in(self, cluster_queue: str, values: tuple[str, ...], *, is_active: bool) -> None:
+        """The same in a ClusterQueue, with the values of its custom labels."""
+        of_queue = self.waiting_in.setdefault(cluster_queue, {})
+        active, inadmissible = of_queue.get(values, (0, 0))
+        of_queue[values] = (active + is_active, inadmissible + (not is_active))
 
     def add(self, workload: wire.Workload) -> None:
         """One that there is."""
@@ -215,6 +242,10 @@ class _Tally:
                 self.finished[cluster_queue] += 1
             return
         admitted = from_api.condition(workload.status.conditions, names.CONDITION_ADMITTED)
+        if self._values_of is not None and admission is not None and admitted is not None and admitted.status == "True":
+            values = self._values_of(workload.metadata.labels, workload.metadata.annotations)
+            self.admitted.setdefault(admission.cluster_queue, Counter())[values] += 1
+            self.admitted_local.setdefault(local, Counter())[values] += 1
         if workload.metadata.deletion_timestamp is not None or (admitted is not None and admitted.status == "True"):
             return
         reserved = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)

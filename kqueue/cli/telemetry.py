@@ -137,8 +137,9 @@ class CycleObserver:
         priority_class = _priority_class(workload)
         cluster = self._metrics.cluster_queue(admission.queue)
         local = self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
-        for queue in (cluster, local):
-            queue.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted)
+        values = self._metrics.values_of(workload.metadata.labels, workload.metadata.annotations)
+        cluster.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted)
+        local.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted, values=values)
         for found in decision.quality:
             cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=found.levels)
         flavors = sorted({flavor for held in admission.pod_sets for flavor in held.flavors.values()})
@@ -225,8 +226,11 @@ class WorkloadCounter:
         if _rose(old, new, names.CONDITION_ADMITTED) and not _rose(old, new, names.CONDITION_QUOTA_RESERVED):
             waited = _waited(new, self._clock.now())  # those admitted with their reservation are counted with it
             reserved = self._since(new, names.CONDITION_QUOTA_RESERVED) or 0.0
+            values = self._metrics.values_of(new.metadata.labels, new.metadata.annotations)
             for queue in (cluster, self._local(new)):
-                queue.admitted(priority_class=_priority_class(new), waited=waited, since_reserved=reserved)
+                queue.admitted(
+                    priority_class=_priority_class(new), waited=waited, since_reserved=reserved, values=values
+                )
         if _rose(old, new, names.CONDITION_FINISHED):
             ran = self._since(new, names.CONDITION_ADMITTED)
             for queue in (cluster, self._local(new)):

@@ -126,11 +126,7 @@ def _labels_without_effect(configuration: Configuration) -> list[str]:
     labels = configuration.metrics.custom_labels
     if labels and not configuration.enabled("CustomMetricLabels"):
         return ["metrics.customLabels: has no effect while feature gate CustomMetricLabels is off; set it to true"]
-    return [
-        f"metrics.customLabels: {label.name} is accepted, but labels of sourceKind Workload have no effect yet"
-        for label in labels
-        if label.source_kind == "Workload"
-    ]
+    return []
 
 
 def _idle_in(group: str, on: bool, given: Mapping[str, bool]) -> list[str]:

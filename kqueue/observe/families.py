@@ -161,14 +161,20 @@ class ClusterQueueFamilies(_Group):
         places: bool = True,
         unadmitted: bool = True,
         hashes: bool = True,
+        of_workloads: Sequence[str] = (),
     ) -> None:
-        """Show their places in the tree, why Workloads are not admitted, and in how many forms these wait."""
+        """Show their places in the tree, why Workloads are not admitted, and in how many forms these wait.
+
+        `of_workloads` are custom labels whose values stand on Workloads.
+        """
         super().__init__(registry)
         queue, by_class = ("cluster_queue",), ("cluster_queue", "priority_class")
         why = ("cluster_queue", "reason", "underlying_cause", "priority_class")
-        self.pending = self._gauge("kueue_pending_workloads", "Workloads that wait", *queue, "status")
+        self.pending = self._gauge("kueue_pending_workloads", "Workloads that wait", *queue, "status", *of_workloads)
         self.reserving = self._gauge("kueue_reserving_active_workloads", "Workloads that hold quota", *queue)
-        self.admitted_active = self._gauge("kueue_admitted_active_workloads", "Workloads that are admitted", *queue)
+        self.admitted_active = self._gauge(
+            "kueue_admitted_active_workloads", "Workloads that are admitted", *queue, *of_workloads
+        )
         self.finished_now = self._gauge("kueue_finished_workloads", "Finished Workloads that are kept", *queue)
         self.status = self._gauge("kueue_cluster_queue_status", "1 for the status it is in", *queue, "status")
         self.unadmitted = Gauge(
@@ -302,8 +308,12 @@ class CohortActiveFamilies(_Group):
 class LocalQueueFamilies(_Group):
     """Per LocalQueue; `name` and `namespace` are the first labels of each."""
 
-    def __init__(self, registry: CollectorRegistry | None, *, unadmitted: bool = True) -> None:
-        """`unadmitted`: show why Workloads are not admitted."""
+    def __init__(
+        self, registry: CollectorRegistry | None, *, unadmitted: bool = True, of_workloads: Sequence[str] = ()
+    ) -> None:
+        """`unadmitted`: show why Workloads are not admitted; `of_workloads` are custom labels whose values stand on
+        Workloads.
+        """
         super().__init__(registry)
         queue = ("name", "namespace")
         by_class = (*queue, "priority_class")
@@ -312,7 +322,9 @@ class LocalQueueFamilies(_Group):
         p = "kueue_local_queue_"
         self.pending = self._gauge(f"{p}pending_workloads", "Workloads that wait", *queue, "status")
         self.reserving = self._gauge(f"{p}reserving_active_workloads", "Workloads that hold quota", *queue)
-        self.admitted_active = self._gauge(f"{p}admitted_active_workloads", "Workloads that are admitted", *queue)
+        self.admitted_active = self._gauge(
+            f"{p}admitted_active_workloads", "Workloads that are admitted", *queue, *of_workloads
+        )
         self.finished_now = self._gauge(f"{p}finished_workloads", "Finished Workloads that are kept", *queue)
         self.status = self._gauge(f"{p}status", "1 for the status of condition Active", *queue, "active")
         self.unadmitted = Gauge(
@@ -325,11 +337,13 @@ class LocalQueueFamilies(_Group):
             f"{p}admission_fair_sharing_usage", "What it used lately, weighted", *queue, "cluster_queue"
         )
         self.reserved = self._counter(f"{p}quota_reserved_workloads_total", "Reservations made", *by_class)
-        self.admitted = self._counter(f"{p}admitted_workloads_total", "Admissions", *by_class)
+        self.admitted = self._counter(f"{p}admitted_workloads_total", "Admissions", *by_class, *of_workloads)
         self.finished = self._counter(f"{p}finished_workloads_total", "Workloads finished", *by_class)
         self.evicted = self._counter(f"{p}evicted_workloads_total", "Evictions", *why)
         self.reserved_wait = self._wait(f"{p}quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
-        self.admission_wait = self._wait(f"{p}admission_wait_time_seconds", "Queued until admitted", *by_class)
+        self.admission_wait = self._wait(
+            f"{p}admission_wait_time_seconds", "Queued until admitted", *by_class, *of_workloads
+        )
         self.checks_wait = self._wait(
             f"{p}admission_checks_wait_time_seconds", "Reserved until all checks were ready", *by_class
         )

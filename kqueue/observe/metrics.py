@@ -32,7 +32,7 @@ from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, Loc
 
 Role = Literal["leader", "follower", "standalone"]
 
-Kind = Literal["ClusterQueue", "LocalQueue", "Cohort"]
+Kind = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
 """Kinds of objects whose metrics may have custom labels."""
 
 
@@ -68,6 +68,8 @@ class Metrics:
         self._custom: dict[Kind, CustomLabels] = {
             kind: CustomLabels(found.get(kind, ())) for kind in ("ClusterQueue", "LocalQueue", "Cohort")
         }
+        self._of_workloads = tuple(found.get("Workload", ()))
+        of_workloads = [label.shown_name for label in self._of_workloads]
         self._groups: list[tuple[_Registry, Subject | None]] = []
         of_queue = self._group(Subject(("cluster_queue",), self._custom["ClusterQueue"]))
         of_preemptor = self._group(Subject(("preempting_cluster_queue",), self._custom["ClusterQueue"]))
@@ -76,7 +78,9 @@ class Metrics:
         others = self._group(None)
         self._cycle = CycleFamilies(others)
         self._process = ProcessFamilies(others)
-        self._queue_families = ClusterQueueFamilies(of_queue, places=cohorts, unadmitted=unadmitted, hashes=hashes)
+        self._queue_families = ClusterQueueFamilies(
+            of_queue, places=cohorts, unadmitted=unadmitted, hashes=hashes, of_workloads=of_workloads
+        )
         self._preemptor_families = PreemptorFamilies(of_preemptor)
         self._resource_families = ClusterQueueResourceFamilies(of_queue if cluster_queue_resources else None)
         self.has_resources = cluster_queue_resources
@@ -86,7 +90,9 @@ class Metrics:
             others, [label.shown_name for label in self._custom["ClusterQueue"].labels]
         )
         self._creation_latency = creation_latency
-        self._local_families = LocalQueueFamilies(of_local if local_queues else None, unadmitted=unadmitted)
+        self._local_families = LocalQueueFamilies(
+            of_local if local_queues else None, unadmitted=unadmitted, of_workloads=of_workloads
+        )
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
         self._left_out: set[tuple[str, str]] = set()
@@ -135,6 +141,15 @@ class Metrics:
     def custom_values(self, cluster_queue: str) -> tuple[str, ...]:
         """Values of the custom labels of a ClusterQueue."""
         return self._custom["ClusterQueue"].values((cluster_queue,))
+
+    @property
+    def tells_workloads_apart(self) -> bool:
+        """Whether there are custom labels whose values stand on Workloads."""
+        return bool(self._of_workloads)
+
+    def values_of(self, labels: Mapping[str, str], notes: Mapping[str, str]) -> tuple[str, ...]:
+        """Values of the custom labels of a Workload with these labels and annotations."""
+        return tuple([label.value(labels, notes) for label in self._of_workloads])
 
     def show_local_queue(self, *, namespace: str, name: str, shown: bool) -> None:
         """Whether a LocalQueue is reported at all; all are that nobody spoke of."""

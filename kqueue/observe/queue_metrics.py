@@ -27,6 +27,10 @@ from kqueue.observe.families import (
 _M = TypeVar("_M", bound=MetricWrapperBase)
 
 
+Values = tuple[str, ...]
+"""Of the custom labels of a Workload, in their order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceFigures:
     """Quota and use of one resource of one flavor, in the resource's unit as users write it (CPUs, bytes)."""
@@ -118,8 +122,10 @@ class _QueueMetrics(_Bound):
     def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
         super().__init__(*labels)
         self._q = families
-        self._waits: dict[tuple[str, bool], Waits] = {}
-        """Reservations by priority class and whether they admit: what four families show is taken in once."""
+        self._waits: dict[tuple[str, bool, Values], Waits] = {}
+        """Reservations by priority class, whether they admit, and values of Workloads' custom labels: what four
+        families show is taken in once.
+        """
 
     def close(self) -> None:
         """From now on count for nobody."""
@@ -136,32 +142,50 @@ class _QueueMetrics(_Bound):
         self._set(self._q.reserving, reserving)
         self._set(self._q.admitted_active, admitted)
 
+    def holding_of(self, *, reserving: int, admitted: Mapping[Values, int]) -> None:
+        """The same where Workloads have custom labels: those that are admitted by their values."""
+        self._set(self._q.reserving, reserving)
+        self._replace(self._q.admitted_active, admitted)
+
     def finished_kept(self, workloads: int) -> None:
         """Finished Workloads that still exist."""
         self._set(self._q.finished_now, workloads)
 
-    def quota_reserved(self, *, priority_class: str, waited: float, admitted: bool) -> None:
-        """A reservation was made, `waited` seconds after queueing, and with it the Workload was admitted or not."""
+    def quota_reserved(self, *, priority_class: str, waited: float, admitted: bool, values: Values = ()) -> None:
+        """A reservation was made, `waited` seconds after queueing, and with it the Workload was admitted or not.
+
+        `values` are those of the Workload's custom labels.
+        """
         if self._closed:
             return
-        waits = self._waits.get((priority_class, admitted))
+        waits = self._waits.get((priority_class, admitted, values))
         if waits is None:
-            waits = self._waits[priority_class, admitted] = self._shown_waits(priority_class, admitted=admitted)
+            waits = self._shown_waits(priority_class, values, admitted=admitted)
+            self._waits[priority_class, admitted, values] = waits
         waits.take(max(0.0, waited))
 
-    def _shown_waits(self, priority_class: str, *, admitted: bool) -> Waits:
+    def _shown_waits(self, priority_class: str, values: Values, *, admitted: bool) -> Waits:
         waits = Waits()
         self._of(self._q.reserved, priority_class).show(waits)
         self._of(self._q.reserved_wait, priority_class).show(waits)
         if admitted:
-            self._of(self._q.admitted, priority_class).show(waits)
-            self._of(self._q.admission_wait, priority_class).show(waits)
+            self._of(self._q.admitted, priority_class, *self._told_apart(values)).show(waits)
+            self._of(self._q.admission_wait, priority_class, *self._told_apart(values)).show(waits)
         return waits
 
-    def admitted(self, *, priority_class: str, waited: float, since_reserved: float) -> None:
-        """A Workload that had a reservation was admitted, `waited` seconds after queueing."""
-        self._count(self._q.admitted, priority_class)
-        self._observe(self._q.admission_wait, waited, priority_class)
+    def _told_apart(self, values: Values) -> Values:
+        """Values by which admissions are counted."""
+        del values
+        return ()
+
+    def admitted(self, *, priority_class: str, waited: float, since_reserved: float, values: Values = ()) -> None:
+        """A Workload that had a reservation was admitted, `waited` seconds after queueing.
+
+        `values` are those of its custom labels.
+        """
+        rest = self._told_apart(values)
+        self._count(self._q.admitted, priority_class, *rest)
+        self._observe(self._q.admission_wait, waited, priority_class, *rest)
         self._observe(self._q.checks_wait, since_reserved, priority_class)
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
@@ -203,15 +227,26 @@ class ClusterQueueMetrics(_QueueMetrics):
         super().close()
         self._domains.clear()
 
-    def _shown_waits(self, priority_class: str, *, admitted: bool) -> Waits:
-        waits = super()._shown_waits(priority_class, admitted=admitted)
+    def pending_of(self, workloads: Mapping[Values, tuple[int, int]]) -> None:
+        """Workloads in the heap and set aside, by the values of their custom labels."""
+        self._replace(
+            self._f.pending,
+            {
+                (status, *values): number
+                for values, numbers in workloads.items()
+                for status, number in zip(("active", "inadmissible"), numbers, strict=True)
+            },
+        )
+
+    def _shown_waits(self, priority_class: str, values: Values, *, admitted: bool) -> Waits:
+        waits = super()._shown_waits(priority_class, values, admitted=admitted)
         for cohort in self._above if admitted else ():
             self._below.labels(cohort, priority_class).show(waits)
         return waits
 
-    def admitted(self, *, priority_class: str, waited: float, since_reserved: float) -> None:
+    def admitted(self, *, priority_class: str, waited: float, since_reserved: float, values: Values = ()) -> None:
         """A Workload that had a reservation was admitted, `waited` seconds after queueing."""
-        super().admitted(priority_class=priority_class, waited=waited, since_reserved=since_reserved)
+        super().admitted(priority_class=priority_class, waited=waited, since_reserved=since_reserved, values=values)
         for cohort in self._above if not self._closed else ():
             self._below.labels(cohort, priority_class).inc()
 
@@ -331,6 +366,9 @@ class LocalQueueMetrics(_QueueMetrics):
     def __init__(self, name: str, namespace: str, families: LocalQueueFamilies) -> None:
         super().__init__(families, name, namespace)
         self._f = families
+
+    def _told_apart(self, values: Values) -> Values:
+        return values
 
     def status(self, active: str) -> None:
         """Status of condition Active: `True`, `False` or `Unknown`."""

@@ -130,16 +130,15 @@ def queue_order(config: Configuration) -> QueueOrder:
 
 
 def custom_labels(config: Configuration) -> dict[Kind, list[CustomLabel]]:
-    """Labels of metrics whose values stand on queues and cohorts; none while their gate is off."""
+    """Labels of metrics whose values stand on queues, cohorts and Workloads; none while their gate is off."""
     found: dict[Kind, list[CustomLabel]] = {}
     for label in config.metrics.custom_labels if config.enabled("CustomMetricLabels") else ():
-        if label.source_kind != "Workload":
-            found.setdefault(label.source_kind, []).append(
-                CustomLabel(
-                    name=label.name,
-                    key=label.source_annotation_key or label.source_label_key or label.name,
-                    is_annotation=bool(label.source_annotation_key),
-                    tracked=frozenset(label.tracked_values),
-                )
+        found.setdefault(label.source_kind, []).append(
+            CustomLabel(
+                name=label.name,
+                key=label.source_annotation_key or label.source_label_key or label.name,
+                is_annotation=bool(label.source_annotation_key),
+                tracked=frozenset(label.tracked_values),
             )
+        )
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -23,7 +23,7 @@ from kqueue.core.cycle import Admit, Phase, PlacementQuality, Retargeted
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment
 from kqueue.core.workload import Admitted
-from kqueue.observe import EventRecorder, Metrics
+from kqueue.observe import CustomLabel, EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
@@ -203,8 +203,8 @@ def test_released_pods_are_counted_with_the_time_since_admission(annotations: di
 class World:
     """One ClusterQueue with one LocalQueue, and its gauges."""
 
-    def __init__(self, *, fair: bool = False) -> None:
-        self.metrics = Metrics(clock=CLOCK, cluster_queue_resources=True)
+    def __init__(self, *, fair: bool = False, custom: Sequence[CustomLabel] = ()) -> None:
+        self.metrics = Metrics(clock=CLOCK, cluster_queue_resources=True, custom_labels={"Workload": custom})
         self.cache, self.queues = Cache(), Queues(CLOCK.now)
         self.workloads: list[wire.Workload] = []
         self.gauges = QueueGauges(
@@ -294,6 +294,35 @@ async def test_gauges_show_the_queues_as_they_are(name: str, labels: dict[str, s
     await world.refresh()
 
     assert value(world.metrics, name, labels) == want
+
+
+async def test_workloads_are_told_apart_by_their_own_labels() -> None:
+    """Those that wait and those that are admitted, in queues of both kinds; values that nobody has any more go."""
+    world = World(custom=[CustomLabel(name="tier", key="tier", tracked=frozenset({"gold", "tin"}))])
+
+    def labelled(name: str, tier: str, *conditions: dict[str, str], held: bool = False) -> wire.Workload:
+        found = workload(*conditions, held=held, name=name)
+        metadata = msgspec.structs.replace(found.metadata, labels={"tier": tier} if tier else {})
+        return msgspec.structs.replace(found, metadata=metadata)
+
+    admitted = true("QuotaReserved"), true("Admitted")
+    world.add(
+        labelled("a", "gold"), labelled("b", "gold"), labelled("c", ""), labelled("d", "lead"),
+        labelled("e", "tin", *admitted, held=True),
+    )  # fmt: skip
+    await world.refresh()
+    untracked = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+    active = {tier: value(world.metrics, "kueue_pending_workloads", QUEUE | {"status": "active", "custom_tier": tier})
+              for tier in ("gold", "", untracked, "tin")}  # fmt: skip
+    assert active == {"gold": 2, "": 1, untracked: 1, "tin": None}
+    assert value(world.metrics, "kueue_admitted_active_workloads", QUEUE | {"custom_tier": "tin"}) == 1
+    assert value(world.metrics, "kueue_local_queue_admitted_active_workloads", LOCAL | {"custom_tier": "tin"}) == 1
+    assert value(world.metrics, "kueue_local_queue_pending_workloads", LOCAL | {"status": "active"}) == 4
+
+    world.queues.delete("ns/d")
+    await world.refresh()
+    gone = QUEUE | {"status": "active", "custom_tier": untracked}
+    assert value(world.metrics, "kueue_pending_workloads", gone) is None
 
 
 async def test_series_of_queues_that_are_gone_disappear() -> None:

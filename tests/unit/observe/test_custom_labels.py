@@ -77,3 +77,19 @@ def test_local_queues_may_be_left_out() -> None:
     metrics.show_local_queue(namespace="ns", name="a", shown=True)
     metrics.local_queue(namespace="ns", name="a").holding(reserving=2, admitted=1)
     assert lines(metrics, "kueue_local_queue_reserving_active_workloads")[0].endswith(" 2.0")
+
+
+def test_admissions_through_a_local_queue_are_told_apart_by_labels_of_workloads() -> None:
+    """Those of its ClusterQueue are not."""
+    metrics = Metrics(custom_labels={"Workload": [CustomLabel(name="tier", key="tier")]})
+    values = metrics.values_of({"tier": "gold"}, {})
+    for queue in (metrics.local_queue(namespace="ns", name="lq"), metrics.cluster_queue("q")):
+        queue.quota_reserved(priority_class="", waited=1, admitted=True, values=values)
+        queue.admitted(priority_class="", waited=1, since_reserved=1, values=values)
+    own = 'custom_tier="gold",replica_role="standalone"} 2.0'
+
+    assert values == ("gold",)
+    for name in ("kueue_local_queue_admitted_workloads_total", "kueue_local_queue_admission_wait_time_seconds_count"):
+        assert [line.endswith(own) for line in lines(metrics, name)] == [True]
+    assert "custom_" not in lines(metrics, "kueue_local_queue_quota_reserved_workloads_total")[0]
+    assert "custom_" not in lines(metrics, "kueue_admitted_workloads_total")[0]

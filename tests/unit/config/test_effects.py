@@ -64,12 +64,18 @@ def test_every_field_is_read_or_warned_of() -> None:
     ("text", "read"),
     [
         pytest.param("namespace: ''", "c.namespace == 'ours'", id="the own namespace"),
-        pytest.param("health: {healthProbeBindAddress: ''}", "c.health.health_probe_bind_address == ':8081'", id="probes"),
-        pytest.param("health: {readinessEndpointName: ''}", "c.health.readiness_endpoint_name == '/readyz'", id="a path"),
+        pytest.param(
+            "health: {healthProbeBindAddress: ''}", "c.health.health_probe_bind_address == ':8081'", id="probes"
+        ),
+        pytest.param(
+            "health: {readinessEndpointName: ''}", "c.health.readiness_endpoint_name == '/readyz'", id="a path"
+        ),
         pytest.param("metrics: {bindAddress: ''}", "c.metrics.bind_address == ':8443'", id="metrics"),
         pytest.param("leaderElection: {resourceName: ''}", "'c1f6bfd2' in c.leader_election.resource_name", id="Lease"),
         pytest.param("tls: {minVersion: ''}", "c.tls.min_version == 'VersionTLS12'", id="the oldest TLS"),
-        pytest.param("resources: {quotaCheckStrategy: ''}", "c.resources.quota_check_strategy[0] == 'B'", id="strategy"),
+        pytest.param(
+            "resources: {quotaCheckStrategy: ''}", "c.resources.quota_check_strategy[0] == 'B'", id="strategy"
+        ),
         pytest.param("multiKueue: {origin: ''}", "c.multi_kueue.origin == 'multikueue'", id="origin"),
         pytest.param("webhook: {host: ''}", "c.webhook.host == ''", id="an empty host means all"),
         pytest.param("pprofBindAddress: ''", "c.pprof_bind_address == ''", id="no profiling"),
@@ -108,3 +114,20 @@ def test_a_group_of_gates_names_those_without_effect() -> None:
     assert "MultiKueueClusterProfile" in warnings[0]
     assert "FailureRecoveryPolicy" not in warnings[0]
     assert "TASBalancedPlacement" not in warnings[0]
+
+
+LABELS = "metrics: {customLabels: [{name: team}, {name: tier, sourceKind: Workload, trackedValues: [gold]}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("gates", "warned"),
+    [
+        pytest.param("", True, id="their gate is off"),
+        pytest.param("featureGates: {CustomMetricLabels: true}", False, id="their gate is on"),
+    ],
+)
+def test_custom_labels_need_their_gate(gates: str, warned: bool) -> None:
+    """Who gives some while it is off is told so."""
+    found = parse(HEAD + LABELS + gates, source="f")
+
+    assert any("customLabels" in warning and "CustomMetricLabels" in warning for warning in found.warnings) is warned

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kqueue.cli.wiring.rules import custom_labels
+from kqueue.config import parse
 from kqueue.observe import CustomLabel, Metrics
 
 TEAM = CustomLabel(name="team", key="example.com/team")
@@ -93,3 +95,26 @@ def test_admissions_through_a_local_queue_are_told_apart_by_labels_of_workloads(
         assert [line.endswith(own) for line in lines(metrics, name)] == [True]
     assert "custom_" not in lines(metrics, "kueue_local_queue_quota_reserved_workloads_total")[0]
     assert "custom_" not in lines(metrics, "kueue_admitted_workloads_total")[0]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_file_says_where_values_stand(on: bool) -> None:
+    """A label or an annotation, by default the label of the custom label's own name; nothing while the gate is off."""
+    text = f"""
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+featureGates: {{CustomMetricLabels: {str(on).lower()}}}
+metrics:
+  customLabels:
+  - {{name: team}}
+  - {{name: owner, sourceKind: LocalQueue, sourceAnnotationKey: example.com/owner}}
+  - {{name: tier, sourceKind: Workload, sourceLabelKey: example.com/tier, trackedValues: [gold]}}
+"""
+    found = custom_labels(parse(text, source="f"))
+
+    want = {
+        "ClusterQueue": [CustomLabel(name="team", key="team")],
+        "LocalQueue": [CustomLabel(name="owner", key="example.com/owner", is_annotation=True)],
+        "Workload": [CustomLabel(name="tier", key="example.com/tier", tracked=frozenset({"gold"}))],
+    }
+    assert found == (want if on else {})

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,13 @@ def helm(*arguments: str, values: Object | None = None) -> subprocess.CompletedP
 
 def rendered_text(values: Object | None = None) -> str:
     """All manifests; the test fails where helm does."""
-    done = helm(
-        "template", "kqueue", str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.36", values=values or {}
-    )
+    return _rendered(json.dumps(values or {}))
+
+
+@cache
+def _rendered(values: str) -> str:
+    release = ("kqueue", str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.36")
+    done = helm("template", *release, values=json.loads(values))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

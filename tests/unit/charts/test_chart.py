@@ -22,6 +22,7 @@ from kqueue.cli.visibility import catalog_of
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
+from kqueue.config.policy import FRAMEWORKS
 from kqueue.jobs import ancestry
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
@@ -105,6 +106,15 @@ def test_helm_lint_has_nothing_to_say() -> None:
         pytest.param({"controller": {"replicas": 0}}, "'/controller/replicas': minimum", id="no replica"),
         pytest.param({"controller": {"replicas": "two"}}, "got string, want integer", id="a text where a number belongs"),
         pytest.param({"webhook": {"logLevel": "loud"}}, "value must be one of 'debug', 'info'", id="no such level"),
+        pytest.param({"controller": None}, "missing property 'controller'", id="a section that is taken away"),
+        pytest.param(
+            {"configuration": {"integrations": {"frameworks": ["job"]}}},
+            "'/configuration/integrations/frameworks/0': value must be one of 'batch/job'",
+            id="a framework that does not exist",
+        ),
+        pytest.param(
+            {"configuration": {"featureGates": {"PartialAdmission": "on"}}}, "got string, want boolean", id="a gate that is no boolean"
+        ),
         pytest.param({"env": [{"name": "A", "value": 1}]}, "'/env/0/value': got number, want string", id="a number in env"),
         pytest.param({"image": {"tag": "a/b"}}, "'/image/tag': 'a/b' does not match", id="a tag with a slash"),
         pytest.param({"image": {"digest": "abc"}}, "'/image/digest'", id="a digest that is none"),
@@ -184,6 +194,14 @@ def test_the_chart_knows_every_section_of_the_configuration() -> None:
     assert {word.strip('"') for word in listed} - {"apiVersion", "kind"} == {
         field.alias or name for name, field in Configuration.model_fields.items()
     }
+
+
+def test_the_schema_knows_every_framework() -> None:
+    """And no other."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    integrations = schema["properties"]["configuration"]["properties"]["integrations"]
+
+    assert integrations["properties"]["frameworks"]["items"]["enum"] == list(FRAMEWORKS)
 
 
 def granted(role: Object) -> dict[tuple[str, str], set[str]]:

@@ -20,7 +20,7 @@ from kqueue.cli.visibility import SECRET, Place, visibility
 from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import ConfigError, NotFoundError
-from kqueue.observe import Checks
+from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_secret import SECRETS
 from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.runtime.client import Client, RequestRecord
@@ -86,6 +86,7 @@ async def served(
         catalog,
         warm=lambda: True,
         checks=checks,
+        metrics=Metrics(),
         clock=SystemClock(),
         rhythm=rhythm,
     ) as server:

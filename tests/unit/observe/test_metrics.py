@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.clock import FakeClock
@@ -457,3 +460,20 @@ def test_a_watch_of_a_kind_that_is_not_served_has_no_age() -> None:
     metrics.watch_age("jobsets", lambda: next(ages))
 
     assert [value(metrics, "kqueue_watch_age_seconds", kind="jobsets") for _ in range(3)] == [None, 3, None]
+
+
+async def test_rendering_leaves_threads_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hands the interpreter on sooner while it lasts, and no longer, also when it fails."""
+    metrics, before, during = Metrics(cache_seconds=0.0), sys.getswitchinterval(), []
+    monkeypatch.setattr(time, "sleep", lambda _seconds: during.append(sys.getswitchinterval()))
+    await metrics.render()
+    assert sys.getswitchinterval() == before
+    assert max(during) < before
+
+    def fails() -> Iterator[Metric]:
+        raise RuntimeError("a bug of a collector")
+
+    monkeypatch.setattr(metrics._groups[0][0].collectors[0], "collect", fails)
+    with pytest.raises(RuntimeError, match="a bug"):
+        await metrics.render()
+    assert sys.getswitchinterval() == before

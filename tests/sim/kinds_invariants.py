@@ -9,7 +9,6 @@ from kqueue.api import names
 from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
-from tests.sim.history import admission_of
 from tests.sim.invariants import is_held, is_over
 from tests.sim.kinds import group_of
 from tests.sim.objects import FOREIGN, WORKLOADS
@@ -59,7 +58,7 @@ def whoever_runs_has_quota(world: World) -> Breaches:
         name, subject = pod["metadata"]["name"], book.subject_of(pod)
         if _phase(pod) != "Running" or not subject or subject.startswith(FOREIGN) or subject in world.disturbed:
             continue
-        if not any(admission_of(w) is not None for w in book.workloads[subject]):
+        if not any(map(holds, book.workloads[subject])):
             yield f"pod {name} of {subject} runs and nobody holds quota for it"
 
 
@@ -106,21 +105,20 @@ def _is_leaving(workload: Object) -> bool:
 
 
 def groups_run_whole(world: World) -> Breaches:
-    """An admitted group that lacks nobody has as many pods, running or done, as its Workload says."""
+    """A group has no more pods than its Workload says; one that is admitted and lacks nobody has as many."""
     members: defaultdict[str, list[Object]] = defaultdict(list)
     for pod in world.objects(PODS):
-        if group_of(pod) and _phase(pod) != "Failed":
+        if group_of(pod) and _phase(pod) != "Failed" and not pod["metadata"].get("deletionTimestamp"):
             members[group_of(pod)].append(pod)
     for workload in world.objects(WORKLOADS):
-        name = workload["metadata"]["name"]
-        if name not in members or not holds(workload) or _is_leaving(workload):
+        name, wanted = workload["metadata"]["name"], sum(p["count"] for p in workload["spec"]["podSets"])
+        if name not in members or is_true(workload, names.CONDITION_FINISHED):
             continue
-        if is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS):
-            continue
-        there, wanted = len(members[name]), sum(p["count"] for p in workload["spec"]["podSets"])
-        fast = any(names.POD_GROUP_FAST_ADMISSION_ANNOTATION in pod["metadata"]["annotations"] for pod in members[name])
-        if there > wanted or (there < wanted and not fast):
-            yield f"group {name} is admitted with {wanted} pods and has {there}"
+        if len(members[name]) > wanted:
+            yield f"group {name} is to have {wanted} pods and has {len(members[name])}"
+        waits = is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS) or any(map(_is_fast, members[name]))
+        if holds(workload) and not _is_leaving(workload) and not waits and len(members[name]) < wanted:
+            yield f"group {name} is admitted with {wanted} pods and has {len(members[name])}"
 
 
 def _is_fast(pod: Object) -> bool:

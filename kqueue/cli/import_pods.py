@@ -164,7 +164,9 @@ class _Work:
         if self._verbose:
             for step in steps:
                 queue = step.labels["kueue.x-k8s.io/queue-name"]
-                print(f"  {_name(step)} to LocalQueue {printable(queue)}, ClusterQueue {step.admission.queue}")
+                print(
+                    f"  {_name(step)} to LocalQueue {printable(queue)}, ClusterQueue {printable(step.admission.queue)}"
+                )
         return steps, not problems
 
     async def _refuse_while_others_work(self, client: Client) -> None:

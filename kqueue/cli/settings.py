@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kqueue.cli.output import Output, OutputOption, show
+from kqueue.cli.output import Output, OutputOption, printable, show
 
 GatesOption = Annotated[str, typer.Option(help="Gate=true,Other=false; as the controller's flag.")]
 
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
             show({"file": str(file), "valid": True, "problems": [], "warnings": found}, output)
             return
         _warn(configuration.warnings)
-        print(f"{file}: a controller would start with this file")
+        print(f"{printable(file)}: a controller would start with this file")
 
     @group.command("show")
     def show_settings(
@@ -82,4 +82,4 @@ def register(app: typer.Typer) -> None:
 
 def _warn(warnings: Iterable[str]) -> None:
     for warning in warnings:
-        print(f"kqueue: warning: {warning}", file=sys.stderr)
+        print(f"kqueue: warning: {printable(warning)}", file=sys.stderr)

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kqueue.api import names
+from kqueue.cli.output import printable
 from kqueue.cli.process import Flags, Running, running
 from kqueue.cli.story_checks import Witness, evictions
 from kqueue.cli.story_encore import show, stage
@@ -90,7 +91,7 @@ async def tell(topology: str, *, keep: bool) -> int:
         await story.watch()
         problems = [*await story.problems(), *process_problems(process)]
         for problem in problems:
-            console.print(f"PROBLEM: {problem}", style="bold red")
+            console.print(Text(f"PROBLEM: {printable(problem)}", style="bold red"))
         if not problems:
             console.print(
                 CHECKED,
@@ -99,7 +100,7 @@ async def tell(topology: str, *, keep: bool) -> int:
             console.print("\nThe same gangs once more, to look at them with the command line ...")
             problems = await show(kubeconfig, console, await stage(client, examples_folder()))
             for problem in problems:
-                console.print(f"PROBLEM: {problem}", style="bold red")
+                console.print(Text(f"PROBLEM: {printable(problem)}", style="bold red"))
         if keep:
             await _stay(sandbox, console)
     return 1 if problems else 0
@@ -279,7 +280,7 @@ class Story:
         return labels.get(BLOCK_LABEL, "?"), labels.get(RACK_LABEL, "?")
 
     def _say(self, line: str) -> None:
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {line}"))
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {printable(line)}"))
 
     def _screen(self, view: View) -> Table:
         table = Table(box=None, expand=True)
@@ -291,7 +292,7 @@ class Story:
             phase, why = view.phase(name)
             job = view.jobs.get(name)
             queue = job["metadata"]["labels"][names.QUEUE_NAME_LABEL] if job is not None else ""
-            table.add_row(name, queue, phase, why)
+            table.add_row(*(Text(printable(cell)) for cell in (name, queue, phase, why)))
         return table
 
     def picture(self, view: View) -> Table:
@@ -322,7 +323,8 @@ class Story:
         name = workload["metadata"]["name"]
         self._console.print(f"\n$ kubectl describe workload {name}")
         text = await kubectl(self._client.server, "describe", "workload", name, "-n", "default")
-        self._console.print(Text(without_template(text) if text else conditions(workload)))
+        told = without_template(text) if text else conditions(workload)
+        self._console.print(Text("\n".join(map(printable, told.split("\n")))))
 
     async def problems(self) -> list[str]:
         """What broke a promise: a gang outside its domain, a pod that never ran, a quota exceeded, a silent wait, a

@@ -19,6 +19,7 @@ import structlog
 from kqueue.clock import Clock, SystemClock, utc_text
 from kqueue.config.names import nearest
 from kqueue.errors import ConfigError
+from kqueue.printable import printable
 
 LogFormat = Literal["json", "console"]
 
@@ -226,7 +227,10 @@ class _JsonLine:
 
 
 class _ConsoleLine:
-    """For eyes: aligned, in colour on a terminal, cut at `bytes_max`."""
+    """For eyes: aligned, in colour on a terminal, cut at `bytes_max`.
+
+    What values hold is escaped, and tracebacks are indented: nothing in them is obeyed or looks like another line.
+    """
 
     def __init__(self, bytes_max: int, stream: BinaryIO | None) -> None:
         self._bytes_max = max(bytes_max, 512)
@@ -238,15 +242,23 @@ class _ConsoleLine:
     def __call__(self, fields: dict[str, Any]) -> bytes:
         short = _shortened(fields, 4 * self._bytes_max)
         try:
-            text = str(self._render(None, "", dict(short)))
+            text = str(self._render(None, "", {key: _harmless(key, value) for key, value in short.items()}))
         except Exception as e:  # noqa: BLE001  (values format themselves: any of them may raise)
-            text = f"{fields.get('event')} (line not printable: {type(e).__name__})"
+            text = f"{printable(short.get('event'))} (line not printable: {type(e).__name__})"
         line = text.encode("utf-8", "backslashreplace")
         if len(line) <= self._bytes_max:
             return line
         note = f"\x1b[0m … ({len(line)} bytes)" if b"\x1b" in line else f" … ({len(line)} bytes)"
         tail = note.encode()
         return line[: self._bytes_max - len(tail)].decode("utf-8", "ignore").encode() + tail
+
+
+def _harmless(key: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if key == "exception":
+        return "\n".join(f"    {printable(line)}" for line in value.split("\n"))
+    return printable(value)
 
 
 def _encoded(fields: dict[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kqueue.cli.output import printable
 from kqueue.cli.removal.release import Outcome
 from kqueue.controllers.leftovers import Left, Leftover
 
@@ -74,7 +75,7 @@ def lines(found: Sequence[Leftover], outcome: Outcome | None) -> list[str]:
             ]
             shown += _more(len(same))
     verdict = "nothing is left behind" if is_clean(found) else "something is left behind"
-    return [*shown, *([""] if shown else []), verdict]
+    return [*map(printable, shown), *([""] if shown else []), verdict]
 
 
 def _more(count: int) -> list[str]:

@@ -598,3 +598,16 @@ async def test_check_changes_nothing_and_says_so_by_its_code(
     assert (first[0], released[0], last[0]) == (1, 0, 0)
     assert json.loads(first[1])["counts"]["heldPod"] == 1
     assert released[1].splitlines() == ["released: 1", "", "nothing is left behind"]
+
+
+def test_names_and_messages_of_others_cannot_drive_the_terminal() -> None:
+    """Each stays on its line, escaped; programs get them as they are."""
+    hostile = "\x1b[2Jx\nnothing is left behind\u202e"
+    left = Leftover(
+        left=Left.HELD_POD, resource=PODS, namespace=hostile, name=hostile, uid="1", version="1", ours=(hostile,)
+    )
+    shown = lines([left], releasing.Outcome(released=[], failed=[(left, hostile)]))
+
+    assert all(line.isprintable() for line in shown)
+    assert shown.count("nothing is left behind") == 0
+    assert as_json([left], None)["left"][0]["name"] == hostile

@@ -223,6 +223,48 @@ def test_console_lines_are_for_eyes() -> None:
     assert "\x1b" not in text
 
 
+HOSTILE = "job\n2026-01-01T00:00:00Z [error] forged\r\x1b[2J\x9b31m\u202e\u2028end"
+
+
+@pytest.mark.parametrize(
+    ("event", "fields"),
+    [
+        pytest.param(HOSTILE, {}, id="in-a-message"),
+        pytest.param("refused", {"name": HOSTILE}, id="in-a-value"),
+        pytest.param("refused", {"name": HOSTILE.replace(" ", "")}, id="in-a-value-without-a-blank"),
+        pytest.param("refused", {"names": [HOSTILE]}, id="in-a-list"),
+        pytest.param("refused", {"error": ValueError(HOSTILE)}, id="in-an-exception-that-is-a-value"),
+    ],
+)
+@pytest.mark.parametrize("shape", ["json", "console"])
+def test_nobody_writes_a_line_of_their_own(shape: Any, event: str, fields: dict[str, Any]) -> None:
+    """Names and messages of others stay inside their line and drive no terminal."""
+    stream = io.BytesIO()
+    configure_logs(shape, stream=stream, clock=FakeClock())
+    structlog.get_logger("l").info(event, **fields)
+    text = stream.getvalue().decode()
+
+    assert text.count("\n") == 1
+    assert text.endswith("\n")
+    assert not {"\x1b", "\r"} & set(text)
+    assert shape == "json" or text[:-1].isprintable()
+
+
+def test_a_traceback_keeps_its_lines_but_not_at_the_margin() -> None:
+    """What the exception says cannot pass for a line of the log."""
+    stream = io.BytesIO()
+    configure_logs("console", stream=stream, clock=FakeClock())
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        structlog.get_logger("l").exception("failed")
+    first, *others = stream.getvalue().decode().splitlines()
+
+    assert "failed" in first
+    assert any("forged" in line for line in others)
+    assert all(line.startswith("    ") and line.isprintable() for line in others if line)
+
+
 def test_configuring_again_replaces(stream: io.BytesIO) -> None:
     """Two calls do not double the lines of the standard library."""
     again = io.BytesIO()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kqueue.api import names
@@ -19,9 +19,10 @@ from tests.sim.actor import Actor, BrokenWorldError
 from tests.sim.invariants import is_over
 from tests.sim.kinds import Group, group_of, job_set, pod, serving
 from tests.sim.objects import GPU, NAMESPACE, WORKLOADS
-from tests.sim.plan import End, Plan
+from tests.sim.plan import End, Plan, Step
 from tests.sim.world import World, condition, is_true
 
+_GLANCE_SECONDS = 2.0
 _FAIL_AT_ONCE = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0", names.FAIL_ANNOTATION: "true"}}}
 
 
@@ -42,6 +43,15 @@ class KindsActor(Actor):
     def __init__(self, world: World, plan: Plan) -> None:
         super().__init__(world, plan)
         self.means = _Means()
+
+    async def _do(self, step: Step) -> None:
+        """As in other worlds, with a look in between: pods take only seconds to end."""
+        await super()._do(replace(step, seconds=0))
+        left = step.seconds
+        while left > 0:
+            await self.world.pass_time(min(left, _GLANCE_SECONDS))
+            left -= _GLANCE_SECONDS
+            self.check(kinds_invariants.AT_ANY_MOMENT)
 
     # --- what there is
 
@@ -93,6 +103,9 @@ class KindsActor(Actor):
         """As before, and users give their pods back what these have lost."""
         await super().restore()
         await self.give_back_pods()
+        for name in self.means.groups:
+            if self.plan.ends[name] is End.GONE and self.members(name):
+                await self._delete_workload(name)  # it may have been made when its pods were going already
 
     # --- what users do
 
@@ -208,6 +221,8 @@ class KindsActor(Actor):
 
     async def _suspend(self, name: str, *, suspend: bool) -> None:
         self.world.disturbed.add(name)
+        if not suspend:
+            self.world.let_out.add(name)
         kind = self._resource_of(name)
         if kind in (JOBS, JOB_SETS):
             with contextlib.suppress(ForbiddenError):
@@ -250,6 +265,7 @@ class KindsActor(Actor):
     async def take_gate(self, name: str) -> None:
         """A user takes the gate of admission off a pod that waits."""
         self.world.disturbed.add(name)
+        self.world.let_out.add(name)
         found = self.world.find(PODS, (self._member(name, 0) or "") if name in self.means.groups else name)
         if found is not None:
             left = [gate for gate in found["spec"].get("schedulingGates") or () if gate["name"] != names.ADMISSION_GATE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import datetime
 
 from kqueue.api import names
 from kqueue.controllers.pod_writes import EVENT_HELD
@@ -16,6 +17,8 @@ from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, owner_of, subject_of
 
 _TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
+_SOON_REMOVED = 45.0
+"""Seconds, more than a controller is ever down."""
 _SOON = 400.0
 """Seconds within which a pod is told that nothing will start it."""
 
@@ -50,13 +53,13 @@ def _phase(pod: Object) -> str:
 
 
 def whoever_runs_has_quota(world: World) -> Breaches:
-    """A pod that runs, also one that is asked to end, runs for a Workload that holds quota; as long as nobody has laid
-    hands on it.
+    """A pod that runs, also one that is asked to end, runs for a Workload that holds quota; but for what was started by
+    hand.
     """
     book = _Book(world)
     for pod in world.objects(PODS):
         name, subject = pod["metadata"]["name"], book.subject_of(pod)
-        if _phase(pod) != "Running" or not subject or subject.startswith(FOREIGN) or subject in world.disturbed:
+        if _phase(pod) != "Running" or not subject or subject.startswith(FOREIGN) or subject in world.let_out:
             continue
         if not any(map(holds, book.workloads[subject])):
             yield f"pod {name} of {subject} runs and nobody holds quota for it"
@@ -67,13 +70,33 @@ def groups_are_held_whole(world: World) -> Breaches:
     book = _Book(world)
     for pod in world.objects(PODS):
         group = group_of(pod)
-        if not group or group in world.disturbed or is_held(pod) or is_over(pod):
+        if not group or group in world.let_out or is_held(pod) or is_over(pod):
             continue
         if not any(is_true(w, names.CONDITION_QUOTA_RESERVED) for w in book.workloads[group]):
             yield f"pod {pod['metadata']['name']} is out of its gate, and group {group} has no quota"
 
 
-ALWAYS: tuple[Invariant, ...] = (*invariants.ALWAYS, whoever_runs_has_quota, groups_are_held_whole)
+def nobody_is_too_many(world: World) -> Breaches:
+    """Of more pods than its Workload says a group gets rid, as soon as that is known."""
+    patience = world.horizon + _SOON_REMOVED
+    members: defaultdict[str, list[Object]] = defaultdict(list)
+    for pod in world.objects(PODS):
+        age = (world.clock.now() - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])).total_seconds()
+        if (
+            group_of(pod)
+            and age > patience
+            and _phase(pod) != "Failed"
+            and not pod["metadata"].get("deletionTimestamp")
+        ):
+            members[group_of(pod)].append(pod)
+    for workload in world.objects(WORKLOADS):
+        name, wanted = workload["metadata"]["name"], sum(p["count"] for p in workload["spec"]["podSets"])
+        if len(members[name]) > wanted and not is_true(workload, names.CONDITION_FINISHED):
+            yield f"group {name} is to have {wanted} pods and has {len(members[name])} for long"
+
+
+AT_ANY_MOMENT: tuple[Invariant, ...] = (whoever_runs_has_quota, groups_are_held_whole, nobody_is_too_many)
+ALWAYS: tuple[Invariant, ...] = (*invariants.ALWAYS, *AT_ANY_MOMENT)
 
 
 # --- when all is quiet -------------------------------------------------------------------------------------------------

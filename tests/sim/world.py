@@ -138,6 +138,8 @@ class World:
         """Jobs that were refused at their creation, and why."""
         self.disturbed: set[str] = set()
         """Jobs that somebody laid hands on, so that their place in line is no longer that of their age."""
+        self.let_out: set[str] = set()
+        """What somebody has started by hand."""
         self.moved: set[str] = set()
         """Nodes whose labels have been others at some time: gangs stay on them, wherever they are said to stand."""
         self.slow: dict[str, float] = {}

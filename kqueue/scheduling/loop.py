@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 import structlog
+from cachetools import LRUCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
@@ -77,6 +78,9 @@ _MOST_QUEUES = 10_000
 
 _FAILURES_REST = 30.0
 """Seconds of rest at most, where one cycle after the other fails as a whole."""
+
+_EXCUSES = 3
+"""How often it is looked for somebody else on whom the plan of a workload fails, before it is blamed itself."""
 
 _UNSOUND_FOR = timedelta(seconds=10)
 """For how long a ClusterQueue rests of which no snapshot could be made."""
@@ -304,6 +308,8 @@ class SchedulingLoop:
         """ClusterQueues of those who wait for that."""
         self._paused: dict[str, datetime] = {}
         """ClusterQueues of those whose admission could not be written, and until when these are left alone."""
+        self._excused: LRUCache[str, int] = LRUCache(maxsize=1000)
+        """Workloads (uid) whose plan failed on somebody else, and how often."""
         self._unsound: dict[str, datetime] = {}
         """ClusterQueues of which no snapshot could be made, and until when nobody of theirs is tried."""
         self.drain_for: Callable[[], float | None] = lambda: None
@@ -485,6 +491,49 @@ class SchedulingLoop:
         until = self._unsound[head.queue] = self._clock.now() + _UNSOUND_FOR
         self._requeue(head.key, RequeueReason.GENERIC)
         self._pause(head.queue, until)
+
+    # --- a plan that fails on who runs, and not on who waits
+
+    def _excuse_or_blame(self, head: Head, error: Exception) -> None:
+        """Planning a head has failed: on the head, or on one of those that it might have preempted."""
+        holder = self._holder_that_breaks(head) if self._excused.get(head.uid, 0) < _EXCUSES else None
+        if holder is None:
+            self._failed(head.key, error, doing="planning it")
+            return
+        self._excused[head.uid] = self._excused.get(head.uid, 0) + 1
+        self._gave_way = True
+        self._forget_what_is_kept()
+        self._cache.hide(holder)
+        _log.error("plans that look at a workload fail on a bug, it is not preempted", workload=holder, exc_info=error)
+        self._requeue(head.key, RequeueReason.FAILED_AFTER_NOMINATION)
+
+    def _holder_that_breaks(self, head: Head) -> str | None:
+        """The one workload that runs (namespace/name) without which the head can be planned; None: there is none."""
+        try:
+            views = self._cache.snapshot({head.queue}).admitted
+            every = [key for queue in views for key in views[queue]]
+        except Exception:  # noqa: BLE001 - then it is none of them
+            return None
+        if not every or self._breaks(head, frozenset()):
+            return None
+        suspects = every
+        while len(suspects) > 1:
+            half = suspects[: len(suspects) // 2]
+            suspects = half if self._breaks(head, frozenset(half)) else suspects[len(half) :]
+        return suspects[0] if self._breaks(head, frozenset(suspects)) else None
+
+    def _breaks(self, head: Head, seen: frozenset[str]) -> bool:
+        """Whether planning the head alone fails, where of all that run only these are seen."""
+        try:
+            snapshot = self._cache.snapshot({head.queue})
+            admitted = {
+                queue: {key: view for key, view in views.items() if key in seen}
+                for queue, views in snapshot.admitted.items()
+            }
+            decided = list(self._decisions(replace(snapshot, admitted=admitted), [head]))
+        except Exception:  # noqa: BLE001 - that is what was asked
+            return True
+        return any(isinstance(decision, Wait) and decision.error is not None for decision in decided)
 
     def _end_broken_claims(self) -> bool:
         """End claims on which every plan fails, and blame their preemptors; whether there were any."""
@@ -748,7 +797,7 @@ class SchedulingLoop:
         if decision.is_robbed:
             self._robbed[head.queue] += 1
         if decision.error is not None:
-            self._failed(head.key, decision.error, doing="planning it")
+            self._excuse_or_blame(head, decision.error)
             return
         self._quarantine.sound(head.key)
         obj = self._as_decided(head)

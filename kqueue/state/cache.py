@@ -462,6 +462,10 @@ class Cache:
         self._hold(replace(holding, evicted=evicted))
         return True
 
+    def hide(self, key: str) -> None:
+        """Let nobody preempt a workload, until it holds nothing any more: plans that look at it fail."""
+        self._by_queue.hide(key)
+
     def unready(self) -> str | None:
         """A workload that holds quota and whose pods are not ready; None when there is none."""
         return next((key for key, holding in self._holdings.items() if not holding.ready), None)

@@ -44,7 +44,7 @@ class HoldingsByQueue(Generic[H]):
         """Of queues that did not change since: what was made of them last."""
         self._given: list[ref[Views[H]]] = []
         self._unseen: set[str] = set()
-        """Workloads that were told to be left out."""
+        """Workloads that are left out, until they hold nothing any more."""
 
     def of(self, queue: str) -> Mapping[str, H]:
         """The holdings in a ClusterQueue, by workload; not to be changed."""
@@ -62,6 +62,12 @@ class HoldingsByQueue(Generic[H]):
     def drop(self, holding: H) -> None:
         """Take a holding out."""
         self._keep(holding.queue, holding.key, self._now[holding.queue].pop(holding.key))
+        self._unseen.discard(holding.key)
+
+    def hide(self, key: str) -> None:
+        """Leave a workload out of what preemption sees, until it holds nothing any more."""
+        self._unseen.add(key)
+        self._seen.clear()
 
     def _keep(self, queue: str, key: str, before: H | None) -> None:
         self._seen.pop(queue, None)
@@ -92,12 +98,13 @@ class HoldingsByQueue(Generic[H]):
         """
         made: dict[str, Admitted] = {}
         for key, holding in holdings.items():
+            if key in self._unseen:
+                continue
             try:
                 made[key] = holding.view(with_topology)
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                if key not in self._unseen:
-                    self._unseen.add(key)
-                    _log.exception("what a workload holds cannot be looked at, it is not preempted", workload=key)
+                self._unseen.add(key)
+                _log.exception("what a workload holds cannot be looked at, it is not preempted", workload=key)
         return made
 
 

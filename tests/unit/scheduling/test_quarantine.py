@@ -13,6 +13,7 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kqueue.core import cycle as core_cycle
 from kqueue.core import flavors
 from kqueue.core.claims import Claims
+from kqueue.core.preemption import candidates
 from kqueue.errors import ServerError
 from kqueue.scheduling.admissions import Admissions
 from kqueue.state import status
@@ -231,6 +232,28 @@ async def test_a_holder_that_cannot_be_looked_at_spoils_no_preemption(make: Make
 
     assert world.observed.preemptions == [("low", "high")]
     assert world.observed.quarantines == []
+
+
+@pytest.mark.parametrize("runs", [2, 9])
+async def test_a_holder_on_whom_plans_fail_is_not_preempted_and_nobody_is_blamed(
+    make: Make, monkeypatch: Plant, runs: int
+) -> None:
+    """The one among all that run is found; whoever wanted to preempt finds others."""
+    world = make(*teams(**lower()))
+    Fault(monkeypatch, candidates, "_yields")
+    names = ["bad", *(f"low{i}" for i in range(runs - 1))]
+    world.add(
+        *(make_workload(n, queue="red", minute=i, status=reserved(queue="red")) for i, n in enumerate(names)),
+        make_workload("rest", queue="red", cpus=10 - runs, priority=9, status=reserved(cpus=10 - runs, queue="red")),
+        make_workload("high", queue="red", priority=1),
+    )
+    world.start()
+
+    await ended(world)
+
+    assert len(world.observed.preemptions) == 1
+    assert world.observed.preemptions[0][0].startswith("low")
+    assert world.quarantine.arrivals == 0
 
 
 async def test_a_claim_that_breaks_every_plan_is_ended(make: Make, monkeypatch: Plant) -> None:

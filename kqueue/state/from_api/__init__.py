@@ -1,0 +1,94 @@
+"""From what the watches bring to what the core decides on.  Pure; what cannot be read raises, naming its field."""
+
+from __future__ import annotations
+
+from kqueue.state.from_api.conditions import condition, condition_true, is_active, since
+from kqueue.state.from_api.holdings import admission, assignment, finished_places
+from kqueue.state.from_api.nodes import node_facts, node_rules, taint, toleration
+from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
+from kqueue.state.from_api.pod_sets import ended_pods, pod_set, requests_per_pod, template_path, topology_request
+from kqueue.state.from_api.pods import ElasticPod, GangPod, PodView, controller_of, pod_view
+from kqueue.state.from_api.profiles import profile_name
+from kqueue.state.from_api.quota_objects import (
+    cohort_problem,
+    flavor,
+    inline_topology,
+    minimum_runtime,
+    queue_spec,
+    quotas,
+    same_queue,
+    weight,
+)
+from kqueue.state.from_api.resources import amounts, pod_resources, template_requests
+from kqueue.state.from_api.selectors import selector_matches
+from kqueue.state.from_api.waiting import asked_for, head, pending
+from kqueue.state.from_api.workloads import (
+    is_admitted,
+    is_mangled,
+    is_over,
+    is_owned_by_one_pod,
+    is_placed,
+    is_queueable,
+    local_queue_key,
+    replaced_key,
+    runtime_classes,
+    siblings_key,
+    workload_key,
+)
+
+__all__ = [
+    "DEFAULT_ORDER",
+    "ElasticPod",
+    "GangPod",
+    "PodView",
+    "QueueOrder",
+    "admission",
+    "amounts",
+    "asked_for",
+    "assignment",
+    "boost",
+    "closed_gates",
+    "cohort_problem",
+    "condition",
+    "condition_true",
+    "controller_of",
+    "ended_pods",
+    "finished_places",
+    "flavor",
+    "head",
+    "inline_topology",
+    "is_active",
+    "is_admitted",
+    "is_mangled",
+    "is_over",
+    "is_owned_by_one_pod",
+    "is_placed",
+    "is_queueable",
+    "local_queue_key",
+    "minimum_runtime",
+    "node_facts",
+    "node_rules",
+    "pending",
+    "pod_resources",
+    "pod_set",
+    "pod_view",
+    "priority",
+    "profile_name",
+    "queue_spec",
+    "queue_time",
+    "quotas",
+    "replaced_key",
+    "requests_per_pod",
+    "runtime_classes",
+    "same_queue",
+    "selector_matches",
+    "siblings_key",
+    "since",
+    "taint",
+    "template_path",
+    "template_requests",
+    "toleration",
+    "topology_request",
+    "weight",
+    "workload_key",
+]

@@ -1,0 +1,57 @@
+"""What a Workload holds by its status."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.topology import TopologyAssignment, decode
+from kqueue.core.workload import Admission, PodSetAssignment
+from kqueue.state.from_api.conditions import condition_true
+from kqueue.state.from_api.resources import amounts
+
+
+def admission(obj: wire.Workload) -> Admission | None:
+    """What the workload holds by its status, less what was given back of it; None without a reservation."""
+    stored = obj.status.admission
+    if stored is None or not condition_true(obj, names.CONDITION_QUOTA_RESERVED):
+        return None
+    counts = {p.name: p.count for p in obj.spec.pod_sets}
+    reclaimed = {r.name: r.count for r in obj.status.reclaimable_pods}
+    finished = finished_places(obj) if obj.status.finished_pods else {}
+    return Admission(
+        queue=stored.cluster_queue,
+        pod_sets=tuple(
+            _assigned(a, counts.get(a.name, 0), reclaimed.get(a.name, 0), finished.get(a.name))
+            for a in stored.pod_set_assignments
+        ),
+    )
+
+
+def finished_places(obj: wire.Workload) -> dict[str, TopologyAssignment]:
+    """Per pod set, the places that it has given back of its present assignment."""
+    return {f.name: assignment(f.topology_assignment) for f in obj.status.finished_pods}
+
+
+def _assigned(
+    a: wire.PodSetAssignment, spec_count: int, reclaimed: int, finished: TopologyAssignment | None
+) -> PodSetAssignment:
+    count = spec_count if a.count is None else a.count
+    usage = amounts(a.resource_usage, f"status.admission.podSetAssignments[{a.name}].resourceUsage")
+    needed = spec_count - reclaimed
+    if count > 0 and needed < count:  # finished pods have given their quota back
+        usage = {r: v // count * max(0, needed) for r, v in usage.items()}
+    places = None if a.topology_assignment is None else assignment(a.topology_assignment)
+    return PodSetAssignment(
+        name=a.name,
+        flavors=dict(a.flavors),
+        usage={r: v for r, v in usage.items() if r in a.flavors},
+        count=count,
+        topology=places if places is None or finished is None else places.without(finished),
+    )
+
+
+def assignment(stored: wire.TopologyAssignment) -> TopologyAssignment:
+    """The assignment that a status holds."""
+    return decode(msgspec.to_builtins(stored))

@@ -1,0 +1,79 @@
+"""What orders Workloads among those that wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import Condition
+from kqueue.state.from_api.conditions import NO_TIME, condition
+
+
+def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:
+    """What it weighs against others, when it waits and when somebody has to go."""
+    own = obj.spec.priority or 0
+    return own + boost(obj, order) if order is not None and order.boosts else own
+
+
+def boost(obj: wire.Workload, order: QueueOrder | None = None) -> int:
+    """What its annotation adds to its priority, where that counts; what cannot be read adds nothing."""
+    if order is None or not order.boosts:
+        return 0
+    text = obj.metadata.annotations.get(names.PRIORITY_BOOST_ANNOTATION, "")
+    if _BOOST.fullmatch(text) is None:
+        return 0
+    number = int(text)
+    return number if -(2**31) <= number < 2**31 else 0
+
+
+_BOOST = re.compile(r"[+-]?[0-9]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOrder:
+    """Which evictions move a workload behind those of its priority; without any it keeps its place by creation.
+
+    `by_timeout`: its pods were not ready in time.  `by_reclaim`: it borrowed, and one of higher priority did so in its
+    place; for clusters in which priority does not order workloads within a cohort.  `boosts`: an annotation adds to a
+    workload's priority.
+    """
+
+    by_timeout: bool = True
+    by_reclaim: bool = False
+    boosts: bool = False
+
+
+DEFAULT_ORDER = QueueOrder()
+_NEXT = timedelta(milliseconds=1)
+
+
+def closed_gates(obj: wire.Workload) -> tuple[str, ...]:
+    """Its preemption gates that nobody has opened: while there are any it is to preempt nobody."""
+    if not obj.spec.preemption_gates:
+        return ()
+    opened = {gate.name for gate in obj.status.preemption_gates if gate.position == "Open"}
+    return tuple(gate.name for gate in obj.spec.preemption_gates if gate.name not in opened)
+
+
+def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:
+    """The time that orders it among equals: creation, or the eviction that moved it back."""
+    if not obj.status.conditions:
+        return obj.metadata.creation_timestamp or NO_TIME
+    evicted = _true(obj, names.CONDITION_EVICTED)
+    if evicted is not None and (
+        evicted.reason == names.REASON_ADMISSION_CHECK
+        or (evicted.reason == names.REASON_PODS_READY_TIMEOUT and order.by_timeout)
+    ):
+        return evicted.last_transition_time or NO_TIME
+    preempted = _true(obj, names.CONDITION_PREEMPTED) if order.by_reclaim else None
+    if preempted is not None and preempted.reason == names.REASON_IN_COHORT_RECLAIM_WHILE_BORROWING:
+        return (preempted.last_transition_time or NO_TIME) + _NEXT  # behind the one that it left for
+    return obj.metadata.creation_timestamp or NO_TIME
+
+
+def _true(obj: wire.Workload, kind: str) -> Condition | None:
+    found = condition(obj.status.conditions, kind)
+    return found if found is not None and found.status == "True" else None

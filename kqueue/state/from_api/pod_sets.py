@@ -1,0 +1,101 @@
+"""What a Workload's pod sets ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kqueue.api.wire import kueue as wire
+from kqueue.core.pod_requests import Amounts
+from kqueue.core.topology import PodSetRequest, SliceLayer, TopologyRequest
+from kqueue.core.workload import PodSet
+from kqueue.errors import InvalidObjectError
+from kqueue.state.from_api.nodes import node_rules
+from kqueue.state.from_api.resources import template_requests
+
+
+def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:
+    """Per pod set, how many of its pods have ended for good: they are not asked for again."""
+    return tuple(sorted((r.name, r.count) for r in obj.status.reclaimable_pods)) if obj.status.reclaimable_pods else ()
+
+
+def pod_sets_of(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
+    """What the workload asks for, as planning sees it, less what has ended.  Raises InvalidObjectError."""
+    ended = dict(ended_pods(obj))
+    found: list[PodSet] = []
+    for i, p in enumerate(obj.spec.pod_sets):
+        requests = template_requests(p.template.spec, template_path(i))
+        found.append(pod_set(p, requests, ended=ended.get(p.name, 0), implied=implied))
+    return tuple(found)
+
+
+def template_path(index: int) -> str:
+    """Where in a Workload the pod spec of a pod set stands."""
+    return f"spec.podSets[{index}].template.spec"
+
+
+def pod_set(
+    p: wire.PodSet,
+    requests: Amounts,
+    *,
+    costs: Amounts | None = None,
+    ended: int = 0,
+    implied: bool = False,
+    partial: bool = False,
+) -> PodSet:
+    """A pod set as planning sees it.
+
+    `requests` are those of one pod, `costs` what it costs in quota (None: the same); `ended` pods are not needed again;
+    `implied`: it is placed also if it does not ask for that; `partial`: fewer pods will do if it says so.
+    """
+    topology = topology_request(p.topology_request)
+    asks = _asks(p.topology_request)
+    count = max(0, p.count - ended)
+    return PodSet(
+        request=PodSetRequest(
+            name=p.name,
+            count=count,
+            requests=requests,
+            topology=topology if asks else replace(topology, implied=implied),
+            group=p.topology_request.pod_set_group_name if p.topology_request is not None else None,
+            rules=node_rules(p.template.spec),
+            ended=p.count - count,
+        ),
+        quota_requests=requests if costs is None else costs,
+        asks_topology=asks,
+        min_count=p.min_count if partial and p.min_count is not None and p.min_count < count else None,
+    )
+
+
+def topology_request(request: wire.TopologyRequest | None) -> TopologyRequest:
+    """The part of a topology request that decides placement."""
+    if request is None:
+        return TopologyRequest()
+    slices = tuple(SliceLayer(c.topology, c.size) for c in request.podset_slice_required_topology_constraints)
+    if not slices and request.pod_set_slice_required_topology:
+        slices = (SliceLayer(request.pod_set_slice_required_topology, request.pod_set_slice_size or 0),)
+    return TopologyRequest(
+        required=request.required, preferred=request.preferred, unconstrained=request.unconstrained, slices=slices
+    )
+
+
+def _asks(request: wire.TopologyRequest | None) -> bool:
+    """Whether a place is asked for in so many words; half a request counts, so that it is refused and not ignored."""
+    return request is not None and bool(
+        request.required
+        or request.preferred
+        or request.unconstrained is not None
+        or request.pod_set_slice_required_topology
+        or request.pod_set_slice_size is not None
+        or request.podset_slice_required_topology_constraints
+    )
+
+
+def requests_per_pod(obj: wire.Workload) -> dict[str, dict[str, int]]:
+    """Per pod set, what one pod requests; pod sets that cannot be read count as requesting nothing."""
+    out: dict[str, dict[str, int]] = {}
+    for i, p in enumerate(obj.spec.pod_sets):
+        try:
+            out[p.name] = template_requests(p.template.spec, template_path(i))
+        except InvalidObjectError:
+            out[p.name] = {}
+    return out

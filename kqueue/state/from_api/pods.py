@@ -1,0 +1,215 @@
+"""The slim views of pods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire.meta import ObjectMeta, OwnerReference
+from kqueue.core.topology import PodFacts
+from kqueue.state.from_api.conditions import NO_TIME
+from kqueue.state.from_api.resources import template_requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangPod:
+    """A pod that kqueue places: what the ungater needs of it.
+
+    `index` holds the pod's labels that can number it; `gates` all its scheduling gates by name, in order.
+    """
+
+    key: str
+    uid: str
+    resource_version: str
+    workload: str
+    """namespace/name of the Workload it belongs to."""
+    pod_set: str
+    gates: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    labels: Mapping[str, str]
+    index_offset: str | None
+    terminal: bool
+    deleting: bool
+    node: str = ""
+    """Name of the node that it is bound to; empty: none yet."""
+    slice_name: str | None = None
+    """Name shared by the Workloads of an elastic job; None: the job is not elastic."""
+    controller: tuple[str, str] | None = None
+    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+    failed: bool = False
+    """It has ended, and not well."""
+    created: datetime = NO_TIME
+
+    @property
+    def gated(self) -> bool:
+        """Whether the topology gate still holds it."""
+        return names.TOPOLOGY_GATE in self.gates
+
+    @property
+    def siblings(self) -> str:
+        """namespace/name by which all pods of its job are found; see `siblings_key`."""
+        return f"{self.key.partition('/')[0]}/{self.slice_name}" if self.slice_name else self.workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticPod:
+    """A pod of an elastic job that has not ended: what its ungater needs of it.
+
+    `annotations` are those that admission checks may set; `gates` all its scheduling gates by name, in order.
+    """
+
+    key: str
+    uid: str
+    resource_version: str
+    siblings: str
+    """namespace/name by which all pods of its job are found; see `siblings_key`.  Empty: it was started without us."""
+    pod_set: str
+    gates: tuple[str, ...]
+    node_selector: Mapping[str, str]
+    annotations: Mapping[str, str]
+    deleting: bool
+    controller: tuple[str, str] | None = None
+    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+
+    @property
+    def gated(self) -> bool:
+        """Whether the gate of elastic jobs still holds it."""
+        return names.ELASTIC_JOB_GATE in self.gates
+
+    @property
+    def terminal(self) -> bool:
+        """Whether it has ended: then it would be none."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """What is kept of any pod: its key, at most one of the first two, and whose quota it still needs."""
+
+    key: str
+    foreign: PodFacts | None = None
+    gang: GangPod | None = None
+    workload: str = ""
+    """namespace/name of the Workload that was started with it, or that all slices of its job share; see `siblings_key`.
+    Empty: it has ended, or is not ours.
+    """
+    elastic: ElasticPod | None = None
+
+
+_shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
+"""Equal request tuples are kept once: thousands of pods of one DaemonSet share theirs."""
+_forms: dict[tuple[Any, ...], tuple[tuple[str, int], ...]] = {}
+"""Requests of foreign pods by what their containers say."""
+_FORMS_MAX = 10_000
+"""More forms than any cluster has; somebody who makes them all different gets no memory of ours."""
+
+
+def pod_view(pod: wire_core.Pod) -> PodView:
+    """The slim view of a pod: a place taken on a node, a member of a gang, or nothing that matters."""
+    meta = pod.metadata
+    key = sys.intern(f"{meta.namespace}/{meta.name}")
+    terminal = pod.status.phase in ("Succeeded", "Failed")
+    if any(marker in meta.annotations for marker in names.TOPOLOGY_MARKER_ANNOTATIONS):
+        owner = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
+            names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
+        )
+        return PodView(
+            key,
+            gang=_gang_pod(pod, owner, terminal=terminal) if owner else None,
+            workload=_holds(pod, terminal),
+            elastic=_elastic_pod(pod, terminal),
+        )
+    if not pod.spec.node_name or terminal:
+        return PodView(key, workload=_holds(pod, terminal), elastic=_elastic_pod(pod, terminal))
+    facts = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec))
+    return PodView(key, foreign=facts, workload=_holds(pod, terminal), elastic=_elastic_pod(pod, terminal))
+
+
+def _holds(pod: wire_core.Pod, terminal: bool) -> str:
+    annotations = pod.metadata.annotations
+    started_by = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.WORKLOAD_ANNOTATION)
+    return sys.intern(f"{pod.metadata.namespace}/{started_by}") if started_by and not terminal else ""
+
+
+def _elastic_pod(pod: wire_core.Pod, terminal: bool) -> ElasticPod | None:
+    """Pods with the name of a slice, or with the gate."""
+    meta, gates = pod.metadata, tuple(gate.name for gate in pod.spec.scheduling_gates)
+    if names.WORKLOAD_SLICE_NAME_ANNOTATION not in meta.annotations and names.ELASTIC_JOB_GATE not in gates:
+        return None
+    siblings = _holds(pod, terminal)
+    if not siblings and (terminal or names.ELASTIC_JOB_GATE not in gates):
+        return None
+    return ElasticPod(
+        key=f"{meta.namespace}/{meta.name}",
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        siblings=siblings,
+        pod_set=sys.intern(meta.labels.get(names.PODSET_LABEL) or names.DEFAULT_PODSET),
+        gates=gates,
+        node_selector=dict(pod.spec.node_selector),
+        annotations={key: meta.annotations[key] for key in names.CHECKED_POD_ANNOTATIONS if key in meta.annotations},
+        deleting=meta.deletion_timestamp is not None,
+        controller=controller_of(meta),
+    )
+
+
+def _requests_of(spec: wire_core.PodSpec) -> tuple[tuple[str, int], ...]:
+    """What a pod requests, sorted by resource.  Pods come in few forms, so each form is worked out once."""
+    level = spec.resources
+    form = (
+        tuple([_form(c) for c in spec.containers]),
+        tuple([_form(c) for c in spec.init_containers]),
+        None if level is None else (tuple(level.requests.items()), tuple(level.limits.items())),
+        tuple(spec.overhead.items()),
+    )
+    known = _forms.get(form)
+    if known is None:
+        shape = tuple(sorted(template_requests(spec, "spec").items()))
+        if len(_forms) >= _FORMS_MAX:
+            _forms.clear()
+        known = _forms[form] = _shapes.setdefault(shape, shape)
+    return known
+
+
+def _form(container: wire_core.Container) -> tuple[Any, ...]:
+    resources = container.resources
+    return (tuple(resources.requests.items()), tuple(resources.limits.items()), container.restart_policy == "Always")
+
+
+def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:
+    meta = pod.metadata
+    pod_set = meta.labels.get(names.PODSET_LABEL) or meta.annotations.get(
+        names.TOPOLOGY_PODSET_ALIAS_ANNOTATION, names.DEFAULT_PODSET
+    )
+    return GangPod(
+        key=f"{meta.namespace}/{meta.name}",
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        workload=f"{meta.namespace}/{owner}",
+        pod_set=sys.intern(pod_set),
+        gates=tuple(gate.name for gate in pod.spec.scheduling_gates),
+        node_selector=dict(pod.spec.node_selector),
+        labels=dict(meta.labels),
+        index_offset=meta.annotations.get(names.POD_INDEX_OFFSET_ANNOTATION),
+        terminal=terminal,
+        deleting=meta.deletion_timestamp is not None,
+        node=pod.spec.node_name or "",
+        slice_name=meta.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION),
+        controller=controller_of(meta),
+        failed=pod.status.phase == "Failed",
+        created=meta.creation_timestamp or NO_TIME,
+    )
+
+
+def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
+    """Kind (with its version) and UID of the owner that controls the object."""
+    return next((_owner(o) for o in meta.owner_references if o.controller), None)
+
+
+def _owner(reference: OwnerReference) -> tuple[str, str]:
+    return sys.intern(f"{reference.api_version}/{reference.kind}"), sys.intern(reference.uid)

@@ -1,0 +1,21 @@
+"""The placement profile that an object names."""
+
+from __future__ import annotations
+
+from kqueue.api import names
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.core.topology import Algorithm
+
+
+def profile_name(meta: ObjectMeta) -> str | None:
+    """The placement profile that a ClusterQueue or Workload names, right or wrong; None: it names none."""
+    return meta.annotations.get(names.PLACEMENT_PROFILE_ANNOTATION)
+
+
+def chosen_algorithm(meta: ObjectMeta) -> tuple[Algorithm | None, str]:
+    """The algorithm of the profile that it names (None: none, or there is no such profile), and what is wrong."""
+    name = profile_name(meta)
+    if name is None or name in set(Algorithm):
+        return None if name is None else Algorithm(name), ""
+    path = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
+    return None, f"{path}: {name!r} is no profile; use one of {', '.join(Algorithm)}"

@@ -1,0 +1,153 @@
+"""Flavors, ClusterQueues and cohorts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.config.duration import parse_duration
+from kqueue.core.quantity import parse_billionths
+from kqueue.core.quota import FlavorResource, Quota
+from kqueue.core.topology import DEFAULT_PROFILE, Profile
+from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
+from kqueue.errors import InvalidObjectError
+from kqueue.state.from_api.nodes import taint, toleration
+from kqueue.state.from_api.profiles import chosen_algorithm
+from kqueue.state.from_api.resources import amounts
+
+
+def flavor(obj: wire.ResourceFlavor) -> Flavor:
+    """A ResourceFlavor as a value."""
+    spec = obj.spec
+    return Flavor(
+        name=obj.metadata.name,
+        node_labels=dict(spec.node_labels),
+        taints=tuple(taint(t) for t in spec.node_taints),
+        tolerations=tuple(toleration(t) for t in spec.tolerations),
+        topology=spec.topology_name or (inline_topology(obj.metadata.name) if spec.topology is not None else None),
+    )
+
+
+def inline_topology(flavor_name: str) -> str:
+    """The name by which the levels that a flavor lists itself are known; no Topology object can have it."""
+    return f"{flavor_name} (inline)"
+
+
+def quotas(groups: Iterable[wire.ResourceGroup]) -> tuple[dict[FlavorResource, Quota], str]:
+    """Quota per column, and what cannot be read (empty: all can)."""
+    out: dict[FlavorResource, Quota] = {}
+    problems: list[str] = []
+    for g, group in enumerate(groups):
+        for f, flavor_quotas in enumerate(group.flavors):
+            for r, resource in enumerate(flavor_quotas.resources):
+                path = f"spec.resourceGroups[{g}].flavors[{f}].resources[{r}]"
+                try:
+                    out[FlavorResource(flavor_quotas.name, resource.name)] = _quota(resource, path)
+                except InvalidObjectError as e:
+                    problems += [str(error) for error in e.errors]
+    return out, "; ".join(problems)
+
+
+def _quota(resource: wire.ResourceQuota, path: str) -> Quota:
+    def read(value: str | int | None, field: str) -> int | None:
+        return None if value is None else amounts({resource.name: value}, f"{path}.{field}")[resource.name]
+
+    nominal = read(resource.nominal_quota, "nominalQuota")
+    return Quota(
+        nominal or 0,
+        read(resource.borrowing_limit, "borrowingLimit"),
+        read(resource.lending_limit, "lendingLimit"),
+    )
+
+
+_WEIGHT_ONE = 1_000_000_000
+
+
+def weight(sharing: wire.FairSharing | None) -> tuple[int, str]:
+    """The weight in billionths, which is 1 where none can be read, and what cannot be read (empty: all can)."""
+    if sharing is None:
+        return _WEIGHT_ONE, ""
+    try:
+        billionths = parse_billionths(sharing.weight)
+    except ValueError as e:
+        return _WEIGHT_ONE, f"spec.fairSharing.weight: {e}"
+    if billionths < 0:
+        return _WEIGHT_ONE, "spec.fairSharing.weight: must not be negative; write 0 or more"
+    return billionths, ""
+
+
+def queue_spec(
+    obj: wire.ClusterQueue,
+    profile: Profile = DEFAULT_PROFILE,
+    *,
+    ignores_undeclared: bool = False,
+    fungible: bool = True,
+) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
+    """A ClusterQueue as planning sees it, its quotas, and what cannot be read (empty: all can).
+
+    `profile` serves ClusterQueues that do not choose one by annotation; `ignores_undeclared` and `fungible` are as in
+    `QueueSpec`.
+    """
+    spec = obj.spec
+    columns, problem = quotas(spec.resource_groups)
+    algorithm, unknown = chosen_algorithm(obj.metadata)
+    runtime, unreadable = minimum_runtime(obj.metadata)
+    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, unreadable)))
+    fungibility, preemption = spec.flavor_fungibility, spec.preemption
+    return (
+        QueueSpec(
+            name=obj.metadata.name,
+            groups=tuple(
+                ResourceGroup(tuple(g.covered_resources), tuple(f.name for f in g.flavors))
+                for g in spec.resource_groups
+            ),
+            borrow_before_next_flavor=fungibility.when_can_borrow == "MayStopSearch",
+            preempt_before_next_flavor=fungibility.when_can_preempt == "MayStopSearch",
+            prefers_preemption=fungibility.preference == "PreemptionOverBorrowing",
+            fungible=fungible,
+            preempts_own=Preempts(preemption.within_cluster_queue),
+            reclaims=Preempts(preemption.reclaim_within_cohort),
+            borrow_preempts=preemption.borrow_within_cohort.policy != "Never",
+            borrow_preempts_up_to=preemption.borrow_within_cohort.max_priority_threshold,
+            profile=profile.with_algorithm(algorithm),
+            ignores_undeclared=ignores_undeclared,
+            minimum_runtime=runtime,
+        ),
+        columns,
+        problem,
+    )
+
+
+def cohort_problem(obj: wire.Cohort) -> str:
+    """What of a Cohort cannot be read; empty: all can."""
+    return "; ".join(filter(None, (quotas(obj.spec.resource_groups)[1], weight(obj.spec.fair_sharing)[1])))
+
+
+def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
+    """Whether planning sees no difference: only status or other metadata changed."""
+    return one.spec == other.spec and _own_words(one.metadata) == _own_words(other.metadata)
+
+
+def _own_words(meta: ObjectMeta) -> list[str | None]:
+    """What a ClusterQueue's annotations say to planning, right or wrong."""
+    return [meta.annotations.get(key) for key in (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION)]
+
+
+def minimum_runtime(meta: ObjectMeta) -> tuple[int, str]:
+    """For how many seconds, rounded up, workloads of a ClusterQueue run before they may be preempted; 0: from the
+    first on.  And what is wrong with what it says; empty: nothing.
+    """
+    text = meta.annotations.get(names.MINIMUM_RUNTIME_ANNOTATION)
+    if text is None:
+        return 0, ""
+    path = f"metadata.annotations[{names.MINIMUM_RUNTIME_ANNOTATION}]"
+    try:
+        duration = parse_duration(text)
+    except ValueError as e:
+        return 0, f"{path}: {text!r} {e}"
+    if duration < timedelta(0):
+        return 0, f"{path}: {text!r} must not be negative; write 0 or more"
+    return -(-duration // timedelta(seconds=1)), ""

@@ -1,0 +1,110 @@
+"""A Workload that waits, as the queues know it and as the planner tries it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.workload import Head, PodSet, Replaced
+from kqueue.state.from_api.conditions import condition
+from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
+from kqueue.state.from_api.pod_sets import ended_pods, pod_sets_of
+from kqueue.state.from_api.profiles import chosen_algorithm, profile_name
+from kqueue.state.from_api.workloads import local_queue_key, replaced_key, workload_key
+from kqueue.state.queues import Asked, Pending
+
+
+def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Sequence[str] = ()) -> Pending:
+    """What the queues know of a waiting workload.
+
+    `added` stands for what its namespace and its runtime classes add to its requests, equal where that is equal.
+    """
+    requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
+    evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
+    state = obj.status.requeue_state
+    asked = asked_for(obj)
+    profile = profile_name(obj.metadata)
+    shape = sys.intern(_digest([priority(obj, order), asked.pods, asked.ended, profile, replaced_key(obj), added]))
+    version = _digest(
+        [
+            obj.metadata.generation,
+            [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
+            state.requeue_at if state is not None else None,
+            obj.status.reclaimable_pods,
+            bool(closed_gates(obj)),
+            boost(obj, order),
+            profile,
+            added,
+        ]
+    )
+    return Pending(
+        key=workload_key(obj),
+        uid=obj.metadata.uid,
+        local_queue=sys.intern(local_queue_key(obj)),
+        priority=priority(obj, order),
+        timestamp=queue_time(obj, order),
+        shape=shape,
+        version=version,
+        not_before=state.requeue_at if state is not None else None,
+        on_hold=requeued is not None and requeued.status == "False",
+        asked=asked,
+    )
+
+
+def asked_for(obj: wire.Workload) -> Asked:
+    """What the workload asks for by itself."""
+    # labels are left out: those of a Job's pods name the Job
+    pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
+    return _asked(obj.metadata.generation, ended_pods(obj), _digest(pods))
+
+
+@lru_cache(maxsize=10_000)
+def _asked(generation: int, ended: tuple[tuple[str, int], ...], pods: str) -> Asked:
+    """One object for all that ask for the same: most of those who wait have many equals."""
+    return Asked(generation, ended, pods)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:16]
+
+
+def head(
+    obj: wire.Workload,
+    *,
+    queue: str,
+    topology_only: bool,
+    last_tried: Mapping[tuple[str, str], int],
+    replaces: Replaced | None = None,
+    order: QueueOrder = DEFAULT_ORDER,
+    key: str | None = None,
+    pod_sets: tuple[PodSet, ...] | None = None,
+    refused: str = "",
+) -> Head:
+    """A pending workload as the planner tries it.
+
+    `key`: its namespace/name, if somebody has that already.  `pod_sets`: what it asks for, if that has been read
+    already.  `refused`: why its requests may not be.
+    `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
+    `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.
+    Raises InvalidObjectError when its requests cannot be read.
+    """
+    algorithm, problem = chosen_algorithm(obj.metadata)
+    return Head(
+        key=key or workload_key(obj),
+        uid=obj.metadata.uid,
+        queue=queue,
+        priority=priority(obj, order),
+        timestamp=queue_time(obj, order),
+        pod_sets=pod_sets_of(obj, implied=topology_only) if pod_sets is None else pod_sets,
+        last_tried=last_tried,
+        algorithm=algorithm,
+        problem="; ".join(filter(None, (problem, refused))) if refused else problem,
+        replaces=replaces,
+    )

@@ -1,0 +1,119 @@
+"""What a Workload is by its status and its owners, and the keys by which it is found."""
+
+from __future__ import annotations
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.state.from_api.conditions import condition, condition_true
+
+
+def is_owned_by_one_pod(obj: wire.Workload) -> bool:
+    """Whether it is the Workload of a pod that is queued alone: it ends with that pod."""
+    owners = obj.metadata.owner_references
+    return (
+        len(owners) == 1
+        and (owners[0].api_version, owners[0].kind) == ("v1", "Pod")
+        and obj.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true"
+    )
+
+
+def is_admitted(obj: wire.Workload) -> bool:
+    """Whether it may run: admitted, and it holds what it was admitted with.
+
+    The conditions alone do not say so: anybody who may write the status can write any of them.
+    """
+    return (
+        obj.status.admission is not None
+        and condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+        and condition_true(obj, names.CONDITION_ADMITTED)
+    )
+
+
+def is_mangled(obj: wire.Workload) -> bool:
+    """Whether its status is as nobody leaves it who gives a reservation back: wiped, or saying two things at once.
+
+    Of a workload that never had a reservation this says nothing.
+    """
+    reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if reserved is None:
+        return True
+    holds, has = reserved.status == "True", obj.status.admission is not None
+    return holds is not has or (not holds and condition_true(obj, names.CONDITION_ADMITTED))
+
+
+def is_over(obj: wire.Workload) -> bool:
+    """Finished, or switched off: it holds nothing.
+
+    One that is switched off while its job runs holds what it has until its last pod is gone and its reservation is
+    taken back, as with any other eviction.
+    """
+    if condition_true(obj, names.CONDITION_FINISHED):
+        return True
+    return not obj.spec.active and obj.status.admission is None
+
+
+def workload_key(obj: wire.Workload) -> str:
+    """namespace/name."""
+    return f"{obj.metadata.namespace}/{obj.metadata.name}"
+
+
+def siblings_key(obj: wire.Workload) -> str:
+    """namespace/name by which its pods are found: all slices of an elastic job share one, any other has its own."""
+    slice_name = obj.metadata.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
+    return f"{obj.metadata.namespace}/{slice_name or obj.metadata.name}"
+
+
+def local_queue_key(obj: wire.Workload) -> str:
+    """namespace/name of the LocalQueue; the name may be empty."""
+    return f"{obj.metadata.namespace}/{obj.spec.queue_name or ''}"
+
+
+def runtime_classes(obj: wire.Workload) -> list[str]:
+    """The runtime classes that its templates name."""
+    return [name for p in obj.spec.pod_sets if (name := p.template.spec.runtime_class_name)]
+
+
+def is_queueable(obj: wire.Workload) -> bool:
+    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete, and
+    no admission check refuses it or is to be asked again.
+    """
+    metadata = obj.metadata
+    if not obj.spec.active or metadata.deletion_timestamp is not None or obj.status.admission is not None:
+        return False
+    if metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION):
+        return False
+    for found in obj.status.conditions:
+        if found.type in _KEEPS_OUT and found.status == "True":
+            return False
+        if found.type == names.CONDITION_QUOTA_RESERVED and found.reason == names.REASON_ON_HOLD:
+            return False
+    return not any(check.state in _REFUSALS for check in obj.status.admission_checks)
+
+
+_REFUSALS = (names.CHECK_RETRY, names.CHECK_REJECTED)
+_KEEPS_OUT = frozenset(
+    {names.CONDITION_FINISHED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS}
+)
+"""Conditions that no queued workload has."""
+
+
+def is_placed(obj: wire.Workload) -> bool:
+    """Admitted to domains, and neither over nor on its way out: its failed hosts are to be replaced."""
+    stored = obj.status.admission
+    return (
+        stored is not None
+        and any(held.topology_assignment is not None for held in stored.pod_set_assignments)
+        and condition_true(obj, names.CONDITION_ADMITTED)
+        and not condition_true(obj, names.CONDITION_EVICTED)
+        and not is_over(obj)
+        and obj.spec.active
+        and obj.metadata.deletion_timestamp is None
+    )
+
+
+def replaced_key(obj: wire.Workload) -> str | None:
+    """namespace/name of the older slice of its elastic job that it is to replace; None: of none in its namespace."""
+    key = obj.metadata.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION)
+    if key is None or key == workload_key(obj) or key.partition("/")[0] != obj.metadata.namespace:
+        return None
+    return key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@cache
+def top() -> Any:
+    """`kqueue` itself."""
+    return typer.main.get_command(build())
+
+
+@cache
 def known_commands() -> dict[str, Any]:
     """Name to its subcommands; None where it has none, or works without."""
 
@@ -53,7 +61,7 @@ def known_commands() -> dict[str, Any]:
         by_itself = getattr(command, "invoke_without_command", False)  # then other words are its arguments
         return {name: below(sub) for name, sub in found.items()} if found and not by_itself else None
 
-    found: dict[str, Any] = below(typer.main.get_command(build()))
+    found: dict[str, Any] = below(top())
     return found
 
 
@@ -74,6 +82,109 @@ def test_commands_exist(page: Path) -> None:
             level = level.get(word)
 
     assert missing == []
+
+
+_INVOCATION = re.compile(r"(?<![\w./-])(?:kqueue|kubectl[ -]kqueue) (?P<rest>[a-z][^`\n|;&#)]*)")
+_CODE = re.compile(r"^(?:```\w*\n.*?^```| {4,}[^\n]*$)|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_FLAG = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*)")
+_STEPS_ASIDE = ("get", "describe", "edit", "patch")
+"""Commands whose flags are kubectl's."""
+
+
+def flags_of(command: Any) -> set[str]:
+    """What may stand behind a command, but for help."""
+    return {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)} | {"--help"}
+
+
+def invocations(text: str) -> Iterator[str]:
+    """Calls of our commands in the code of a page, each on one line, without `kqueue`."""
+    for code in _CODE.findall(text.replace("\\\n", " ")):
+        for found in _INVOCATION.finditer(code):
+            if found["rest"].split()[0] in top().commands:  # or it is Helm that is called, with our name
+                yield found["rest"]
+
+
+def unknown_flags(call: str) -> list[str]:
+    """Flags of a call that its command does not have."""
+    command: Any = top()
+    for word in call.split():
+        below = getattr(command, "commands", {})
+        if word not in below:
+            if "show" in below and not word.startswith("-"):  # a group that shows what is named
+                command = below["show"]
+            break
+        command = below[word]
+        if word in _STEPS_ASIDE:
+            return []
+    if "show" in getattr(command, "commands", {}):
+        command = command.commands["show"]
+    known = flags_of(command)
+    return [flag for flag in _FLAG.findall(call) if flag not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_flags_exist(page: Path) -> None:
+    """A page shows no flag that its command does not have."""
+    text = page.read_text() if page.parent.name != "decisions" else ""
+    wrong = {call: flags for call in invocations(text) if (flags := unknown_flags(call))}
+
+    assert wrong == {}
+
+
+def test_flags_are_found_wherever_they_stand() -> None:
+    """Or the test above would be empty."""
+    page = (
+        "Call `kqueue top --once --odd`, or\n\n    $ kubectl kqueue topology dc --level rack --odder\n\n"
+        "```sh\nkqueue place --input a.json \\\n  --oddest | less --no\n```\n"
+    )
+
+    assert [unknown_flags(call) for call in invocations(page)] == [["--odd"], ["--odder"], ["--oddest"]]
+    assert sum("-" in call for page in PAGES for call in invocations(page.read_text())) > 30
+
+
+_PATH = re.compile(r"`([\w.-]+(?:/[\w.*-]+)*/?)`")
+_FOLDERS = ("kqueue/", "docs/", "tests/", "config/", "charts/", "examples/", "tools/", "webhooks/", ".ci/")
+_INSIDE = ("", "kqueue", "kqueue/core", "kqueue/sandbox", "docs", "tests")
+"""Where paths of a page may begin; its own folder is one more."""
+
+
+def missing_paths(text: str, page: Path) -> list[str]:
+    """Files and folders of the project that a page names in backticks, and that are not there."""
+    named = [path for path in _PATH.findall(_FENCE.sub("", text)) if is_path(path)]
+    return [path for path in named if not is_there(path, page)]
+
+
+def is_there(path: str, page: Path) -> bool:
+    """Whether the project has it; a bare name may be that of a file in any folder of ours."""
+    starts = (page.parent, *(ROOT / start for start in _INSIDE))
+    return path in file_names() or any(any(start.glob(path.rstrip("/"))) for start in starts)
+
+
+@cache
+def file_names() -> frozenset[str]:
+    """Of all modules and tests."""
+    return frozenset(path.name for folder in ("kqueue", "webhooks", "tests") for path in (ROOT / folder).rglob("*.py"))
+
+
+def is_path(word: str) -> bool:
+    """Whether a word means a file or a folder of the project."""
+    return word.startswith(_FOLDERS) or re.search(r"\.(py|md|toml|lock|sh)$", word) is not None or word == "Dockerfile"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_files_exist(page: Path) -> None:
+    """A page names no file that is not there; decisions tell what was true when they were taken."""
+    if page.parent.name != "decisions":
+        assert missing_paths(page.read_text(), page) == []
+
+
+def test_files_are_found() -> None:
+    """Or the test above would be empty."""
+    assert missing_paths("`kqueue/cli/app.py`, `kqueue/none/` and `docs/none.md` of `batch/job`", PAGES[0]) == [
+        "kqueue/none/",
+        "docs/none.md",
+    ]
+    assert sum(is_path(path) for page in PAGES for path in _PATH.findall(page.read_text())) > 30
 
 
 def manifests(text: str) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.scheduling.loop import LoopSettings
 from tests.unit.controllers.builders import make_cluster_queue, make_workload, read, status_of
 from tests.unit.scheduling.scheduled import Scheduled
-from tests.unit.scheduling.test_loop import hospital, hosts_of, placed
+from tests.unit.scheduling.worlds import hospital, hosts_of, placed
 
 PRIORITY = 10
 

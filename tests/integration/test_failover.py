@@ -166,7 +166,7 @@ async def test_a_leader_whose_network_fails_goes_in_time(plane: ControlPlane, tm
         await gangs.until_complete(3)
         failed = time.time()
         if fault == "delay":
-            relay.delay = 0.2
+            relay.delay = 0.1
             await gangs.until_complete(12, seconds=90)
             assert (leader.leads, leader.times("leadership lost")) == (True, [])
             relay.delay = 0.0

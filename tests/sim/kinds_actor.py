@@ -250,6 +250,11 @@ class KindsActor(Actor):
         if found is not None:
             await self._delete_pod(found)
 
+    async def lose_pod(self, name: str) -> None:
+        """Somebody deletes a pod that is queued alone; its user makes it anew."""
+        self.world.disturbed.add(name)
+        await self._delete_pod(name)
+
     async def fail_member(self, name: str, number: int) -> None:
         """A pod of a group fails as soon as it runs."""
         found = self._member(name, number)

@@ -134,6 +134,7 @@ _KINDS: Actions = (
     (lambda d: d.on_a_whole_one("fail_member", "group", number=d.chance.randrange(6)), 4),
     (lambda d: d.on_a_whole_one("add_excess", "group"), 4),
     (lambda d: d.on_a_whole_one("take_gate", "group", "pod"), 2),
+    (lambda d: d.on_a_whole_one("lose_pod", "pod"), 4),
     (lambda d: d.add("give_back_pods"), 8),
     (Draft.hold, 3),
     (lambda d: d.add("resume"), 4),

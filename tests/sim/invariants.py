@@ -424,6 +424,8 @@ def waiting_workloads_say_why(world: World) -> Breaches:
         if admission_of(workload) is not None or is_true(workload, names.CONDITION_FINISHED):
             continue
         name, said = workload["metadata"]["name"], condition(workload, names.CONDITION_QUOTA_RESERVED)
+        if said is None and is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS):
+            continue  # that says why
         if said is None or said["status"] != "False" or not said["message"].strip():
             yield f"{name} waits and does not say why: {said}"
         elif said["reason"] == "TopologyPlacementFailed" or "do not fit in" in said["message"]:

@@ -242,6 +242,11 @@ class SimulatedClient(Client):
         for task in self._under_way - {asyncio.current_task()}:
             task.cancel()
 
+    def fenced(self, may_write: Callable[[], bool]) -> Client:
+        """Itself: whoever kills it, or cuts its line, means all that the process sends."""
+        self._may_write = may_write
+        return self
+
     async def close(self) -> None:
         """Close, and end the watches that were dropped."""
         await super().close()

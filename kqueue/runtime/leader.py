@@ -271,7 +271,8 @@ class LeaderElection:
             await cancel_and_wait(guard)
 
     async def _guard(self) -> None:
-        while (left := self._renewed_at + self._settings.lease_duration - self._clock.monotonic()) > 0:
+        margin = (self._settings.lease_duration - self._settings.renew_deadline) / 5  # others' clocks run, too
+        while (left := self._renewed_at + self._settings.lease_duration - margin - self._clock.monotonic()) > 0:
             await self._clock.sleep(left)
         _log.critical("leading work did not stop in time, the process ends", lease=self._settings.name)
         self._abort()

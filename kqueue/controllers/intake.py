@@ -17,9 +17,10 @@ from kqueue.clock import Clock
 from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission, Claim
 from kqueue.state import from_api
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
+from kqueue.state.holding import Holding
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Pending, Queues, Strategy
 

@@ -20,9 +20,10 @@ from kqueue.errors import KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.writes import Writes
 from kqueue.state import checks, from_api, status
-from kqueue.state.cache import Assumed, Cache, Holding
+from kqueue.state.cache import Assumed, Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import QueueOrder
+from kqueue.state.holding import Holding
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import Queues
 

@@ -25,7 +25,7 @@ from kqueue.core.quantity import CPU, format_decimal, parse_exactly
 from kqueue.core.quota import Usage
 from kqueue.core.workload import Admitted
 from kqueue.state import from_api
-from kqueue.state.cache import Holding
+from kqueue.state.holding import Holding
 
 Amounts = Mapping[str, float]
 """Per resource, in cores, bytes, devices."""

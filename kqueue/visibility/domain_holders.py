@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kqueue.core.topology import Tree
 from kqueue.core.topology.result import Path
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Cache
+from kqueue.state.holding import Holding
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.pacing import Pace
 

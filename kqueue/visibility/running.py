@@ -17,7 +17,8 @@ from kqueue.core.why.quality import quality_now
 from kqueue.core.workload import Admission, PodSetAssignment, TopologyView
 from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
-from kqueue.state.cache import Cache, standing_in
+from kqueue.state.cache import Cache
+from kqueue.state.holding import standing_in
 from kqueue.visibility.asked import JSON
 from kqueue.visibility.explained import levels
 from kqueue.visibility.pacing import Pace

@@ -17,8 +17,8 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.core.workload import Claim
 from kqueue.state import from_api
-from kqueue.state.cache import Holding
 from kqueue.state.from_api import PodView
+from kqueue.state.holding import Holding
 from kqueue.state.queues import RequeueReason, Strategy
 from tests.unit.controllers.builders import (
     JSON,

@@ -13,7 +13,7 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_
 from kqueue.errors import ServerError
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import from_api
-from kqueue.state.cache import Holding
+from kqueue.state.holding import Holding
 from kqueue.state.queues import RequeueReason, Verdict
 from tests.unit.controllers.builders import (
     JSON,

@@ -17,7 +17,7 @@ from kqueue.core.preemption import candidates
 from kqueue.errors import ServerError
 from kqueue.scheduling.admissions import Admissions
 from kqueue.state import status
-from kqueue.state.cache import Holding
+from kqueue.state.holding import Holding
 from kqueue.state.requests import Requests
 from tests.unit.controllers.builders import (
     make_cluster_queue,

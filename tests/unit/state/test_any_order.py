@@ -22,7 +22,8 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.core.topology import NodeFacts
 from kqueue.state import from_api
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Cache
+from kqueue.state.holding import Holding
 from kqueue.state.queues import Queues, RequeueReason
 from tests.unit.controllers.builders import DAY, condition, read
 

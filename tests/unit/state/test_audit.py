@@ -15,8 +15,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, potential_available
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.state.audit import Drift, Recounts
-from kqueue.state.cache import Cache, Holding, Told
+from kqueue.state.cache import Cache, Told
 from kqueue.state.from_api import PodView, admission, requests_per_pod
+from kqueue.state.holding import Holding
 
 HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")

@@ -16,7 +16,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, add_usage, available
 from kqueue.core.workload import Admission, Snapshot
 from kqueue.state import from_api
-from kqueue.state.cache import AssumedTwiceError, Cache, Holding, Told
+from kqueue.state.cache import AssumedTwiceError, Cache, Told
+from kqueue.state.holding import Holding
 
 HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state.cache import Holding
 from kqueue.state.fair_usage import FairRules, FairUsage, Record, as_texts, penalty, sampled, weighted
+from kqueue.state.holding import Holding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR, WEEK = timedelta(hours=1), timedelta(hours=168)

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state.cache import Cache, Holding
+from kqueue.state.cache import Cache
 from kqueue.state.held import Held, HeldSums, Share
+from kqueue.state.holding import Holding
 
 CPU = FlavorResource("f", "cpu")
 

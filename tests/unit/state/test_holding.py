@@ -10,7 +10,7 @@ from kqueue.core.topology import HOSTNAME
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state.cache import Holding
+from kqueue.state.holding import Holding
 
 Taken = Mapping[str, tuple[DomainUsage, ...]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core.workload import Admission
-from kqueue.state.cache import Holding
+from kqueue.state.holding import Holding
 from kqueue.state.views import HoldingsByQueue, Views
 
 QUEUES = ("red", "green", "blue")

@@ -40,6 +40,7 @@ from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
+from kqueue.state.queue_problems import Inactive, problems
 from kqueue.state.requests import Requests
 from kqueue.state.views import HoldingsByQueue
 
@@ -64,14 +65,6 @@ class Told:
     nodes: Source[NodeFacts]
     pods: Source[from_api.PodView]
     workloads: Source[wire.Workload]
-
-
-@dataclass(frozen=True, slots=True)
-class Inactive:
-    """Why a ClusterQueue may not admit: the reason of its condition Active=False, and a sentence."""
-
-    reason: str
-    message: str
 
 
 @dataclass(slots=True)
@@ -636,80 +629,19 @@ class Cache:
         if queue is None:
             return None
         if name not in self._inactive:
-            problems = list(self._problems(name, queue))
-            why = Inactive(problems[0].reason, "; ".join(p.message for p in problems)) if problems else None
+            found = list(self._problems(name, queue))
+            why = Inactive(found[0].reason, "; ".join(p.message for p in found)) if found else None
             self._inactive[name] = why
         return self._inactive[name]
 
     def _problems(self, name: str, queue: _Queue) -> Iterator[Inactive]:
-        obj = queue.wire
-        if obj.metadata.deletion_timestamp is not None:
-            yield Inactive(names.REASON_TERMINATING, "it is being deleted")
-        if obj.spec.stop_policy != "None":
-            yield Inactive(names.REASON_STOPPED, f"its stopPolicy is {obj.spec.stop_policy}")
-        flavors = [f for group in queue.spec.groups for f in group.flavors]
-        missing = [f for f in flavors if f not in self._flavors]
-        if missing:
-            yield Inactive(names.REASON_FLAVOR_NOT_FOUND, f"ResourceFlavor {_listed(missing)} not found; create it")
-        strategy = obj.spec.admission_checks_strategy
-        rules = strategy.admission_checks if strategy is not None else ()
-        if rules:
-            yield from self._check_problems(rules)
-        if not self._checks_of(rules, names.MULTIKUEUE_CONTROLLER):
-            yield from self._topology_problems(flavors)
+        yield from problems(
+            queue.wire, queue.spec, flavors=self._flavors, topologies=self._topologies, checks=self._checks
+        )
         if queue.problem:
             yield Inactive(names.REASON_UNKNOWN, queue.problem)
         if name in self._trees.in_cycle:
             yield Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
-
-    def _check_problems(self, rules: Iterable[wire.AdmissionCheckRule]) -> Iterator[Inactive]:
-        wanted = [rule.name for rule in rules]
-        missing = [name for name in wanted if name not in self._checks]
-        if missing:
-            yield Inactive(
-                names.REASON_ADMISSION_CHECK_NOT_FOUND, f"AdmissionCheck {_listed(missing)} not found; create it"
-            )
-        idle = [n for n in wanted if n not in missing and not from_api.is_active(self._checks[n].status.conditions)]
-        if idle:
-            yield Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, f"AdmissionCheck {_listed(idle)} is not active")
-        remote = self._checks_of(rules, names.MULTIKUEUE_CONTROLLER)
-        if len(remote) > 1:
-            yield Inactive(
-                names.REASON_MULTIPLE_MULTIKUEUE_ADMISSION_CHECKS,
-                f"AdmissionChecks {_listed(r.name for r in remote)} are all of MultiKueue; keep one",
-            )
-        some = [rule.name for rule in remote if rule.on_flavors]
-        if some:
-            yield Inactive(
-                names.REASON_MULTIKUEUE_ADMISSION_CHECK_APPLIED_PER_FLAVOR,
-                f"AdmissionCheck {_listed(some)} of MultiKueue must be for all flavors; remove its onFlavors",
-            )
-        local = self._checks_of(rules, names.PROVISIONING_REQUEST_CONTROLLER)
-        if remote and local:
-            yield Inactive(
-                names.REASON_MULTIKUEUE_WITH_PROVISIONING_REQUEST,
-                f"AdmissionCheck {_listed(r.name for r in local)} asks for nodes here, and "
-                f"{_listed(r.name for r in remote)} sends workloads elsewhere; remove one of them",
-            )
-
-    def _checks_of(self, rules: Iterable[wire.AdmissionCheckRule], controller: str) -> list[wire.AdmissionCheckRule]:
-        """Those of the checks that are answered by one controller."""
-        return [
-            rule
-            for rule in rules
-            if (check := self._checks.get(rule.name)) is not None
-            and check.spec is not None
-            and check.spec.controller_name == controller
-        ]
-
-    def _topology_problems(self, flavors: Iterable[str]) -> Iterator[Inactive]:
-        missing = [
-            f"{flavor.topology} (flavor {flavor.name})"
-            for flavor in map(self._flavors.get, flavors)
-            if flavor is not None and flavor.topology is not None and flavor.topology not in self._topologies
-        ]
-        if missing:
-            yield Inactive(names.REASON_TOPOLOGY_NOT_FOUND, f"Topology {_listed(missing)} not found; create it")
 
     def room_generation(self, name: str) -> int:
         """Rises when a workload leaves a ClusterQueue or holds something else in it, and when quota of its tree or the
@@ -955,10 +887,6 @@ def _share_of(place: _Place, counted: Mapping[quota.FlavorResource, int]) -> Sha
 def _link(child: QuotaNode, parent: QuotaNode) -> None:
     child.parent = parent
     parent.children.append(child)
-
-
-def _listed(items: Iterable[str]) -> str:
-    return ", ".join(sorted(items))
 
 
 def _nonzero(usage: Mapping[quota.FlavorResource, int]) -> Usage:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from weakref import ref
 
 import structlog
@@ -34,13 +34,14 @@ from kqueue.core.workload import (
     TopologyView,
 )
 from kqueue.errors import KqueueError
-from kqueue.state import from_api
+from kqueue.state import from_api, quota_trees
 from kqueue.state.audit import Drift, Recounts, Source, chunks
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.queue_problems import Inactive, problems
+from kqueue.state.quota_trees import ConfiguredQueue
 from kqueue.state.requests import Requests
 from kqueue.state.views import HoldingsByQueue
 
@@ -65,36 +66,6 @@ class Told:
     nodes: Source[NodeFacts]
     pods: Source[from_api.PodView]
     workloads: Source[wire.Workload]
-
-
-@dataclass(slots=True)
-class _Queue:
-    """A ClusterQueue as configured."""
-
-    wire: wire.ClusterQueue
-    spec: QueueSpec
-    quotas: Mapping[quota.FlavorResource, quota.Quota]
-    node: QuotaNode
-    problem: str = ""
-    """What in its spec cannot be read; empty when all is well."""
-
-    def gives_out_the_same_as(self, other: _Queue) -> bool:
-        """Whether quota, where more of it may come from, and the order of flavors are the same."""
-        return (self.quotas, self.spec.groups, self.wire.spec.cohort_name) == (
-            other.quotas,
-            other.spec.groups,
-            other.wire.spec.cohort_name,
-        )
-
-
-@dataclass(slots=True)
-class _Trees:
-    """The quota nodes, rebuilt when a ClusterQueue or Cohort changes shape."""
-
-    queues: dict[str, QuotaNode] = field(default_factory=dict)
-    cohorts: dict[str, QuotaNode] = field(default_factory=dict)
-    in_cycle: set[str] = field(default_factory=set)
-    """ClusterQueues whose cohort tree has a cycle."""
 
 
 @dataclass(slots=True)
@@ -136,7 +107,7 @@ class Cache:
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
         self._room_generations = Counter[str]()
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, ConfiguredQueue] = {}
         self._cohorts: dict[str, wire.Cohort] = {}
         self._flavors: dict[str, Flavor] = {}
         self._with_topology: frozenset[str] = frozenset()
@@ -158,7 +129,7 @@ class Cache:
         self._inactive: dict[str, Inactive | None] = {}
         self._topology_only: dict[str, bool] = {}
         """What is known of ClusterQueues since the configuration changed last."""
-        self._trees = _Trees()
+        self._trees = quota_trees.Trees()
         self._copies: dict[int, quota.TreeCopy] = {}
         """What the last snapshot has of the quota trees, by the identity of their roots."""
         self._reader: Callable[[], object] = lambda: None
@@ -186,7 +157,7 @@ class Cache:
         spec, quotas, problem = from_api.queue_spec(
             obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
         )
-        queue = self._queues[name] = _Queue(obj, spec, quotas, QuotaNode(name), problem)
+        queue = self._queues[name] = ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
         same = old is not None and old.gives_out_the_same_as(queue)
         self._rebuild(lambda: () if same else self.tree_of(name))
 
@@ -518,56 +489,8 @@ class Cache:
     def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
         """Make the quota trees afresh from configuration and holdings; `tree` is what has changed."""
         before = list(tree())
-        trees = self._trees = _Trees()
-        for name, queue in self._queues.items():
-            weight, _ = from_api.weight(queue.wire.spec.fair_sharing)
-            queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas, weight=weight)
-        for name, queue in self._queues.items():
-            cohort = queue.wire.spec.cohort_name
-            if cohort:
-                _link(trees.queues[name], self._cohort_node(cohort, trees))
-        for name in self._cohorts:
-            self._cohort_node(name, trees)
-        cyclic = self._cut_cycles(trees)
-        for holding in self._holdings.values():
-            node = trees.queues.get(holding.queue)
-            if node is not None:
-                node.usage = quota.total([node.usage, holding.admission.usage()])
-        for node in (*trees.cohorts.values(), *trees.queues.values()):
-            if node.parent is None:
-                quota.rebuild(node)
-        trees.in_cycle = {q.name for c in cyclic for q in trees.cohorts[c].walk() if not q.is_cohort}
+        self._trees = quota_trees.build(self._queues, self._cohorts, self._holdings.values())
         self._room_generations.update({*before, *tree()})
-
-    def _cohort_node(self, name: str, trees: _Trees) -> QuotaNode:
-        known = trees.cohorts.get(name)
-        if known is not None:
-            return known
-        obj = self._cohorts.get(name)
-        quotas = from_api.quotas(obj.spec.resource_groups)[0] if obj is not None else {}
-        weight, _ = from_api.weight(obj.spec.fair_sharing if obj is not None else None)
-        node = trees.cohorts[name] = QuotaNode(name, is_cohort=True, quotas=quotas, weight=weight)
-        if obj is not None and obj.spec.parent_name:
-            _link(node, self._cohort_node(obj.spec.parent_name, trees))
-        return node
-
-    @staticmethod
-    def _cut_cycles(trees: _Trees) -> set[str]:
-        """Unlink cohorts that are their own ancestor, so that walking ends; returns their names."""
-        cyclic: set[str] = set()
-        for name, node in trees.cohorts.items():
-            seen, above = {id(node)}, node.parent
-            while above is not None and id(above) not in seen:
-                seen.add(id(above))
-                above = above.parent
-            if above is node:
-                cyclic.add(name)
-        for name in cyclic:
-            node = trees.cohorts[name]
-            if node.parent is not None:
-                node.parent.children.remove(node)
-                node.parent = None
-        return cyclic
 
     # --- views -------------------------------------------------------------------------------------------------
 
@@ -634,7 +557,7 @@ class Cache:
             self._inactive[name] = why
         return self._inactive[name]
 
-    def _problems(self, name: str, queue: _Queue) -> Iterator[Inactive]:
+    def _problems(self, name: str, queue: ConfiguredQueue) -> Iterator[Inactive]:
         yield from problems(
             queue.wire, queue.spec, flavors=self._flavors, topologies=self._topologies, checks=self._checks
         )
@@ -882,11 +805,6 @@ def _share_of(place: _Place, counted: Mapping[quota.FlavorResource, int]) -> Sha
     queue, local_queue, admitted = place
     amounts = dict(counted)
     return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS))
-
-
-def _link(child: QuotaNode, parent: QuotaNode) -> None:
-    child.parent = parent
-    parent.children.append(child)
 
 
 def _nonzero(usage: Mapping[quota.FlavorResource, int]) -> Usage:

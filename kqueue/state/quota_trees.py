@@ -1,0 +1,105 @@
+"""The quota trees, as ClusterQueues and Cohorts configure them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kqueue.api.wire import kueue as wire
+from kqueue.core import quota
+from kqueue.core.quota import QuotaNode
+from kqueue.core.workload import QueueSpec
+from kqueue.state import from_api
+from kqueue.state.holding import Holding
+
+
+@dataclass(slots=True)
+class ConfiguredQueue:
+    """A ClusterQueue as configured."""
+
+    wire: wire.ClusterQueue
+    spec: QueueSpec
+    quotas: Mapping[quota.FlavorResource, quota.Quota]
+    node: QuotaNode
+    problem: str = ""
+    """What in its spec cannot be read; empty when all is well."""
+
+    def gives_out_the_same_as(self, other: ConfiguredQueue) -> bool:
+        """Whether quota, where more of it may come from, and the order of flavors are the same."""
+        return (self.quotas, self.spec.groups, self.wire.spec.cohort_name) == (
+            other.quotas,
+            other.spec.groups,
+            other.wire.spec.cohort_name,
+        )
+
+
+@dataclass(slots=True)
+class Trees:
+    """The quota nodes, rebuilt when a ClusterQueue or Cohort changes shape."""
+
+    queues: dict[str, QuotaNode] = field(default_factory=dict)
+    cohorts: dict[str, QuotaNode] = field(default_factory=dict)
+    in_cycle: set[str] = field(default_factory=set)
+    """ClusterQueues whose cohort tree has a cycle."""
+
+
+def build(
+    queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], holdings: Iterable[Holding]
+) -> Trees:
+    """The trees of these ClusterQueues and Cohorts, with what the holdings use; each queue gets its node of them."""
+    trees = Trees()
+    for name, queue in queues.items():
+        weight, _ = from_api.weight(queue.wire.spec.fair_sharing)
+        queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas, weight=weight)
+    for name, queue in queues.items():
+        cohort = queue.wire.spec.cohort_name
+        if cohort:
+            _link(trees.queues[name], _cohort_node(cohort, trees, cohorts))
+    for name in cohorts:
+        _cohort_node(name, trees, cohorts)
+    cyclic = _cut_cycles(trees)
+    for holding in holdings:
+        node = trees.queues.get(holding.queue)
+        if node is not None:
+            node.usage = quota.total([node.usage, holding.admission.usage()])
+    for node in (*trees.cohorts.values(), *trees.queues.values()):
+        if node.parent is None:
+            quota.rebuild(node)
+    trees.in_cycle = {q.name for c in cyclic for q in trees.cohorts[c].walk() if not q.is_cohort}
+    return trees
+
+
+def _cohort_node(name: str, trees: Trees, cohorts: Mapping[str, wire.Cohort]) -> QuotaNode:
+    known = trees.cohorts.get(name)
+    if known is not None:
+        return known
+    obj = cohorts.get(name)
+    quotas = from_api.quotas(obj.spec.resource_groups)[0] if obj is not None else {}
+    weight, _ = from_api.weight(obj.spec.fair_sharing if obj is not None else None)
+    node = trees.cohorts[name] = QuotaNode(name, is_cohort=True, quotas=quotas, weight=weight)
+    if obj is not None and obj.spec.parent_name:
+        _link(node, _cohort_node(obj.spec.parent_name, trees, cohorts))
+    return node
+
+
+def _cut_cycles(trees: Trees) -> set[str]:
+    """Unlink cohorts that are their own ancestor, so that walking ends; returns their names."""
+    cyclic: set[str] = set()
+    for name, node in trees.cohorts.items():
+        seen, above = {id(node)}, node.parent
+        while above is not None and id(above) not in seen:
+            seen.add(id(above))
+            above = above.parent
+        if above is node:
+            cyclic.add(name)
+    for name in cyclic:
+        node = trees.cohorts[name]
+        if node.parent is not None:
+            node.parent.children.remove(node)
+            node.parent = None
+    return cyclic
+
+
+def _link(child: QuotaNode, parent: QuotaNode) -> None:
+    child.parent = parent
+    parent.children.append(child)

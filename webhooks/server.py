@@ -11,7 +11,7 @@ import asyncio
 import errno
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from aiohttp import StreamReader, web
@@ -20,6 +20,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from kqueue.clock import Clock, SystemClock
+from kqueue.connections import Bounds, Connection, Connections
 from kqueue.errors import ConfigError
 from webhooks.review import Answer, Fault, NotAReviewError, Request, read, write
 from webhooks.routes import Handler
@@ -31,6 +32,13 @@ MAX_BODY = 8 * 1024 * 1024
 READ_SECONDS = 10.0
 """How long a body may take to arrive; no webhook of ours is given longer to answer."""
 STOP_SECONDS = 10.0
+BOUNDS = Bounds(connections=1024, headers=64, idle=120.0, lingering=1.0)
+"""API servers give up their own idle connections after 90 s: they come first, so none is cut as it is used again."""
+MAX_HELD = 64 * 1024 * 1024
+"""Bytes of all bodies that are arriving."""
+MAX_AT_ONCE = 256
+"""Reviews that are worked on; some of them wait for the API server."""
+_HEADERS_BYTES = 512 * 1024
 _OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _PROBES = frozenset({"/healthz", "/readyz"})
 
@@ -60,14 +68,30 @@ class WebhookServer:
         port: int = 0,
         max_body: int = MAX_BODY,
         read_seconds: float = READ_SECONDS,
+        max_held: int = MAX_HELD,
+        at_once: int = MAX_AT_ONCE,
+        bounds: Bounds = BOUNDS,
         on_review: Callable[[ReviewRecord], None] = lambda _record: None,
         clock: Clock | None = None,
     ) -> None:
-        """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one."""
+        """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one.
+
+        Of bodies that are still arriving, no more than `max_held` bytes are kept: the one that began first is given up.
+        `at_once` reviews are worked on; others wait for `read_seconds` and are then refused in words.
+        """
         self._routes, self._ssl, self._host, self._port = dict(routes), ssl_context, host, port
         self._on_review, self._clock = on_review, clock or SystemClock()
         self._max_body, self._read_seconds = max_body, read_seconds
-        self._runner: web.ServerRunner | None = None
+        self._bodies = _Bodies(max_body, max_held)
+        self._places = asyncio.Semaphore(at_once)
+        # Without an application around it: its routing takes as long as the answer to a small review.
+        self._connections = Connections(
+            self._serve,
+            clock=self._clock,
+            bounds=replace(bounds, request_bytes=2 * max_body + _HEADERS_BYTES),
+            context=lambda: self._ssl,
+            request_factory=self._request,
+        )
 
     @property
     def port(self) -> int:
@@ -80,26 +104,18 @@ class WebhookServer:
         Raises:
             ConfigError: the address cannot be used.
         """
-        # Without an application around it: its routing takes as long as the answer to a small review.
-        server = web.Server(self._serve, request_factory=self._request, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS)
-        await runner.setup()
-        site = web.TCPSite(runner, self._host or None, self._port, ssl_context=self._ssl)
         try:
-            await site.start()
+            self._connections.listen(self._host, self._port)
         except OSError as e:
-            await runner.cleanup()
             taken = e.errno == errno.EADDRINUSE
             why = "is taken: choose another webhook.port" if taken else f"cannot be used ({e.strerror or e})"
             raise ConfigError(f"webhook address {self._host or '*'}:{self._port} {why}") from e
-        self._runner = runner
-        self._port = int(runner.addresses[0][1])
+        self._port = self._connections.port
+        self._connections.start()
 
     async def stop(self) -> None:
         """Answer what is being asked, then close."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._connections.stop(STOP_SECONDS)
 
     def _request(
         self,
@@ -113,6 +129,14 @@ class WebhookServer:
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._max_body)
 
     async def _serve(self, http: web.BaseRequest) -> web.Response:
+        connection = http.protocol
+        assert isinstance(connection, Connection), "no other is made"
+        try:
+            return await self._reviewed(http, connection)
+        finally:
+            connection.end(self._clock.monotonic())
+
+    async def _reviewed(self, http: web.BaseRequest, connection: Connection) -> web.Response:
         started, path = self._clock.monotonic(), http.path
         handler = self._routes.get(path)
         if handler is None:
@@ -124,7 +148,8 @@ class WebhookServer:
             return web.Response(status=405, text="send the AdmissionReview by POST", headers={"Allow": "POST"})
         try:
             async with asyncio.timeout(self._read_seconds):
-                body = await http.read()
+                body = await self._bodies.read(http, connection)
+            connection.begin()  # not before: while its body is on the way, its place may be given to others
             request = read(body)
         except web.HTTPRequestEntityTooLarge:
             text = f"the body is larger than {self._max_body} bytes; no AdmissionReview is"
@@ -133,9 +158,25 @@ class WebhookServer:
             return self._refuse(http, 408, f"the body did not arrive within {self._read_seconds:g} s", started)
         except NotAReviewError as e:
             return self._refuse(http, 400, str(e), started)
-        answer, result = await self._answered(handler, request, path)
+        answer, result = await self._in_turn(handler, request, path)
         self._record(path, request.operation, result, started)
         return web.Response(body=answer, content_type="application/json")
+
+    async def _in_turn(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
+        """The answer, when there is a place; so a flood makes others wait and is no reason to refuse them."""
+        try:
+            if not self._places.locked():
+                await self._places.acquire()  # at once
+            else:
+                async with asyncio.timeout(self._read_seconds):
+                    await self._places.acquire()
+        except TimeoutError:
+            fault = Fault(429, "TooManyRequests", "too many objects are being checked at once; try again")
+            return write(request, Answer(fault=fault)), "error"
+        try:
+            return await self._answered(handler, request, path)
+        finally:
+            self._places.release()
 
     async def _answered(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
         """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
@@ -161,6 +202,47 @@ class WebhookServer:
         seconds = self._clock.monotonic() - started
         operation = operation if operation in _OPERATIONS else ""  # it becomes a label: not whatever somebody sends
         self._on_review(ReviewRecord(path=path, operation=operation, result=result, seconds=seconds))
+
+
+class _Bodies:
+    """Bodies that are arriving; what they take together is bounded."""
+
+    def __init__(self, longest: int, most: int) -> None:
+        self._longest, self._most = longest, most
+        self._held = 0
+        self._arriving: dict[Connection, None] = {}
+        """The one that began first comes first."""
+
+    async def read(self, http: web.BaseRequest, connection: Connection) -> bytes:
+        """The whole body.
+
+        Raises:
+            HTTPRequestEntityTooLarge: it is longer than it may be.
+        """
+        if (http.content_length or 0) > self._longest:
+            raise web.HTTPRequestEntityTooLarge(self._longest, http.content_length or 0)
+        pieces: list[bytes] = []
+        size = 0
+        self._arriving[connection] = None
+        try:
+            async for piece in http.content.iter_any():
+                pieces.append(piece)
+                size += len(piece)
+                self._held += len(piece)
+                if size > self._longest:
+                    raise web.HTTPRequestEntityTooLarge(self._longest, size)
+                if self._held > self._most:
+                    self._give_up_first()
+        finally:
+            self._held -= size
+            self._arriving.pop(connection, None)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _give_up_first(self) -> None:
+        first = next(iter(self._arriving), None)
+        if first is not None:
+            del self._arriving[first]
+            first.cut()
 
 
 def _result(answer: Answer) -> str:

@@ -33,7 +33,7 @@ _OWN_LIVES = timedelta(days=3650)
 def guard(rights: Rights) -> Guard:
     """Lets in whose token may get the path that is asked for."""
 
-    async def refusal(request: web.Request) -> web.StreamResponse | None:
+    async def refusal(request: web.BaseRequest) -> web.StreamResponse | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _unknown("send the bearer token of a ServiceAccount that may read metrics")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import structlog
 from aiohttp import web
 
+from kqueue.clock import Clock, SystemClock
 from kqueue.config.address import Address, parse_address
+from kqueue.connections import Bounds, Connection, Connections
 from kqueue.errors import ConfigError
 from kqueue.observe.exposition import CONTENT_TYPE
 from kqueue.observe.metrics import Metrics
@@ -18,10 +21,16 @@ from kqueue.observe.metrics import Metrics
 Check = Callable[[], str | None]
 """None when all is well, else one sentence that says what is missing."""
 
-Guard = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+Guard = Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]]
 """What a request is refused with; None when it is let in."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+BOUNDS = Bounds(connections=128, headers=64, request_bytes=16 * 1024, write=15.0)
+"""Nobody has a reason to send a body.  A page of metrics may have some MiB."""
+_STOP_SECONDS = 1.0
+
+_log = structlog.get_logger(__name__)
 
 
 class Checks:
@@ -88,12 +97,15 @@ class HealthServer:
         readiness_path: str = "/readyz",
         liveness_path: str = "/healthz",
         guard: Guard | None = None,
+        clock: Clock | None = None,
+        bounds: Bounds = BOUNDS,
     ) -> None:
         """`routes` are served beside `/metrics`; `guard` keeps both."""
         self._checks, self._metrics, self._guard = checks, metrics, guard
         self._probes = [Route(liveness_path, self._live), Route(readiness_path, self._ready)]
         self._pages = [Route("/metrics", self._render), *routes]
-        self._runners: list[web.AppRunner] = []
+        self._clock, self._bounds = clock or SystemClock(), bounds
+        self._open: list[Connections] = []
         self._addresses: dict[str, Address] = {}
 
     @property
@@ -127,37 +139,59 @@ class HealthServer:
 
     async def stop(self) -> None:
         """Stop listening and drop what was open."""
-        runners, self._runners, self._addresses = self._runners, [], {}
-        for runner in runners:
-            await runner.cleanup()
+        all_open, self._open, self._addresses = self._open, [], {}
+        for connections in all_open:
+            await connections.stop(_STOP_SECONDS)
 
     async def _serve(self, endpoint: Endpoint, address: Address, routes: list[Route]) -> None:
-        application = web.Application(client_max_size=1024)  # read-only: nobody has a reason to send a body
-        for route in routes:
-            handler = route.handler if route in self._probes else self._guarded(route.handler)
-            application.router.add_get(route.path, handler)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        self._runners.append(runner)
-        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=endpoint.tls)
+        handlers = {
+            route.path: route.handler if route in self._probes else self._guarded(route.handler) for route in routes
+        }
+
+        async def serve(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._answer(request, handlers)
+
+        connections = Connections(serve, clock=self._clock, bounds=self._bounds, context=lambda: endpoint.tls)
         try:
-            await site.start()
+            connections.listen(address.host, address.port)
         except OSError as e:
             raise ConfigError(_not_usable(endpoint.setting, address, e)) from e
-        port = runner.addresses[0][1] if runner.addresses else address.port
-        self._addresses[endpoint.setting] = Address(address.host, port)
+        connections.start()
+        self._open.append(connections)
+        self._addresses[endpoint.setting] = Address(address.host, connections.port)
+
+    async def _answer(self, request: web.BaseRequest, handlers: Mapping[str, Handler]) -> web.StreamResponse:
+        connection = request.protocol
+        assert isinstance(connection, Connection), "no other is made"
+        connection.begin()
+        try:
+            handler = handlers.get(request.path)
+            if handler is None:
+                response: web.StreamResponse = web.Response(status=404, text="there is no such page\n")
+            elif request.method not in ("GET", "HEAD"):
+                response = web.Response(status=405, text="this is only read: GET\n", headers={"Allow": "GET,HEAD"})
+            else:
+                response = await handler(request)
+        except Exception:  # noqa: BLE001 - one page that is broken stops no other
+            _log.exception("a page failed on a bug", path=request.path)
+            response = web.Response(status=500, text="this page failed on a bug in kqueue; its log says more\n")
+        finally:
+            connection.end(self._clock.monotonic())
+        if request.can_read_body:
+            response.force_close()
+        return response
 
     def _guarded(self, handler: Handler) -> Handler:
-        async def guarded(request: web.Request) -> web.StreamResponse:
+        async def guarded(request: web.BaseRequest) -> web.StreamResponse:
             refusal = await self._guard(request) if self._guard is not None else None
             return await handler(request) if refusal is None else refusal
 
         return guarded
 
-    async def _live(self, request: web.Request) -> web.Response:
+    async def _live(self, request: web.BaseRequest) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def _ready(self, request: web.Request) -> web.Response:
+    async def _ready(self, request: web.BaseRequest) -> web.Response:
         results = self._checks.results()
         ready = all(reason is None for reason in results.values())
         verbose = "verbose" in request.query
@@ -167,7 +201,7 @@ class HealthServer:
         lines.append("ok" if ready else "not ready")
         return web.Response(status=200 if ready else 503, text="\n".join(lines) + "\n")
 
-    async def _render(self, request: web.Request) -> web.Response:
+    async def _render(self, request: web.BaseRequest) -> web.Response:
         page = await self._metrics.render()
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
 

@@ -361,11 +361,10 @@ async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
 
 
 async def test_handshakes_that_never_begin_give_their_places_back() -> None:
-    """Plain connections without a word are closed when their time is over, and count until then."""
+    """Plain connections without a word are closed when their time is over; who is to be let in until then, is."""
     async with door(limits=Limits(connections=3, handshake=0.5)) as found:
         silent = [await asyncio.open_connection("127.0.0.1", found.server.port) for _ in range(3)]
-        with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
-            await found.ask(**BEARER)
+        assert (await found.ask(**BEARER))[0] == 200
         async with asyncio.timeout(10):
             for reader, _ in silent:
                 assert await reader.read() == b""

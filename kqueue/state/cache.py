@@ -34,7 +34,7 @@ from kqueue.core.workload import (
     TopologyView,
 )
 from kqueue.errors import KqueueError
-from kqueue.state import from_api, quota_trees
+from kqueue.state import from_api, quota_audit, quota_trees
 from kqueue.state.audit import Drift, Recounts, Source, chunks
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.held import Held, HeldSums, Share
@@ -134,7 +134,7 @@ class Cache:
         """What the last snapshot has of the quota trees, by the identity of their roots."""
         self._reader: Callable[[], object] = lambda: None
         """None from it: nobody has that snapshot any more."""
-        self._recounts = Recounts(_charged)
+        self._recounts = Recounts(quota_audit.charged)
 
     # --- configuration -----------------------------------------------------------------------------------------
 
@@ -732,43 +732,20 @@ class Cache:
             for _ in recount.steps(self._holdings):
                 yield []
             for queues in chunks(list(self._queues)):
-                yield self._found(self._audit_queue(name, recount.sums.get((name,), {})) for name in queues)
+                yield self._found(
+                    quota_audit.audit_queue(self._trees, name, recount.sums.get((name,), {})) for name in queues
+                )
             yield self._found([self._audit_sums(recount.sums)])
         for queue in {id(node.root): name for name, node in self._trees.queues.items() if node.parent}.values():
-            yield self._found(self._audit_tree(queue))
+            yield self._found(quota_audit.audit_tree(self._trees, queue))
 
-    def _audit_queue(self, name: str, counted: Mapping[quota.FlavorResource, int]) -> Drift | None:
-        node = self._trees.queues.get(name)
-        actual = quota.total([counted])
-        if node is None or _nonzero(node.usage) == actual:
-            return None
-        drift = Drift("quota", f"of ClusterQueue {name}", _shown(node.usage), _shown(actual))
-        quota.set_usage(node, actual)
-        return drift
-
-    def _audit_sums(self, counted: Mapping[_Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
+    def _audit_sums(self, counted: Mapping[quota_audit.Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
         """What statuses and gauges show."""
-        actual = HeldSums(_share_of(place, amounts) for place, amounts in counted.items() if len(place) > 1)
+        actual = HeldSums(quota_audit.share_of(place, amounts) for place, amounts in counted.items() if len(place) > 1)
         if self._sums.is_same_as(actual):
             return None
         self._sums = actual
         return Drift("quota", "as shown", "other sums than those of what is held", "")
-
-    def _audit_tree(self, queue: str) -> list[Drift]:
-        """The quota tree that a ClusterQueue is in: what Cohorts have and use follows from what is below them."""
-        node, drifts = self._trees.queues.get(queue), list[Drift]()
-        if node is None:
-            return drifts
-        twin = quota.copy_tree(node.root)[queue]
-        quota.rebuild(twin.root)
-        for mine, anew in zip(node.root.walk(), twin.root.walk(), strict=True):
-            believed, actual = (_nonzero(mine.usage), mine.subtree), (_nonzero(anew.usage), anew.subtree)
-            if believed != actual:
-                kind = "Cohort" if mine.is_cohort else "ClusterQueue"
-                drifts.append(Drift("quota", f"below {kind} {mine.name}", believed, actual))
-        if drifts:
-            quota.rebuild(node.root)
-        return drifts
 
 
 def _version(obj: wire.Workload) -> int:
@@ -781,35 +758,6 @@ def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
     yield from (key for key in list(believed) if told.get(key) is None)
 
 
-_Place = tuple[str, ...]
-"""Where holdings are counted: in a ClusterQueue, and in a ClusterQueue through a LocalQueue, admitted or not."""
-_WORKLOADS = quota.FlavorResource("", "")
-"""The column in which an audit counts workloads."""
-
-
-def _charged(holding: Holding) -> Iterator[tuple[_Place, Iterable[tuple[quota.FlavorResource, int]]]]:
-    """What a holding takes, by place."""
-    usage = holding.admission.usage()
-    yield (holding.queue,), usage.items()
-    place = (holding.queue, holding.local_queue, "admitted" if holding.admitted else "")
-    yield place, ((_WORKLOADS, 1), *usage.items())
-
-
 def _share(holding: Holding) -> Share:
     """Its part in the sums."""
     return Share(holding.queue, holding.local_queue, holding.admitted, holding.admission.usage())
-
-
-def _share_of(place: _Place, counted: Mapping[quota.FlavorResource, int]) -> Share:
-    """The part in the sums of all that an audit has counted in one place."""
-    queue, local_queue, admitted = place
-    amounts = dict(counted)
-    return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS))
-
-
-def _nonzero(usage: Mapping[quota.FlavorResource, int]) -> Usage:
-    return {column: amount for column, amount in usage.items() if amount}
-
-
-def _shown(usage: Mapping[quota.FlavorResource, int]) -> str:
-    return "; ".join(f"{amount} {column}" for column, amount in sorted(_nonzero(usage).items())) or "nothing"

@@ -1,0 +1,68 @@
+"""Audits of quota: what trees and sums believe, against the holdings that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from kqueue.core import quota
+from kqueue.core.quota import Usage
+from kqueue.state.audit import Drift
+from kqueue.state.held import Share
+from kqueue.state.holding import Holding
+from kqueue.state.quota_trees import Trees
+
+Place = tuple[str, ...]
+"""Where holdings are counted: in a ClusterQueue, and in a ClusterQueue through a LocalQueue, admitted or not."""
+_WORKLOADS = quota.FlavorResource("", "")
+"""The column in which an audit counts workloads."""
+
+
+def charged(holding: Holding) -> Iterator[tuple[Place, Iterable[tuple[quota.FlavorResource, int]]]]:
+    """What a holding takes, by place."""
+    usage = holding.admission.usage()
+    yield (holding.queue,), usage.items()
+    place = (holding.queue, holding.local_queue, "admitted" if holding.admitted else "")
+    yield place, ((_WORKLOADS, 1), *usage.items())
+
+
+def share_of(place: Place, counted: Mapping[quota.FlavorResource, int]) -> Share:
+    """The part in the sums of all that an audit has counted in one place."""
+    queue, local_queue, admitted = place
+    amounts = dict(counted)
+    return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS))
+
+
+def audit_queue(trees: Trees, name: str, counted: Mapping[quota.FlavorResource, int]) -> Drift | None:
+    """What a ClusterQueue uses, against what was counted; what is wrong is healed."""
+    node = trees.queues.get(name)
+    actual = quota.total([counted])
+    if node is None or _nonzero(node.usage) == actual:
+        return None
+    drift = Drift("quota", f"of ClusterQueue {name}", _shown(node.usage), _shown(actual))
+    quota.set_usage(node, actual)
+    return drift
+
+
+def audit_tree(trees: Trees, queue: str) -> list[Drift]:
+    """The quota tree that a ClusterQueue is in: what Cohorts have and use follows from what is below them."""
+    node, drifts = trees.queues.get(queue), list[Drift]()
+    if node is None:
+        return drifts
+    twin = quota.copy_tree(node.root)[queue]
+    quota.rebuild(twin.root)
+    for mine, anew in zip(node.root.walk(), twin.root.walk(), strict=True):
+        believed, actual = (_nonzero(mine.usage), mine.subtree), (_nonzero(anew.usage), anew.subtree)
+        if believed != actual:
+            kind = "Cohort" if mine.is_cohort else "ClusterQueue"
+            drifts.append(Drift("quota", f"below {kind} {mine.name}", believed, actual))
+    if drifts:
+        quota.rebuild(node.root)
+    return drifts
+
+
+def _nonzero(usage: Mapping[quota.FlavorResource, int]) -> Usage:
+    return {column: amount for column, amount in usage.items() if amount}
+
+
+def _shown(usage: Mapping[quota.FlavorResource, int]) -> str:
+    return "; ".join(f"{amount} {column}" for column, amount in sorted(_nonzero(usage).items())) or "nothing"

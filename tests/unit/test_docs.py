@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -87,7 +88,8 @@ def test_commands_exist(page: Path) -> None:
 _INVOCATION = re.compile(r"(?<![\w./-])(?:kqueue|kubectl[ -]kqueue) (?P<rest>[a-z][^`\n|;&#)]*)")
 _CODE = re.compile(r"^(?:```\w*\n.*?^```| {4,}[^\n]*$)|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _FLAG = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*)")
-_STEPS_ASIDE = ("get", "describe", "edit", "patch")
+_UsageError: Any = typer.BadParameter.__base__
+_PASSED_ON = ("get", "describe", "edit", "patch")
 """Commands whose flags are kubectl's."""
 
 
@@ -104,29 +106,49 @@ def invocations(text: str) -> Iterator[str]:
                 yield found["rest"]
 
 
+def leaf(call: str) -> tuple[Any, list[str]]:
+    """The command of a call, and the words behind it."""
+    command: Any = top()
+    words = call.split()
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if "show" in getattr(command, "commands", {}):  # a group that shows what is named
+        command = command.commands["show"]
+    return command, words
+
+
 def unknown_flags(call: str) -> list[str]:
     """Flags of a call that its command does not have."""
-    command: Any = top()
-    for word in call.split():
-        below = getattr(command, "commands", {})
-        if word not in below:
-            if "show" in below and not word.startswith("-"):  # a group that shows what is named
-                command = below["show"]
-            break
-        command = below[word]
-        if word in _STEPS_ASIDE:
-            return []
-    if "show" in getattr(command, "commands", {}):
-        command = command.commands["show"]
+    command, words = leaf(call)
+    if command.name in _PASSED_ON:
+        return []
     known = flags_of(command)
-    return [flag for flag in _FLAG.findall(call) if flag not in known]
+    return [flag for flag in _FLAG.findall(" ".join(words)) if flag not in known]
+
+
+def wrong_values(call: str) -> str:
+    """What the command says of the words behind it, if they are not what it takes; empty where it takes them."""
+    command, words = leaf(call)
+    try:
+        words = shlex.split(" ".join(words))
+        command.make_context("kqueue", words)
+    except (typer.BadParameter, ValueError) as e:
+        return "" if "Missing parameter" in str(e) else str(e)  # a sentence need not name everything
+    except (_UsageError, typer.Exit):  # help, and words of the sentence behind it
+        return ""
+    return ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_flags_exist(page: Path) -> None:
-    """A page shows no flag that its command does not have."""
+    """A page shows no flag that its command does not have, and no value that it does not take."""
     text = page.read_text() if page.parent.name != "decisions" else ""
-    wrong = {call: flags for call in invocations(text) if (flags := unknown_flags(call))}
+    generated = page.parent.name == "reference"  # names arguments by what they mean
+    wrong = {
+        call: flags
+        for call in invocations(text)
+        if (flags := unknown_flags(call) or (not generated and wrong_values(call)))
+    }
 
     assert wrong == {}
 
@@ -139,6 +161,8 @@ def test_flags_are_found_wherever_they_stand() -> None:
     )
 
     assert [unknown_flags(call) for call in invocations(page)] == [["--odd"], ["--odder"], ["--oddest"]]
+    assert "nobody" in wrong_values("list workload --status nobody")
+    assert wrong_values("list workload --status pending") == ""
     assert sum("-" in call for page in PAGES for call in invocations(page.read_text())) > 30
 
 

@@ -7,12 +7,19 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from kqueue.cli.process import Flags, running
+from kqueue.clock import SystemClock
+from kqueue.config import Timings
+from kqueue.config import load as load_configuration
 from kqueue.sandbox.crd_files import SIMULATED
 from tests.integration.conftest import CRDS
+from tests.integration.controlplane.certificates import KeyPair, issue_client
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.failover import (
@@ -30,6 +37,7 @@ from tests.integration.failover import (
     leader_of,
     load,
     redirected,
+    write_configuration,
 )
 from tests.integration.network import Gateway, Relay
 
@@ -215,6 +223,70 @@ async def test_tokens_are_rotated_under_a_leader(plane: ControlPlane, tmp_path: 
         await gangs.until_complete(len(gangs.names))
         assert (leader.leads, follower.leads) == (False, True)
         assert leader.process.returncode is None, "it follows, it need not be started again"
+
+
+async def test_client_certificates_are_rotated_under_a_leader(plane: ControlPlane, tmp_path: Path) -> None:
+    """New files are there before the former certificate ends; when it has ended and all connections are cut, the
+    leader comes back with the new one within its lease.
+    """
+    namespace = await plane.cluster.create_namespace("election")
+    files = KeyPair(tmp_path / "client.crt", tmp_path / "client.key")
+    ends = issue_client(plane.layout.certificates, files, seconds=25)
+    url = urlsplit(plane.cluster.url)
+    assert url.hostname
+    assert url.port
+    async with load(plane.cluster) as gangs, Relay(url.hostname, url.port).serving() as relay:
+        user = {"client-certificate": str(files.certificate), "client-key": str(files.key)}
+        address = f"{url.scheme}://127.0.0.1:{relay.port}"
+        kubeconfig = redirected(plane.kubeconfig, tmp_path / "rotated.kubeconfig", address, **user)
+        async with contender("one", kubeconfig, tmp_path, namespace) as only:
+            await leader_of(only)
+            await gangs.until_complete(3)
+            issue_client(plane.layout.certificates, files, seconds=3600)
+            await asyncio.sleep(max(0.0, ends + 2 - time.time()))
+            relay.cut()
+            await gangs.until_complete(len(gangs.names))
+            assert (only.leads, only.times("leadership lost")) == (True, [])
+
+
+class JumpingClock(SystemClock):
+    """A wall clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+async def test_steps_of_the_wall_clock_cost_nothing(plane: ControlPlane, tmp_path: Path) -> None:
+    """Ten minutes ahead, then ten behind, under load: the lead stays, and every gang is started once.
+
+    A step that is longer than `waitForPodsReady.timeout` evicts whose pods are not ready yet: that time is a stored one.
+    """
+    namespace = await plane.cluster.create_namespace("election")
+    clock = JumpingClock()
+    configuration = load_configuration(write_configuration(tmp_path, namespace))
+    flags = Flags(
+        kubeconfig=plane.kubeconfig,
+        parts=frozenset({"core", "jobs", "scheduler", "topology"}),
+        health_address="0",
+        metrics_address="0",
+    )
+    async with (
+        load(plane.cluster) as gangs,
+        running(configuration, flags, clock=clock, timings=Timings(queue_flush_window=0.1)) as leader,
+    ):
+        await asyncio.wait_for(leader.operator.ready.wait(), 40)
+        async with contender("two", plane.kubeconfig, tmp_path, namespace) as follower:
+            await follower.until_ready()
+            await gangs.until_complete(3)
+            for minutes in (10, -10, 0):
+                clock.ahead = timedelta(minutes=minutes)
+                await gangs.more(3)
+                await asyncio.sleep(LEASE + RETRY)
+                assert (leader.operator.may_write(), follower.leads) == (True, False)
+            await gangs.until_complete(len(gangs.names))
 
 
 async def test_an_api_server_that_restarts_is_found_again(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -42,6 +43,8 @@ def issue(folder: Path) -> Certificates:
     folder.mkdir(parents=True, exist_ok=True)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
+    authority.private_key_pem.write_to_path(folder / "ca.key")
+    (folder / "ca.key").chmod(0o600)
     proxies = trustme.CA()
     proxies.cert_pem.write_to_path(folder / "front-proxy-ca.crt")
     tokens = trustme.CA()
@@ -68,3 +71,18 @@ def issue(folder: Path) -> Certificates:
         front_proxy_authority=folder / "front-proxy-ca.crt",
         service_accounts=folder / "service-accounts.key",
     )
+
+
+def issue_client(certificates: Certificates, to: KeyPair, *, seconds: float) -> float:
+    """Another certificate of an administrator, which lives so long; when it ends, in Unix time."""
+    authority = certificates.authority
+    signer = trustme.CA.from_pem(authority.read_bytes(), authority.with_suffix(".key").read_bytes())
+    until = (datetime.now(UTC) + timedelta(seconds=seconds)).replace(microsecond=0)
+    cert = signer.issue_cert(
+        "admin.invalid", common_name="rotated", organization_name="system:masters", not_after=until
+    )
+    for path, blob in ((to.certificate, cert.cert_chain_pems[0]), (to.key, cert.private_key_pem)):
+        new = path.with_suffix(".new")
+        blob.write_to_path(new)
+        new.rename(path)
+    return until.timestamp()

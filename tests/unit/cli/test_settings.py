@@ -129,3 +129,14 @@ def test_timings_are_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> N
     assert {len(line) - len(line.split()[1]) for line in lines} == {
         len(max((x.split()[0] for x in lines), key=len)) + 2
     }
+
+
+def test_what_a_file_holds_cannot_drive_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fields and values of somebody else's file are named, escaped."""
+    file = tmp_path / "hostile.yaml"
+    file.write_text('apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"a\\e[2J\\u202E": "\\e[31m"\n')
+    app.run(["config", "check", str(file)])
+    out, err = capsys.readouterr()
+
+    assert "\\x1b[2J" in out + err
+    assert all(line.isprintable() for line in (out + err).splitlines())

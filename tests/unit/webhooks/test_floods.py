@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,10 @@ async def test_handshakes_that_never_end_keep_nobody_out(tmp_path: Path) -> None
     write_bundle(make_bundle(["127.0.0.1"], now=SystemClock().now()), tmp_path)
     context = CertificateFolder(tmp_path, clock=SystemClock()).context
     tls = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    async with serving(bounds=FEW, ssl_context=context) as server, connected(server, 300) as flood:
+    async with (
+        serving(bounds=replace(FEW, handshake=60), ssl_context=context) as server,
+        connected(server, 300) as flood,
+    ):
         pair = await asyncio.open_connection("127.0.0.1", server.port, ssl=tls)
         assert '"allowed":true' in await asked(pair)
         pair[1].transport.abort()

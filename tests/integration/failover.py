@@ -32,8 +32,8 @@ LEASE, RENEW, RETRY = 5, 3, 1
 """Seconds of leader election, in the proportions of the defaults."""
 TAKEN_WITHIN = LEASE + 1.2 * RETRY
 """Seconds from the last renewal of a leader that says nothing to its successor: a whole lease, and one look."""
-SLACK = 3.0
-"""Seconds for a busy machine."""
+SLACK = 8.0
+"""Seconds for a machine on which other tests run."""
 GPUS = 96
 PODS, GPUS_OF_POD = 4, 8
 NAME = "failover"

@@ -34,6 +34,8 @@ TAKEN_WITHIN = LEASE + 1.2 * RETRY
 """Seconds from the last renewal of a leader that says nothing to its successor: a whole lease, and one look."""
 SLACK = 8.0
 """Seconds for a machine on which other tests run."""
+REMEMBERED = 10
+"""Seconds for which the API server goes on letting in who has a token that has ended."""
 GPUS = 96
 PODS, GPUS_OF_POD = 4, 8
 NAME = "failover"

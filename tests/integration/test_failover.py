@@ -25,6 +25,7 @@ from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.failover import (
     LEASE,
     RENEW,
+    REMEMBERED,
     RETRY,
     SLACK,
     TAKEN_WITHIN,
@@ -217,7 +218,7 @@ async def test_tokens_are_rotated_under_a_leader(plane: ControlPlane, tmp_path: 
         assert (leader.leads, leader.times("leadership lost")) == (True, [])
 
         refused = await own.expire()
-        await taken_over(gangs, follower, refused, within=TAKEN_WITHIN)
+        await taken_over(gangs, follower, refused, within=REMEMBERED + TAKEN_WITHIN)
         await own.renew()
         await leader.until_ready()
         await gangs.until_complete(len(gangs.names))

@@ -24,8 +24,8 @@ from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.failover import (
     LEASE,
-    RENEW,
     REMEMBERED,
+    RENEW,
     RETRY,
     SLACK,
     TAKEN_WITHIN,

@@ -7,14 +7,12 @@ its end, is told of here: by a Warning on the pod, a log line and a gauge.  No g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-
-import structlog
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.held_pods import HeldPods, Why
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites
 from kqueue.jobs import pod_group, rules
@@ -23,11 +21,6 @@ from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import from_api
-
-_log = structlog.get_logger(__name__)
-
-_AT_ONCE = 500
-_NAMED = 5
 
 
 class Held(StrEnum):
@@ -40,14 +33,6 @@ class Held(StrEnum):
     NO_WORKLOAD = "no_workload"
     WORKLOAD_OVER = "workload_over"
     NOT_IN_WORKLOAD = "not_in_workload"
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A pod that was held at every look since `since` (monotonic)."""
-
-    since: float
-    told: bool = False
 
 
 class AdmissionGates:
@@ -68,49 +53,26 @@ class AdmissionGates:
         without_queue: bool = False,
     ) -> None:
         """A pod counts once it is held for `after` seconds; `report` is told the number by reason at each look."""
-        self._pods, self._writes, self._workloads, self._manages = pods, writes, workloads, manages
-        self._switches, self._clock, self._after, self._interval = switches, clock, after, interval
-        self._report, self._without_queue = report, without_queue
-        self._found: dict[str, _Found] = {}
+        self._writes, self._workloads, self._manages = writes, workloads, manages
+        self._switches, self._without_queue = switches, without_queue
+        held = HeldPods[ManagedPod](
+            pods=lambda: pods.by_index(GATED_INDEX, True),
+            judge=self._judge,
+            tell=self._tell,
+            headline="pods are held by the admission gate and nothing under way will start them",
+            reasons=Held,
+            report=report,
+            clock=clock,
+            after=after,
+            interval=interval,
+        )
+        self.run, self.sweep = held.run, held.look
 
-    async def run(self) -> None:
-        """Look until cancelled; then this process counts no more."""
-        try:
-            while True:
-                await self._clock.sleep(self._interval)
-                await self.sweep()
-        finally:
-            self._found.clear()
-            self._report({held.value: 0 for held in Held})
+    def _judge(self) -> Callable[[ManagedPod], Why | None]:
+        groups: dict[str, Why | None] = {}  # each group is looked at once for all its pods
+        return lambda pod: self._why(pod, groups)
 
-    async def sweep(self) -> None:
-        """One look."""
-        found: dict[str, _Found] = {}
-        counts = {held.value: 0 for held in Held}
-        new: list[str] = []
-        groups: dict[str, tuple[Held, str] | None] = {}
-        for number, pod in enumerate(self._pods.by_index(GATED_INDEX, True), start=1):
-            if number % _AT_ONCE == 0:
-                await self._clock.sleep(0)
-            why = self._why(pod, groups)
-            if why is None:
-                continue
-            seen = self._found.get(pod.uid) or _Found(self._clock.monotonic())
-            age = self._clock.monotonic() - seen.since
-            if age >= self._after:
-                counts[why[0].value] += 1
-                if not seen.told:
-                    self._tell(pod, why[1])
-                    new.append(pod.key)
-                    seen = _Found(seen.since, told=True)
-            found[pod.uid] = seen
-        self._found = found
-        self._report(counts)
-        if new:
-            _log.warning("pods are held by the admission gate and nothing under way will start them", new=len(new),
-                         pods=new[:_NAMED], in_all=sum(counts.values()))  # fmt: skip
-
-    def _why(self, pod: ManagedPod, groups: dict[str, tuple[Held, str] | None]) -> tuple[Held, str] | None:
+    def _why(self, pod: ManagedPod, groups: dict[str, Why | None]) -> Why | None:
         """Why the gate stays as things are, and what to do; None while somebody is at it."""
         namespace = split_key(pod.key)[0]
         if not self._manages(namespace):
@@ -123,7 +85,7 @@ class AdmissionGates:
             groups[pod.group] = self._why_group(pod.group)
         return groups[pod.group] or self._why_member(pod)
 
-    def _why_alone(self, pod: ManagedPod) -> tuple[Held, str] | None:
+    def _why_alone(self, pod: ManagedPod) -> Why | None:
         keys = self._workloads.keys_by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(pod.key)))
         owned = [workload for key in keys if (workload := self._workloads.get(key)) is not None]
         if not owned:
@@ -132,7 +94,7 @@ class AdmissionGates:
             return Held.WORKLOAD_OVER, "its Workload has finished; delete the pod"
         return None
 
-    def _why_group(self, group: str) -> tuple[Held, str] | None:
+    def _why_group(self, group: str) -> Why | None:
         workload = self._workloads.get(group)
         if workload is None:
             made = pod_group.compose(pod_group.in_order(self._writes.members(group)), self._switches)
@@ -146,7 +108,7 @@ class AdmissionGates:
             return Held.WORKLOAD_OVER, f"Workload {group} has finished; delete the pod"
         return None
 
-    def _why_member(self, pod: ManagedPod) -> tuple[Held, str] | None:
+    def _why_member(self, pod: ManagedPod) -> Why | None:
         workload = self._workloads.get(pod.group)
         if workload is None:
             return None
@@ -158,6 +120,6 @@ class AdmissionGates:
             "like one that it is to replace"
         )
 
-    def _tell(self, pod: ManagedPod, why: str) -> None:
+    def _tell(self, pod: ManagedPod, why: str, _age: float) -> None:
         message = f"Held by scheduling gate {names.ADMISSION_GATE} since {pod.created:%Y-%m-%dT%H:%M:%SZ}: {why}"
         self._writes.tell(pod, reason=EVENT_HELD, message=message, warning=True)

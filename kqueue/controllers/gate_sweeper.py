@@ -6,28 +6,20 @@ Such a pod would run at a place that nobody counts.  It is told by a Warning on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-
-import structlog
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.held_pods import HeldPods, Why
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import from_api
 from kqueue.state.from_api import GangPod, PodView
 
-_log = structlog.get_logger(__name__)
-
 GATED_INDEX = "gated"
 SIBLINGS_INDEX = "siblings"
 EVENT_GATE_LEAKED = "TopologyGateLeaked"
-_AT_ONCE = 1000
-"""Pods looked at before the event loop gets a turn: about 3 ms."""
-_NAMED = 5
-"""Pods that a log line names."""
 
 
 class Leak(StrEnum):
@@ -46,14 +38,6 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A pod that was leaked at every look since `since` (monotonic)."""
-
-    since: float
-    told: bool = False
-
-
 class GateSweeper:
     """Looks at all gated pods from time to time: one pass over them, not over all pods."""
 
@@ -69,49 +53,25 @@ class GateSweeper:
         report: Callable[[Mapping[str, int]], None],
     ) -> None:
         """A pod counts once it is leaked for `after` seconds; `report` is told the number by reason at each look."""
-        self._pods, self._workloads = pods, workloads
-        self._recorder, self._clock, self._report = recorder, clock, report
-        self._after, self._interval = after, interval
-        self._found: dict[str, _Found] = {}
+        self._workloads, self._recorder = workloads, recorder
+        held = HeldPods[GangPod](
+            pods=lambda: (v.gang for v in pods.by_index(GATED_INDEX, True) if v.gang is not None),
+            judge=lambda: self._why,
+            tell=self._tell,
+            headline="pods are held by our gate and nobody will release them",
+            reasons=Leak,
+            report=report,
+            clock=clock,
+            after=after,
+            interval=interval,
+        )
+        self.run, self.sweep = held.run, held.look
         pods.add_index(GATED_INDEX, _gated)
         workloads.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
 
-    async def run(self) -> None:
-        """Look until cancelled; then this process counts no more."""
-        try:
-            while True:
-                await self._clock.sleep(self._interval)
-                await self.sweep()
-        finally:
-            self._found.clear()
-            self._report(_none())
-
-    async def sweep(self) -> None:
-        """One look."""
-        found: dict[str, _Found] = {}
-        counts = _none()
-        new: list[str] = []
-        for number, view in enumerate(self._pods.by_index(GATED_INDEX, True), start=1):
-            if number % _AT_ONCE == 0:
-                await self._clock.sleep(0)
-            pod = view.gang
-            leak = self._leak(pod) if pod is not None else None
-            if pod is None or leak is None:
-                continue
-            seen = self._found.get(pod.uid) or _Found(self._clock.monotonic())
-            age = self._clock.monotonic() - seen.since
-            if age >= self._after:
-                counts[leak.value] += 1
-                if not seen.told:
-                    self._tell(pod, leak, age)
-                    new.append(pod.key)
-                    seen = _Found(seen.since, told=True)
-            found[pod.uid] = seen
-        self._found = found
-        self._report(counts)
-        if new:
-            _log.warning("pods are held by our gate and nobody will release them", new=len(new), pods=new[:_NAMED],
-                         in_all=sum(counts.values()))  # fmt: skip
+    def _why(self, pod: GangPod) -> Why | None:
+        leak = self._leak(pod)
+        return None if leak is None else (leak, _WORDS[leak])
 
     def _leak(self, pod: GangPod) -> Leak | None:
         """Why the gate of the pod stays for ever; None when somebody may still remove it."""
@@ -123,21 +83,17 @@ class GateSweeper:
             return Leak.WORKLOAD_FINISHED
         return None if any(_owns(workload, pod) for workload in alive) else Leak.NOT_OWNED
 
-    def _tell(self, pod: GangPod, leak: Leak, age: float) -> None:
+    def _tell(self, pod: GangPod, words: str, age: float) -> None:
         namespace, name = split_key(pod.key)
         self._recorder.record(
             ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid),
             reason=EVENT_GATE_LEAKED,
             message=(
                 f"Held by scheduling gate {names.TOPOLOGY_GATE}, but Workload {split_key(pod.workload)[1]} "
-                f"{_WORDS[leak]}, for {int(age)} s: the pod will not run; delete it if its job does not"
+                f"{words}, for {int(age)} s: the pod will not run; delete it if its job does not"
             ),
             warning=True,
         )
-
-
-def _none() -> dict[str, int]:
-    return {leak.value: 0 for leak in Leak}
 
 
 def _gated(view: PodView) -> Iterable[bool]:

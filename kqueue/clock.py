@@ -18,6 +18,34 @@ from typing import Protocol
 import msgspec
 
 
+def short_span(seconds: int) -> str:
+    """A time span, not negative, in one or two units, as kubectl writes ages: `45s`, `3m5s`, `7h30m`, `5d2h`, `3y10d`.
+
+    The second unit stands only while it matters.  Source: Kubernetes `duration.HumanDuration`.
+    """
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(many: int, unit: str, rest: int, small: str) -> str:
+    return f"{many}{unit}{rest}{small}" if rest else f"{many}{unit}"
+
+
 def utc_text(moment: datetime, *, digits: int = 0) -> str:
     """RFC 3339 in UTC, with so many digits of a second (at most 6), cut and not rounded; of an aware time.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from kqueue.cli.output import printable
+from kqueue.clock import short_span
 
 _GAP = 3
 """Spaces between columns."""
@@ -104,24 +105,4 @@ def duration(span: timedelta) -> str:
     seconds = int(span.total_seconds())  # toward zero
     if seconds < -1:
         return "<invalid>"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{max(seconds, 0)}s"
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 2 * 365:
-        return f"{days}d"
-    years = days // 365
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
-
-
-def _two(many: int, unit: str, rest: int, small: str) -> str:
-    return f"{many}{unit}{rest}{small}" if rest else f"{many}{unit}"
+    return short_span(max(seconds, 0))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kqueue.clock import short_span
 from kqueue.sandbox.api import Object
 
 TABLE_API_VERSION = "meta.k8s.io/v1"
@@ -49,29 +50,7 @@ def age_text(since: str | None, now: datetime) -> str:
 
 def duration_text(seconds: int) -> str:
     """A span in at most two units; the second one only while it matters."""
-    if seconds < 0:
-        return "0s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    years = days // 365
-    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
-
-
-def _two(big: int, big_unit: str, small: int, small_unit: str) -> str:
-    return f"{big}{big_unit}{small}{small_unit}" if small else f"{big}{big_unit}"
+    return short_span(max(seconds, 0))
 
 
 def age(obj: Object, moment: Moment) -> str:

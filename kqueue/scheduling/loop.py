@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
@@ -22,24 +22,24 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Phase, Preempt, Retargeted, SecondLooks, Wait, plan
+from kqueue.core.cycle import Admit, Decision, Outcome, Phase, Preempt, Retargeted, Wait, plan
 from kqueue.core.demand import Demands
-from kqueue.core.ordering import DEFAULT_RULES, OrderRules
-from kqueue.core.preemption import Lowest, Preemptor, Rules, Strategy
-from kqueue.core.scan import DEFAULT_SCAN, Attempt, ScanMemory, ScanRules, goes_round, remembered
+from kqueue.core.preemption import Lowest, Preemptor, Rules
+from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.workload import Admitted, Claim, Head, PodSet, Snapshot
 from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.admissions import AdmissionObserver, Admissions
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
 from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
+from kqueue.scheduling.settings import LoopSettings
+from kqueue.scheduling.stopwatch import Stopwatch
 from kqueue.scheduling.trouble import Trouble, TroubleObserver
 from kqueue.scheduling.waits import WaitObserver, Waits, Why
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
-from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.preemptions import Preemptions
@@ -129,68 +129,6 @@ class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopSettings:
-    """Times in seconds."""
-
-    retry_base: float = 0.001
-    """Pause after a cycle that admitted nothing; doubles."""
-    retry_max: float = 0.010
-    yield_after: float = 0.020
-    """The plan gives the event loop a turn when it has run for so long."""
-    in_flight: int = 64
-    """Admission writes at once."""
-    told_at_once: int = 8
-    """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
-    whoever is admitted meanwhile needs not be told."""
-    details_told_after: float = 5.0
-    """A workload that goes on waiting for the same reason is told of other details so long after they changed."""
-    elastic: bool = False
-    """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
-    fail_fast: bool = True
-    """A workload whose failed hosts cannot be replaced at the first try is evicted."""
-    skips_pod_owned: bool = True
-    """A workload that ends with its one pod keeps its place when the host fails."""
-    fair: tuple[Strategy, ...] | None = None
-    """Fair sharing, and by which strategies it preempts; None: it is off."""
-    within_nominal: bool = True
-    """With fair sharing, who stays within nominal quota takes it back whatever the shares."""
-    order: OrderRules = DEFAULT_RULES
-    queue_order: QueueOrder = DEFAULT_ORDER
-    block_admission: bool = False
-    """Nobody is admitted until the pods of all that hold quota are ready."""
-    scan: ScanRules = DEFAULT_SCAN
-    """For how long it is remembered where a scan of flavors ended."""
-    preemption_gates: bool = False
-    """Who has a closed preemption gate preempts nobody."""
-    looks: SecondLooks = ALL_LOOKS
-    """Who is looked at once more in its cycle."""
-
-
-class Stopwatch:
-    """How long a cycle is in each phase."""
-
-    __slots__ = ("_now", "_phase", "_since", "seconds")
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now, self._phase, self._since = now, Phase.SNAPSHOT, now()
-        self.seconds = dict.fromkeys(Phase, 0.0)
-
-    def enter(self, phase: Phase) -> None:
-        """Go over to another phase."""
-        now = self._now()
-        self.seconds[self._phase] += now - self._since
-        self._phase, self._since = phase, now
-
-    def stop(self) -> None:
-        """The phase is interrupted, or over."""
-        self.enter(self._phase)
-
-    def go_on(self) -> None:
-        """What was since the interruption is nobody's."""
-        self._since = self._now()
-
-
 class SchedulingLoop:
     """Runs cycles while there is something to try.  Only the leader runs it."""
 
@@ -221,62 +159,14 @@ class SchedulingLoop:
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
         self._writes = Writes(writer, in_flight=self._settings.in_flight)
-        self._quarantine = quarantine = quarantine or Quarantine()
-        self._waits = Waits(
-            writes=self._writes,
-            is_held=lambda key: cache.holding(key) is not None or key in quarantine,
-            observer=observer,
-            clock=clock,
-            at_once=self._settings.told_at_once,
-            details_after=self._settings.details_told_after,
-        )
-        self._repairs = Repairs(
-            cache=cache,
-            second_pass=second_pass or SecondPass(),
-            writer=writer,
-            writes=self._writes,
-            observer=observer,
-            clock=clock,
-            host_of=host_of,
-            fail_fast=self._settings.fail_fast,
-            skips_pod_owned=self._settings.skips_pod_owned,
-        )
+        self._quarantine = quarantine or Quarantine()
         self._preemptions = preemptions or Preemptions()
         self._fair_usage = fair_usage
-        self._trouble = Trouble(
-            quarantine=quarantine,
-            cache=cache,
-            queues=queues,
-            preemptions=self._preemptions,
-            writer=writer,
-            writes=self._writes,
-            observer=observer,
-            clock=clock,
-            order=self._settings.queue_order,
-            paused=self._pause,
-        )
-        self._evictions = Evictions(
-            cache=cache,
-            preemptions=self._preemptions,
-            writes=self._writes,
-            observer=observer,
-            clock=clock,
-            failed=lambda: self._look_again(clock.now() + _SOON),
-        )
-        self._admissions = Admissions(
-            cache=cache,
-            queues=queues,
-            writer=writer,
-            writes=self._writes,
-            observer=observer,
-            clock=clock,
-            order=self._settings.queue_order,
-            preemptions=self._preemptions,
-            fair_usage=fair_usage,
-            paused=self._pause,
-            broke=lambda key, error: self._failed(key, error, doing="writing its admission"),
-            sound=quarantine.sound,
-        )
+        self._waits = self._make_waits()
+        self._repairs = self._make_repairs(second_pass or SecondPass(), host_of)
+        self._trouble = self._make_trouble()
+        self._evictions = self._make_evictions()
+        self._admissions = self._make_admissions()
         self._heads = Heads(
             cache,
             writer.newest,
@@ -318,6 +208,73 @@ class SchedulingLoop:
         """Cycles run so far."""
         self.busy = 0.0
         """Seconds that they took."""
+
+    # --- its parts
+
+    def _make_waits(self) -> Waits:
+        return Waits(
+            writes=self._writes,
+            is_held=lambda key: self._cache.holding(key) is not None or key in self._quarantine,
+            observer=self._observer,
+            clock=self._clock,
+            at_once=self._settings.told_at_once,
+            details_after=self._settings.details_told_after,
+        )
+
+    def _make_repairs(self, second_pass: SecondPass, host_of: Callable[[str], str | None]) -> Repairs:
+        return Repairs(
+            cache=self._cache,
+            second_pass=second_pass,
+            writer=self._writer,
+            writes=self._writes,
+            observer=self._observer,
+            clock=self._clock,
+            host_of=host_of,
+            fail_fast=self._settings.fail_fast,
+            skips_pod_owned=self._settings.skips_pod_owned,
+        )
+
+    def _make_trouble(self) -> Trouble:
+        return Trouble(
+            quarantine=self._quarantine,
+            cache=self._cache,
+            queues=self._queues,
+            preemptions=self._preemptions,
+            writer=self._writer,
+            writes=self._writes,
+            observer=self._observer,
+            clock=self._clock,
+            order=self._settings.queue_order,
+            paused=self._pause,
+        )
+
+    def _make_evictions(self) -> Evictions:
+        return Evictions(
+            cache=self._cache,
+            preemptions=self._preemptions,
+            writes=self._writes,
+            observer=self._observer,
+            clock=self._clock,
+            failed=lambda: self._look_again(self._clock.now() + _SOON),
+        )
+
+    def _make_admissions(self) -> Admissions:
+        return Admissions(
+            cache=self._cache,
+            queues=self._queues,
+            writer=self._writer,
+            writes=self._writes,
+            observer=self._observer,
+            clock=self._clock,
+            order=self._settings.queue_order,
+            preemptions=self._preemptions,
+            fair_usage=self._fair_usage,
+            paused=self._pause,
+            broke=lambda key, error: self._failed(key, error, doing="writing its admission"),
+            sound=self._quarantine.sound,
+        )
+
+    # --- running
 
     def wake(self) -> None:
         """Something may have become possible."""

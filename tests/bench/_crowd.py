@@ -10,7 +10,7 @@ from typing import Any
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import TopologyAssignment
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.from_api import workload_key
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.status import admission_json

@@ -23,7 +23,8 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.observe import EventRecorder, Metrics, configure_logs
 from kqueue.runtime.lane import Lane
-from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
+from kqueue.scheduling.loop import SchedulingLoop
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from kqueue.core.preemption import Strategy
 from kqueue.runtime.loop import freeze_after_sync
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.bench._crowd import PREEMPTING, Stage, cohorts, running
 from tests.bench._scheduler import World
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check

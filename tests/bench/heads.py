@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from kqueue.core.preemption import Strategy
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.bench._crowd import Stage, cohorts, running
 from tests.bench._scheduler import World
 from tests.bench.table import Figure, Goal, Row, at_least, at_most, check, timed

@@ -17,7 +17,7 @@ from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
 from kqueue.jobs.registry import owner_kinds_for
 from kqueue.observe import CustomLabel, Kind
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.from_api import QueueOrder
 from kqueue.state.readiness import ReadyRules

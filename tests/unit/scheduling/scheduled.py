@@ -10,7 +10,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.cycle import Admit, Phase, Retargeted
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
-from kqueue.scheduling.loop import LoopSettings, SchedulingLoop
+from kqueue.scheduling.loop import SchedulingLoop
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import SecondPass

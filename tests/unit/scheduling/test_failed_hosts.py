@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import UnreachableError
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.unit.controllers.builders import make_workload, message_of, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import HOST, hospital, hosts_of, placed

@@ -11,7 +11,7 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, WORKLOADS
 from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, UnreachableError
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.unit.controllers.builders import condition, make_cluster_queue, make_workload, read, reserved, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import TEAMS, three_teams

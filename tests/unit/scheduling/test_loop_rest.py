@@ -11,7 +11,7 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.resources import CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.scan import ScanRules
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
 from tests.unit.controllers.builders import World, condition, make_cluster_queue, make_flavor, make_workload, read
 from tests.unit.scheduling.scheduled import Scheduled

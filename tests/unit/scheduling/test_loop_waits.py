@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kqueue.errors import ServerError
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.unit.controllers.builders import (
     condition,
     make_cluster_queue,

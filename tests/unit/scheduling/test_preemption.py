@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kqueue.errors import ServerError
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import status
 from kqueue.state.queues import RequeueReason
 from tests.unit.controllers.builders import (

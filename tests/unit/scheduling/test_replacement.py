@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kqueue.api.wire import kueue as wire
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.unit.controllers.builders import make_cluster_queue, make_workload, read, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import hospital, hosts_of, placed

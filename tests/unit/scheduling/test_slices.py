@@ -9,7 +9,7 @@ import pytest
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import UnreachableError
 from kqueue.runtime.store import Store
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.cache import Told
 from tests.unit.controllers.builders import JSON, condition, make_workload, reserved, status_of
 from tests.unit.jobs.builders import prefixed

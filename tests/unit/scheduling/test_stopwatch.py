@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kqueue.core.cycle import Phase
-from kqueue.scheduling.loop import Stopwatch
+from kqueue.scheduling.stopwatch import Stopwatch
 
 
 def test_each_phase_gets_the_time_that_is_spent_in_it() -> None:

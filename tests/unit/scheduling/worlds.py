@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
 from tests.unit.controllers.builders import (
     World,

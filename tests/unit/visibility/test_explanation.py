@@ -15,7 +15,7 @@ from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
-from kqueue.scheduling.loop import LoopSettings
+from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.visibility.asked import JSON, Asked

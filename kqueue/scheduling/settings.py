@@ -1,0 +1,49 @@
+"""What the scheduling loop is told once, from the configuration file and the fixed times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kqueue.core.cycle import ALL_LOOKS, SecondLooks
+from kqueue.core.ordering import DEFAULT_RULES, OrderRules
+from kqueue.core.preemption import Strategy
+from kqueue.core.scan import DEFAULT_SCAN, ScanRules
+from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """Times in seconds."""
+
+    retry_base: float = 0.001
+    """Pause after a cycle that admitted nothing; doubles."""
+    retry_max: float = 0.010
+    yield_after: float = 0.020
+    """The plan gives the event loop a turn when it has run for so long."""
+    in_flight: int = 64
+    """Admission writes at once."""
+    told_at_once: int = 8
+    """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
+    whoever is admitted meanwhile needs not be told."""
+    details_told_after: float = 5.0
+    """A workload that goes on waiting for the same reason is told of other details so long after they changed."""
+    elastic: bool = False
+    """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
+    fail_fast: bool = True
+    """A workload whose failed hosts cannot be replaced at the first try is evicted."""
+    skips_pod_owned: bool = True
+    """A workload that ends with its one pod keeps its place when the host fails."""
+    fair: tuple[Strategy, ...] | None = None
+    """Fair sharing, and by which strategies it preempts; None: it is off."""
+    within_nominal: bool = True
+    """With fair sharing, who stays within nominal quota takes it back whatever the shares."""
+    order: OrderRules = DEFAULT_RULES
+    queue_order: QueueOrder = DEFAULT_ORDER
+    block_admission: bool = False
+    """Nobody is admitted until the pods of all that hold quota are ready."""
+    scan: ScanRules = DEFAULT_SCAN
+    """For how long it is remembered where a scan of flavors ended."""
+    preemption_gates: bool = False
+    """Who has a closed preemption gate preempts nobody."""
+    looks: SecondLooks = ALL_LOOKS
+    """Who is looked at once more in its cycle."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableE
 from kqueue.jobs.declared import Declared
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
-from kqueue.sandbox import Sandbox, SandboxOptions
+from kqueue.sandbox import Sandbox
 
 JSON = dict[str, Any]
 P = "kueue.x-k8s.io/"
@@ -314,23 +313,6 @@ async def test_somebody_leads_who_renews(records: list[JSON | None], holder: str
 
 
 # --- on an API server
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    """An API server without anybody who works on what is in it."""
-    started = Sandbox(SandboxOptions(parts=frozenset({"server"})))
-    await started.start()
-    try:
-        yield started
-    finally:
-        await started.stop()
-
-
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with Client(sandbox.url) as connected:
-        yield connected
 
 
 def on_server(name: str, *, gate: str = f"{P}admission", **more: Any) -> JSON:

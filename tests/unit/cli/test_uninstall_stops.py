@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,12 @@ from kqueue.controllers.resources import PODS
 from kqueue.errors import KqueueError
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
-from kqueue.sandbox import Sandbox, SandboxOptions
+from kqueue.sandbox import Sandbox
 
 JSON = dict[str, Any]
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
 LABELS = {"app": "kqueue"}
 TEMPLATE = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    """An API server without anybody who works on what is in it."""
-    started = Sandbox(SandboxOptions(parts=frozenset({"server"})))
-    await started.start()
-    try:
-        yield started
-    finally:
-        await started.stop()
-
-
-@pytest.fixture
-async def client(sandbox: Sandbox) -> AsyncIterator[Client]:
-    async with Client(sandbox.url) as connected:
-        yield connected
 
 
 async def make_deployment(client: Client) -> None:

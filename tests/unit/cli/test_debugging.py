@@ -7,7 +7,6 @@ import io
 import json
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -29,11 +28,10 @@ def read(kind: type[Any], **obj: Any) -> Any:
 
 
 @pytest.fixture
-def log() -> Iterator[io.BytesIO]:
+def log() -> io.BytesIO:
     stream = io.BytesIO()
     configure_logs("json", "info", stream=stream)
-    yield stream
-    configure_logs("json", "info")
+    return stream
 
 
 def lines(log: io.BytesIO) -> list[dict[str, Any]]:

@@ -18,11 +18,9 @@ from kqueue.clock import FakeClock
 from kqueue.errors import ConfigError
 from kqueue.observe import configure_logs, current_level, log_context, logs, set_level
 
-pytestmark = pytest.mark.usefixtures("restored_logs")
-
 
 @pytest.fixture
-def stream(restored_logs: None) -> io.BytesIO:
+def stream() -> io.BytesIO:
     """Where JSON logs go in the test."""
     stream = io.BytesIO()
     configure_logs("json", "info", stream=stream, clock=FakeClock())

@@ -173,7 +173,7 @@ def _what_ifs(pending: JSON) -> Iterator[Line]:
         yield Line(search["message"], 1, _BAD)
     elif search and not pending.get("wouldStartIf") and (pending.get("now") or {}).get("outcome") != "Admit":
         yield Line("no change was found that would be enough: nodes that come back, another topology request,", 1)
-        yield Line("another queue, fewer pods, the end of others", 1)
+        yield Line("another queue, fewer pods, the end of others, more quota", 1)
 
 
 def _then(then: JSON) -> str:

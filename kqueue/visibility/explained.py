@@ -45,10 +45,6 @@ class Audience:
         """Whether a workload (namespace/name) may be named."""
         return key.partition("/")[0] in self._readable
 
-    def name(self, workload: Admitted) -> str:
-        """What a workload is called."""
-        return workload.key if self.may_name(workload.key) else SOMEBODY
-
     def workload(self, workload: Admitted, **more: Any) -> JSON:
         """A workload, which may be named, or nothing of what it is."""
         if not self.may_name(workload.key):
@@ -229,7 +225,11 @@ def what_if(found: WhatIf, audience: Audience) -> JSON:
     if isinstance(change, WorkloadsEnd):
         shown["workloads"] = [audience.workload(workload) for workload in change.workloads[:_WORKLOADS_SHOWN]]
     got: JSON = {"clusterQueue": found.queue, "flavors": {name: list(some) for name, some in found.flavors.items()}}
-    return {"if": condition_for(change, audience.name), "change": shown, "then": {**got, **_qualities(found.quality)}}
+    return {
+        "if": condition_for(change, lambda workload: audience.may_name(workload.key)),
+        "change": shown,
+        "then": {**got, **_qualities(found.quality)},
+    }
 
 
 def search(found: Search, *, stopped: bool) -> JSON:

@@ -16,6 +16,7 @@ from kqueue.core.why.blockers import ColumnLook, DomainLook, FlavorLook, LevelLo
 from kqueue.core.why.changes import (
     Change,
     FewerPods,
+    MoreQuota,
     NodesReturn,
     OtherQueue,
     OtherWish,
@@ -39,6 +40,7 @@ __all__ = [
     "Holder",
     "LevelLook",
     "Look",
+    "MoreQuota",
     "NodesReturn",
     "OtherQueue",
     "OtherWish",

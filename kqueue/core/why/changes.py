@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kqueue.core.quantity import format_quantity
+from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.result import LevelQuality
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted
@@ -48,13 +50,31 @@ class FewerPods:
 
 
 @value(kw_only=True)
+class Raise:
+    """One number of a ClusterQueue's quota: `nominalQuota` or `borrowingLimit`, in units of the column."""
+
+    column: FlavorResource
+    limit: str
+    to: int
+    instead_of: int
+
+
+@value(kw_only=True)
+class MoreQuota:
+    """Its ClusterQueue has more quota."""
+
+    queue: str
+    raises: tuple[Raise, ...]
+
+
+@value(kw_only=True)
 class WorkloadsEnd:
     """These workloads end, or leave; the largest first."""
 
     workloads: tuple[Admitted, ...]
 
 
-Change = NodesReturn | OtherWish | OtherQueue | FewerPods | WorkloadsEnd
+Change = NodesReturn | OtherWish | OtherQueue | FewerPods | WorkloadsEnd | MoreQuota
 
 
 @value(kw_only=True)
@@ -75,7 +95,7 @@ class WhatIf:
     @property
     def cost(self) -> tuple[int, ...]:
         """The smaller, the cheaper: first what nobody loses anything by, then what the workload itself gives up, then
-        what others give up.
+        what others give up, then what an administrator has to grant.
         """
         return _cost(self.change)
 
@@ -94,6 +114,8 @@ def _cost(change: Change) -> tuple[int, ...]:
             return 3, of - count
         case WorkloadsEnd(workloads=workloads):
             return 4, len(workloads), max(w.priority for w in workloads), sum(map(size, workloads))
+        case MoreQuota(raises=raises):
+            return 5, len(raises)
 
 
 def size(workload: Admitted) -> int:
@@ -102,8 +124,8 @@ def size(workload: Admitted) -> int:
     return pods or sum(workload.usage.values())
 
 
-def condition_for(change: Change, name: Callable[[Admitted], str] = lambda workload: workload.key) -> str:
-    """The change as the second half of "it would start if"; `name` says what to call a workload."""
+def condition_for(change: Change, may_name: Callable[[Admitted], bool] = lambda workload: True) -> str:
+    """The change as the second half of "it would start if"; workloads that may not be named are of other namespaces."""
     match change:
         case NodesReturn(nodes=nodes):
             return _nodes(nodes)
@@ -116,8 +138,15 @@ def condition_for(change: Change, name: Callable[[Admitted], str] = lambda workl
             return f"it waited in LocalQueue {change.local_queue} (ClusterQueue {change.queue})"
         case FewerPods():
             return f"pod set {change.pod_set} had {change.count} pods instead of {change.of}"
+        case MoreQuota():
+            return f"ClusterQueue {change.queue} had {' and '.join(map(_raised, change.raises))}"
         case WorkloadsEnd(workloads=workloads):
-            return _ends(workloads, name)
+            return _ends(workloads, may_name)
+
+
+def _raised(one: Raise) -> str:
+    to, instead_of = (format_quantity(amount, one.column.resource) for amount in (one.to, one.instead_of))
+    return f"a {one.limit} of {to} instead of {instead_of} for {one.column}"
 
 
 def _nodes(nodes: Sequence[tuple[str, str]]) -> str:
@@ -129,11 +158,21 @@ def _nodes(nodes: Sequence[tuple[str, str]]) -> str:
     return " and ".join(parts)
 
 
-def _ends(workloads: Sequence[Admitted], name: Callable[[Admitted], str]) -> str:
-    called = [name(workload) for workload in workloads]
+def _ends(workloads: Sequence[Admitted], may_name: Callable[[Admitted], bool]) -> str:
+    names = [workload.key for workload in workloads if may_name(workload)]
+    hidden = len(workloads) - len(names)
+    verbs = ("ended", "ended")
     if all(workload.evicted for workload in workloads):
-        return _listed(called, "workload", "that are leaving had left", "that is leaving had left")
-    return _listed(called, "workload", "ended")
+        verbs = ("that is leaving had left", "that are leaving had left")
+    if not hidden:
+        return _listed(names, "workload", verbs[1], verbs[0])
+    if not names:
+        who = "a workload of another namespace" if hidden == 1 else f"{hidden} workloads of other namespaces"
+        return f"{who} {verbs[hidden > 1]}"
+    named, rest = names[:_NAMED], max(0, len(names) - _NAMED)
+    others = f"{hidden} of other namespaces"
+    more = f"{', '.join(named)}, {rest} more and {others}" if rest else f"{', '.join(named)} and {others}"
+    return f"{len(workloads)} workloads ({more}) {verbs[1]}"
 
 
 def _listed(names: Sequence[str], noun: str, verb: str, verb_of_one: str | None = None) -> str:
@@ -160,5 +199,16 @@ def facts(change: Change) -> dict[str, Any]:
             return {"kind": "OtherQueue", "localQueue": change.local_queue, "clusterQueue": change.queue}
         case FewerPods():
             return {"kind": "FewerPods", "podSet": change.pod_set, "count": change.count, "insteadOf": change.of}
+        case MoreQuota():
+            quotas = [
+                {
+                    "flavor": one.column.flavor,
+                    "resource": one.column.resource,
+                    one.limit: format_quantity(one.to, one.column.resource),
+                    "insteadOf": format_quantity(one.instead_of, one.column.resource),
+                }
+                for one in change.raises
+            ]
+            return {"kind": "MoreQuota", "clusterQueue": change.queue, "quotas": quotas}
         case WorkloadsEnd(workloads=workloads):
             return {"kind": "WorkloadsEnd", "count": len(workloads)}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice, product
 
 from kqueue.core.cycle import Admit, quality_of
-from kqueue.core.quota import FlavorResource
+from kqueue.core.quota import FlavorResource, Quota, available, plus
 from kqueue.core.topology.counting import shortage
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.request import TopologyRequest
@@ -21,9 +21,11 @@ from kqueue.core.why.blockers import FlavorLook, Look, workers_of
 from kqueue.core.why.changes import (
     Change,
     FewerPods,
+    MoreQuota,
     NodesReturn,
     OtherQueue,
     OtherWish,
+    Raise,
     WhatIf,
     WorkloadsEnd,
     size,
@@ -42,6 +44,9 @@ _KEPT = 3
 _LARGEST_SET = 256
 """Sets are not looked for beyond so many workloads or nodes."""
 _QUEUES = 8
+_CHOICES = 8
+"""Of flavors, for which more quota is tried."""
+_NOMINAL, _LIMIT = "nominalQuota", "borrowingLimit"
 
 
 @value(kw_only=True)
@@ -67,6 +72,7 @@ class Search:
             ("another topology request", self._wishes),
             ("another queue", self._queues),
             ("fewer pods", self._fewer),
+            ("more quota", self._more_quota),
             ("the end of others", self._ends),
         ]
 
@@ -96,10 +102,12 @@ class Search:
         *,
         ended: Collection[Admitted] = (),
         returned: Collection[Spare] = (),
+        quotas: Mapping[FlavorResource, Quota] | None = None,
     ) -> bool:
         """Whether the planner admits it after the change; then it is found."""
         asked = head or self._head
-        entry = self._trials.starts(asked, ended=ended, returned=returned)
+        changed = None if quotas is None else {asked.queue: quotas}
+        entry = self._trials.starts(asked, ended=ended, returned=returned, quotas=changed)
         if entry is not None:
             flavors = {p.name: tuple(sorted(set(p.flavors.values()))) for p in entry.assignment.pod_sets}
             quality = tuple(found.levels for found in quality_of(entry))
@@ -245,6 +253,53 @@ class Search:
                     return
                 yield
 
+    # --- the queue has more quota ------------------------------------------------------------------------------------
+
+    def _more_quota(self) -> Iterator[None]:
+        """Where quota alone is short: a higher borrowing limit if that is enough, else more of its own."""
+        for lacking in islice(self._lacking(), _CHOICES):
+            for limits in (True, False):
+                found = [self._raise(column, by, limit=limits) for column, by in sorted(lacking.items())]
+                if limits and not any(change.limit == _LIMIT for change, _ in found):
+                    continue
+                change = MoreQuota(queue=self._head.queue, raises=tuple(change for change, _ in found))
+                quotas = {change.column: quota for change, quota in found}
+                enough = self._verified(change, quotas=quotas)
+                yield
+                if enough:
+                    return
+
+    def _lacking(self) -> Iterator[dict[FlavorResource, int]]:
+        """For each choice of flavors that have domains, how much of which quota is missing, if any; the least first."""
+        node = self._trials.scratch.nodes.get(self._head.queue)
+        if node is None or self._look.uncovered:
+            return
+        choices: dict[tuple[tuple[str, ...], frozenset[str]], list[FlavorLook]] = {}
+        for one in self._look.flavors:
+            if one.problem is None and one.misfit is None:
+                resources = frozenset(column.column.resource for column in one.columns)
+                choices.setdefault((one.pod_sets, resources), []).append(one)
+        for some in choices.values():
+            some.sort(key=_most_lacking)
+        for chosen in product(*choices.values()):
+            asked: dict[FlavorResource, int] = {}
+            for look in chosen:
+                for column in look.columns:
+                    asked[column.column] = asked.get(column.column, 0) + column.asked
+            short = {column: amount - available(node, column) for column, amount in asked.items()}
+            if lacking := {column: amount for column, amount in short.items() if amount > 0}:
+                yield lacking
+
+    def _raise(self, column: FlavorResource, by: int, *, limit: bool) -> tuple[Raise, Quota]:
+        """One number that is raised, and the quota that has it: the borrowing limit, if asked for and there is one."""
+        quota = self._trials.scratch.nodes[self._head.queue].quota(column)
+        if limit and quota.borrowing_limit is not None:
+            to = plus(quota.borrowing_limit, by)
+            change = Raise(column=column, limit=_LIMIT, to=to, instead_of=quota.borrowing_limit)
+            return change, replace(quota, borrowing_limit=to)
+        to = plus(quota.nominal, by)
+        return Raise(column=column, limit=_NOMINAL, to=to, instead_of=quota.nominal), replace(quota, nominal=to)
+
     # --- others end --------------------------------------------------------------------------------------------------
 
     def _ends(self) -> Iterator[None]:
@@ -348,6 +403,11 @@ class Search:
             best.sort(key=lambda w: (-size(w), w.key))
             self._verified(WorkloadsEnd(workloads=tuple(best)), ended=best)
             yield
+
+
+def _most_lacking(one: FlavorLook) -> float:
+    """How large a part of what is asked is missing, of the scarcest resource."""
+    return max(((c.asked - c.free) / c.asked for c in one.columns if c.asked), default=0.0)
 
 
 # --- heads that ask for something else -------------------------------------------------------------------------------

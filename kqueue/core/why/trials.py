@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from kqueue.core import cycle, flavors
@@ -11,6 +11,7 @@ from kqueue.core.cycle import Admit, Decision
 from kqueue.core.demand import Demands
 from kqueue.core.nomination import FITS, Entry, Nominator
 from kqueue.core.preemption import simulate
+from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
@@ -50,13 +51,21 @@ class Trials:
         admission = Admission.of(head.queue, entry.assignment.pod_sets, usage=entry.usage)
         return Admit(head=head, admission=admission, quality=tuple(cycle.quality_of(entry)))
 
-    def starts(self, head: Head, *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()) -> Entry | None:
-        """The head as the planner would nominate it if these had ended and these nodes had come back.
+    def starts(
+        self,
+        head: Head,
+        *,
+        ended: Collection[Admitted] = (),
+        returned: Collection[Spare] = (),
+        quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
+    ) -> Entry | None:
+        """The head as the planner would nominate it if these had ended, these nodes had come back, and these
+        ClusterQueues had these quotas.
 
         None when it would not start at once, or not as a whole.
         """
         self.asked += 1
-        copy = self._world.copied(self._queues, ended=ended, returned=returned)
+        copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
         claims, spec = Claims(copy, copy.claims), copy.queues.get(head.queue)
         if spec is None or head.problem or claims.because_of(head) is not None:
             return None

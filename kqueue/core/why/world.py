@@ -10,7 +10,7 @@ from typing import cast
 from kqueue.core import quota
 from kqueue.core.charging import same_hosts
 from kqueue.core.preemption import Rules
-from kqueue.core.quota import QuotaNode
+from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf
 from kqueue.core.value import value
@@ -53,14 +53,23 @@ class World:
     spares: Sequence[Spare] = ()
 
     def copied(
-        self, queues: Iterable[str], *, ended: Collection[Admitted] = (), returned: Collection[Spare] = ()
+        self,
+        queues: Iterable[str],
+        *,
+        ended: Collection[Admitted] = (),
+        returned: Collection[Spare] = (),
+        quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Snapshot:
-        """A snapshot of its own: without those who have ended, with nodes that have returned.
+        """A snapshot of its own: without those who have ended, with nodes that have returned, with other quotas of
+        ClusterQueues that are among `queues`.
 
         Quota trees are copied where these ClusterQueues or the claims are; the others are shared, to be read only.
         """
         now = self.snapshot
         nodes = self._trees({*queues, *(claim.queue for claim in now.claims)})
+        for name, changed in (quotas or {}).items():
+            nodes[name].quotas = {**nodes[name].quotas, **changed}
+            quota.rebuild(nodes[name].root)
         views = {name: TopologyView(v.name, v.tree, v.capacity.fork()) for name, v in now.topologies.items()}
         for name in {spare.flavor for spare in returned}:
             views[name] = with_spares(views[name], [spare for spare in returned if spare.flavor == name])

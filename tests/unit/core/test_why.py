@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kqueue.core.cycle import Admit
 from kqueue.core.explain import BlockerKind, sentence
+from kqueue.core.quota import FlavorResource, Quota, rebuild
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest
-from kqueue.core.why import Alternative, WhatIf, condition_for
-from kqueue.core.workload import Flavor, Head, PodSet
+from kqueue.core.why import Alternative, MoreQuota, WhatIf, WorkloadsEnd, condition_for
+from kqueue.core.why.changes import facts
+from kqueue.core.workload import Flavor, Head, PodSet, ResourceGroup
 from tests.builders import GPU, START, make_head, make_snapshot, make_view
 from tests.unit.core.why_cases import explain, in_queue, make_spare, make_world, what_ifs
 
@@ -275,6 +278,61 @@ def test_another_queue_that_has_the_quota() -> None:
     assert not [c for c in found if "full-line" in c]
 
 
+@pytest.mark.parametrize(
+    ("own", "limit", "of_cohort", "grant"),
+    [
+        pytest.param(16, None, 0, "a nominalQuota of 32 instead of 16", id="alone"),
+        pytest.param(16, 8, 64, "a borrowingLimit of 16 instead of 8", id="the cohort has more than may be borrowed"),
+        pytest.param(16, 8, 8, "a nominalQuota of 24 instead of 16", id="the cohort has no more"),
+        pytest.param(16, 4, 8, "a nominalQuota of 28 instead of 16", id="neither may it borrow nor is there more"),
+        pytest.param(0, None, 24, "a nominalQuota of 8 instead of 0", id="nothing of its own"),
+    ],
+)
+def test_more_quota_is_what_is_missing(own: int, limit: int | None, of_cohort: int, grant: str) -> None:
+    """Four pods of eight GPUs; the hosts are free.  A higher limit costs less than more quota of its own."""
+    snapshot = make_snapshot({"team": {"gpu": own}, "other": {"gpu": of_cohort}}, cohort="all")
+    column, node = FlavorResource("gpu", GPU), snapshot.nodes["team"]
+    node.quotas = {column: Quota(own, borrowing_limit=limit)}
+    rebuild(node.root)
+    found = [w for w in what_ifs(make_head("late", pods=4), make_world(snapshot)) if isinstance(w.change, MoreQuota)]
+
+    assert conditions(found) == [f"ClusterQueue team had {grant} for nvidia.com/gpu in flavor gpu"]
+
+
+def test_more_quota_of_several_resources_in_one_go() -> None:
+    """Amounts are written as in the queue's manifest."""
+    columns = {
+        FlavorResource("gpu", resource): amount for resource, amount in ((GPU, 16), ("cpu", 4000), ("memory", 0))
+    }
+    snapshot = make_snapshot({"team": {}}, flavors=[Flavor(name="gpu")], topologies={})
+    snapshot.queues["team"] = replace(
+        snapshot.queues["team"], groups=(ResourceGroup((GPU, "cpu", "memory"), ("gpu",)),)
+    )
+    node = snapshot.nodes["team"]
+    node.quotas = {column: Quota(amount) for column, amount in columns.items()}
+    rebuild(node)
+    late = make_head("late", pods=1, requests={GPU: 8, "cpu": 4500, "memory": 2**30}, required=None)
+    (found,) = what_ifs(late, make_world(snapshot))
+
+    assert facts(found.change) == {
+        "kind": "MoreQuota",
+        "clusterQueue": "team",
+        "quotas": [
+            {"flavor": "gpu", "resource": "cpu", "nominalQuota": "4500m", "insteadOf": "4"},
+            {"flavor": "gpu", "resource": "memory", "nominalQuota": "1Gi", "insteadOf": "0"},
+        ],
+    }
+
+
+def test_more_quota_does_not_stand_in_for_hosts() -> None:
+    """Quota for three hosts in a rack that has one; and a resource that no flavor lists."""
+    world, _ = taken()
+    odd = make_head("odd", requests={GPU: 1, "vendor.example/nic": 1}, required=None)
+    late = replace(make_head("late", pods=3), queue="team")
+
+    assert not [w for head in (late, odd) for w in what_ifs(head, world) if isinstance(w.change, MoreQuota)]
+
+
 def test_what_nobody_can_give_is_not_promised() -> None:
     """Five hosts in a rack of four: not even the end of all others helps, a wider level does."""
     world, late = taken(pods=5)
@@ -283,6 +341,33 @@ def test_what_nobody_can_give_is_not_promised() -> None:
     assert not [c for c in found if "ended" in c]
     assert "pod set main had 4 pods instead of 5" not in found  # no rack has four hosts free now
     assert "pod set main had 1 pods instead of 5" in found
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        pytest.param(["ns/a"], "workload ns/a ended", id="one"),
+        pytest.param(["ns/a", "ns/b"], "2 workloads (ns/a, ns/b) ended", id="two"),
+        pytest.param(["x/a"], "a workload of another namespace ended", id="a hidden one"),
+        pytest.param(["x/a", "y/b"], "2 workloads of other namespaces ended", id="hidden ones"),
+        pytest.param(["x/a", "ns/b"], "2 workloads (ns/b and 1 of other namespaces) ended", id="some are hidden"),
+        pytest.param(
+            ["x/a", *(f"ns/{n}" for n in range(6))],
+            "7 workloads (ns/0, ns/1, ns/2, ns/3, 2 more and 1 of other namespaces) ended",
+            id="many, some hidden",
+        ),
+    ],
+)
+def test_those_who_may_not_be_named_are_counted(keys: list[str], told: str) -> None:
+    """Of the namespace ns only."""
+    world = make_world(make_snapshot(PLENTY), make_head("one", pods=1))
+    (running,) = world.holders
+    change = WorkloadsEnd(workloads=tuple(replace(running, key=key) for key in keys))
+    leaving = WorkloadsEnd(workloads=tuple(replace(running, key=key, evicted=True) for key in keys))
+
+    assert condition_for(change, lambda workload: workload.key.startswith("ns/")) == told
+    verb = "that is leaving had left" if len(keys) == 1 else "that are leaving had left"
+    assert condition_for(leaving, lambda workload: workload.key.startswith("ns/")) == told.replace("ended", verb)
 
 
 def test_the_cheapest_change_comes_first() -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from kqueue.core.cycle import Admit, plan
 from kqueue.core.preemption import Strategy
+from kqueue.core.quota import rebuild
 from kqueue.core.topology import Tree
 from kqueue.core.why import (
     Alternative,
     FewerPods,
+    MoreQuota,
     NodesReturn,
     OtherQueue,
     OtherWish,
@@ -21,7 +23,7 @@ from kqueue.core.why import (
     WorkloadsEnd,
     World,
 )
-from kqueue.core.workload import Head
+from kqueue.core.workload import Head, Snapshot
 from tests.unit.core.cycle_worlds import Model
 from tests.unit.core.why_cases import what_ifs
 
@@ -85,6 +87,22 @@ def changed(what_if: WhatIf, head: Head, model: Model, whole: dict[str, Tree]) -
     return after, head
 
 
+def _grant(what_if: WhatIf, snapshot: Snapshot) -> None:
+    """Give the ClusterQueue the quota that the change says, if it says so."""
+    if isinstance(what_if.change, MoreQuota):
+        node = snapshot.nodes[what_if.change.queue]
+        for one in what_if.change.raises:
+            before = node.quota(one.column)
+            if one.limit == "borrowingLimit":
+                assert before.borrowing_limit == one.instead_of
+                after = replace(before, borrowing_limit=one.to)
+            else:
+                assert before.nominal == one.instead_of
+                after = replace(before, nominal=one.to)
+            node.quotas = {**node.quotas, one.column: after}
+        rebuild(node.root)
+
+
 def _with(head: Head, name: str, **changes: object) -> Head:
     pod_sets = (
         replace(p, request=replace(p.request, **changes), min_count=None if "count" in changes else p.min_count)  # type: ignore[arg-type]
@@ -106,7 +124,9 @@ def test_every_change_that_is_named_lets_the_workload_start(seed: int) -> None:
         others = [Alternative(local_queue=q, head=replace(head, queue=q)) for q in model.queues if q != head.queue]
         for what_if in what_ifs(head, world, others):
             after, head_after = changed(what_if, head, model, whole)
-            (decision,) = plan(after.snapshot(claims), [head_after], rules=after.rules())
+            snapshot = after.snapshot(claims)
+            _grant(what_if, snapshot)
+            (decision,) = plan(snapshot, [head_after], rules=after.rules())
             assert isinstance(decision, Admit), (head, what_if.change, decision)
             placed = {p.name: p.count for p in decision.admission.pod_sets}
             assert placed == {p.name: p.request.count for p in head_after.pod_sets}
@@ -145,4 +165,4 @@ def test_all_kinds_of_changes_come_up() -> None:
             world = World(snapshot=model.snapshot(), rules=model.rules(), holders=holders, spares=spares)
             others = [Alternative(local_queue=q, head=replace(head, queue=q)) for q in model.queues if q != head.queue]
             kinds |= {type(what_if.change) for what_if in what_ifs(head, world, others)}
-    assert kinds == {WorkloadsEnd, NodesReturn, OtherQueue, FewerPods, OtherWish}
+    assert kinds == {WorkloadsEnd, NodesReturn, OtherQueue, FewerPods, OtherWish, MoreQuota}

@@ -117,7 +117,10 @@ async def test_one_that_waits_for_quota_says_who_holds_it_and_what_would_help(ma
         {"namespace": "ns", "name": "b", "clusterQueue": "team", "priority": 0, "amount": "6"}
     ]
     ifs = [what_if["if"] for what_if in pending["wouldStartIf"]]
-    assert ifs == ["workload ns/b ended"]
+    assert ifs == [
+        "workload ns/b ended",
+        "ClusterQueue team had a nominalQuota of 11 instead of 10 for cpu in flavor default",
+    ]
     assert pending["wouldStartIf"][0]["then"]["clusterQueue"] == "team"
     assert pending["search"] == {"complete": True}
     assert answer["told"]["reason"] == "WaitingForQuota"
@@ -279,7 +282,11 @@ async def test_another_queue_of_the_namespace_is_a_way_out(make: Callable[..., D
     pending = (await desk.ask())["pending"]
 
     changes = [one["change"] for one in pending["wouldStartIf"]]
-    assert changes == [{"kind": "OtherQueue", "localQueue": "free", "clusterQueue": "roomy"}]
+    quota = {"flavor": "default", "resource": "cpu", "nominalQuota": "50", "insteadOf": "10"}
+    assert changes == [
+        {"kind": "OtherQueue", "localQueue": "free", "clusterQueue": "roomy"},
+        {"kind": "MoreQuota", "clusterQueue": "team", "quotas": [quota]},
+    ]
 
 
 # --- who may read what -----------------------------------------------------------------------------------------------
@@ -296,14 +303,12 @@ async def test_others_are_named_only_to_those_who_may_read_them(make: Callable[.
 
     assert "hidden" not in str(answer).replace("'hidden': True", "")
     assert "secret" not in str(answer)
-    assert [one["if"] for one in answer["pending"]["wouldStartIf"]] == [
-        "workload a workload of another namespace ended"
-    ]
+    assert answer["pending"]["wouldStartIf"][0]["if"] == "a workload of another namespace ended"
     (flavor,) = answer["pending"]["flavors"]
     assert flavor["quota"][0]["heldBy"]["workloads"] == [{"hidden": True, "amount": "6"}]
 
     desk.readable.add("secret")
-    assert [one["if"] for one in (await desk.ask())["pending"]["wouldStartIf"]] == ["workload secret/hidden ended"]
+    assert (await desk.ask())["pending"]["wouldStartIf"][0]["if"] == "workload secret/hidden ended"
 
 
 async def test_one_that_waits_for_the_pods_of_another_names_it_only_to_those_who_may_read_it(

@@ -382,10 +382,8 @@ def _fewest(room: Ints, need: int) -> int:
     largest = int(np.maximum.reduce(room))
     if largest > 0:
         at_least = -(-need // largest)
-        if (
-            at_least == 1 or np.count_nonzero(room == largest) >= at_least
-        ):  # so it is in most clusters, and nothing has to be sorted
-            return at_least
+        if at_least == 1 or np.count_nonzero(room == largest) >= at_least:
+            return at_least  # so it is in most clusters, and nothing has to be sorted
     return int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1
 
 

@@ -76,6 +76,10 @@ _MOST_SCANS = 100_000
 _MOST_QUEUES = 10_000
 """ClusterQueues of which it is kept how low the priorities there go; then it begins anew."""
 
+_LONGEST_REST = 0.1
+"""A cycle that admitted nothing is followed by a rest as long as it took, and at most so long: while others make room,
+there is something new to look at after every answer of theirs, and looking must not take their time away."""
+
 _FAILURES_REST = 30.0
 """Seconds of rest at most, where one cycle after the other fails as a whole."""
 
@@ -289,6 +293,7 @@ class SchedulingLoop:
             while True:
                 await self._work.wait()
                 self._work.clear()
+                begun = self._clock.monotonic()
                 try:
                     success = await self.cycle()
                     failures = 0
@@ -300,7 +305,8 @@ class SchedulingLoop:
                     await self._clock.sleep(rest)
                     continue
                 pause = self._settings.retry_base if success else min(self._settings.retry_max, pause * 2)
-                await self._clock.sleep(0 if success else pause)
+                took = min(_LONGEST_REST, self._clock.monotonic() - begun)
+                await self._clock.sleep(0 if success else max(pause, took))
         finally:
             await self.drain(self.drain_for())
 

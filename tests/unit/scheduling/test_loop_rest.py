@@ -11,6 +11,7 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.resources import CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.scan import ScanRules
+from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
 from tests.unit.controllers.builders import World, condition, make_cluster_queue, make_flavor, make_workload, read
@@ -220,3 +221,33 @@ async def test_cycles_without_success_slow_down(make: Callable[..., Scheduled]) 
         await world.clock.advance(pauses[-1] or 0)
 
     assert pauses == [2, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("took", "admits", "rest"),
+    [
+        pytest.param(0.03, False, 0.03, id="as long as it took"),
+        pytest.param(0.001, False, 0.002, id="not less than the pause"),
+        pytest.param(3.0, False, 0.1, id="not for ever"),
+        pytest.param(0.03, True, 0.0, id="not after a success"),
+    ],
+)
+async def test_a_cycle_in_vain_is_followed_by_a_rest(
+    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch, took: float, admits: bool, rest: float
+) -> None:
+    """Trying in vain must not take more than half of the time."""
+    world = make()
+    begun: list[float] = []
+
+    async def cycle(_: SchedulingLoop) -> bool:
+        begun.append(world.clock.monotonic())
+        await world.clock.sleep(took)
+        world.loop.wake()
+        return admits
+
+    monkeypatch.setattr(SchedulingLoop, "cycle", cycle)
+    world.start()
+    world.loop.wake()
+    await world.clock.advance(took + rest + 1e-6)
+
+    assert [begun[1] - begun[0], len(begun)] == [pytest.approx(took + rest), 2]

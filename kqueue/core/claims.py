@@ -18,7 +18,7 @@ whatever is said: so the question is whether it fits when the last one has left.
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from typing import cast
 
 from kqueue.core import quota
 from kqueue.core.charging import same_hosts
+from kqueue.core.outlook import Outlook, come_true
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
@@ -47,6 +48,11 @@ class _Kept:
     domains: dict[str, dict[Path, dict[str, int]]]
     """Topology flavor -> written values of the domain -> amounts, `pods` among them."""
 
+    @property
+    def leavers(self) -> dict[str, Admitted]:
+        """All of them, by uid."""
+        return {victim.uid: victim for victim in (*self.victims, *self.counted_on)}
+
 
 class Claims:
     """The claims of one cycle on its snapshot, which is charged with them."""
@@ -55,6 +61,14 @@ class Claims:
         """Claims of queues that the snapshot does not have are left out."""
         self._snapshot = snapshot
         self._kept: dict[str, _Kept] = {}
+        self._leaving: dict[str, Admitted] = {}
+        """Who has to leave for any claim, by uid."""
+        self._leave_for = Counter[str]()
+        """For how many claims each of them leaves."""
+        self._outlook = Outlook(snapshot)
+        """All that is different when claims are as they will be."""
+        self._without_leaving: tuple[_Admitted, _Admitted] | None = None
+        """The snapshot's workloads, and the same without those who leave."""
         for claim in claims:
             self.keep(claim)
 
@@ -77,16 +91,17 @@ class Claims:
                 return kept.claim
         return None
 
-    def leaving(self, *, besides: str = "") -> dict[str, Admitted]:
+    def leaving(self, *, besides: str = "") -> Mapping[str, Admitted]:
         """Who still has to leave for claims, by uid; for that of one preemptor only those who know already."""
-        if not self._kept:
+        staying = self._staying(besides)
+        return {uid: one for uid, one in self._leaving.items() if uid not in staying} if staying else self._leaving
+
+    def _staying(self, besides: str) -> dict[str, Admitted]:
+        """Who has to leave for the claim of this preemptor only, and does not know yet."""
+        own = self._kept.get(besides)
+        if own is None:
             return {}
-        return {
-            victim.uid: victim
-            for uid, kept in self._kept.items()
-            for victim in (*kept.victims, *kept.counted_on)
-            if uid != besides or victim.evicted
-        }
+        return {v.uid: v for v in own.victims if not v.evicted and self._leave_for[v.uid] == 1}
 
     def counted_on(self, *, besides: str) -> dict[str, tuple[str, str]]:
         """Whose leaving anybody who looks for room now takes for granted: uid -> ClusterQueue and key."""
@@ -113,6 +128,13 @@ class Claims:
         for flavor, taken in claim.domains.items():
             kept.domains[flavor] = self._missing_hosts(flavor, taken, victims)
         self._kept[claim.uid] = kept
+        for uid, victim in kept.leavers.items():
+            self._leave_for[uid] += 1
+            if uid not in self._leaving:
+                self._leaving[uid] = victim
+                _leave(self._outlook, victim, 1)
+        self._come(self._outlook, kept, 1)
+        self._without_leaving = None
         self._charge(kept, 1)
 
     def _still_there(self, workloads: Mapping[str, tuple[str, str]]) -> Iterator[Admitted]:
@@ -124,8 +146,16 @@ class Claims:
     def give_up(self, uid: str) -> None:
         """Stop keeping what a preemptor claimed; nothing happens when it claimed nothing."""
         kept = self._kept.pop(uid, None)
-        if kept is not None:
-            self._charge(kept, -1)
+        if kept is None:
+            return
+        self._charge(kept, -1)
+        self._come(self._outlook, kept, -1)
+        for leaver, victim in kept.leavers.items():
+            self._leave_for[leaver] -= 1
+            if not self._leave_for[leaver]:
+                del self._leaving[leaver], self._leave_for[leaver]
+                _leave(self._outlook, victim, -1)
+        self._without_leaving = None
 
     def without(self, uid: str) -> AbstractContextManager[None]:
         """Inside the block a preemptor's own claim does not stand in its way."""
@@ -165,24 +195,46 @@ class Claims:
 
     @contextmanager
     def _fulfilled(self, besides: str) -> Iterator[None]:
-        others = [kept for uid, kept in self._kept.items() if uid != besides]
-        leaving = self.leaving(besides=besides)
-        if not others and not leaving:
+        own, staying = self._kept.get(besides), self._staying(besides)
+        if own is not None and len(self._kept) == 1 and len(staying) == len(self._leaving):
             yield
             return
         before = self._snapshot.admitted
-        self._snapshot.admitted = _without(before, leaving.values())
+        self._snapshot.admitted = self._admitted_without_leaving(staying)
         try:
             with simulate(self._snapshot) as simulation:
-                self._let_go(others, simulation)
-                for victim in leaving.values():
-                    simulation.dismiss(victim)
-                for kept in others:
-                    simulation.charge(kept.claim.queue, kept.claim.usage, kept.claim.domains)
-                    self._charge_hosts(kept, -1)
+                come_true((self._outlook, *self._but(own, staying)), simulation)
                 yield
         finally:
             self._snapshot.admitted = before
+
+    def _but(self, own: _Kept | None, staying: Mapping[str, Admitted]) -> Iterator[Outlook]:
+        """What of all that is not to happen: that this claimant comes in, and that these leave."""
+        if own is not None:
+            negated = Outlook(self._snapshot)
+            self._come(negated, own, -1)
+            for victim in staying.values():
+                _leave(negated, victim, -1)
+            yield negated
+
+    def _admitted_without_leaving(self, staying: Mapping[str, Admitted]) -> _Admitted:
+        now = self._snapshot.admitted
+        if staying:
+            return _without(now, [victim for uid, victim in self._leaving.items() if uid not in staying])
+        if self._without_leaving is None or self._without_leaving[0] is not now:
+            self._without_leaving = now, _without(now, self._leaving.values())
+        return self._without_leaving[1]
+
+    @staticmethod
+    def _come(outlook: Outlook, kept: _Kept, sign: int) -> None:
+        """A claimant has come in, and nothing is kept for it any more."""
+        for node, column, amount in kept.usage:
+            outlook.add_node(node, column, -sign * amount)
+        outlook.add_quota(kept.claim.queue, kept.claim.usage, sign)
+        for flavor, taken in kept.claim.domains.items():
+            outlook.add_domains(flavor, taken, -sign)
+        for flavor, missing in kept.domains.items():
+            outlook.add_amounts(flavor, missing, sign)
 
     def _charge(self, kept: _Kept, sign: int) -> None:
         self._charge_quota(kept, sign)
@@ -268,6 +320,13 @@ def _without(admitted: _Admitted, leaving: Iterable[Admitted]) -> _Admitted:
         of_queue.pop(victim.key, None)
     layers = (left, admitted)  # only the first is ever written to, and nobody does
     return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))
+
+
+def _leave(outlook: Outlook, victim: Admitted, sign: int) -> None:
+    """Somebody has left; hosts come back in all flavors that stand on them."""
+    outlook.add_quota(victim.queue, victim.usage, -sign)
+    for flavor, domains in victim.domains.items():
+        outlook.add_domains(flavor, domains, sign)
 
 
 def _by_domain(usage: Iterable[DomainUsage]) -> dict[Path, dict[str, int]]:

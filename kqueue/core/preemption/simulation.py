@@ -10,6 +10,7 @@ from kqueue.core.charging import charge_domains, own_domains, release_domains, s
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.result import DomainUsage
+from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Snapshot
 
 
@@ -101,6 +102,12 @@ class Simulation:
             self._keep(node)
         for column, amount in self._of_interest(usage):
             quota.remove_usage(node, column, amount)
+
+    def free_more(self, flavor: str, leaves: Ints, amounts: Mapping[str, Ints]) -> None:
+        """So much more of each resource is free on these leaves of one flavor, each named once."""
+        if self._with_domains:
+            self._try_on(flavor).add_many(leaves, amounts)
+            self.moves += 1
 
     def _of_interest(self, usage: Mapping[FlavorResource, int]) -> Iterable[tuple[FlavorResource, int]]:
         columns = self._columns

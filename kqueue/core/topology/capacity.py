@@ -57,7 +57,7 @@ class Capacity:
         self._log_limit = max(_SHORTEST_LOG, 2 * len(tree))
         self._log_start = 0
         self._trials = 0
-        self._undo: list[tuple[int, list[int]]] = []
+        self._undo: list[tuple[int, list[int]] | tuple[Ints, Ints]] = []
         self._origin: Capacity | None = None
         self._origin_position = 0
         self.counted: dict[object, object] = {}
@@ -178,6 +178,24 @@ class Capacity:
             row = rows[PODS]
             _set(table, row, leaf, table.item(row, leaf) + pods)
 
+    def add_many(self, leaves: Ints, amounts: Mapping[str, Ints]) -> None:
+        """`add` on many leaves at once: of each resource one amount per leaf.  Each leaf is named once."""
+        for resource in amounts:
+            if resource not in self._rows:
+                self._row_for_writing(resource)
+        rows = [self._rows[resource] for resource in amounts]
+        if any(map(_is_far, (*amounts.values(), *(self._free[row, leaves] for row in rows)))):
+            for i, leaf in enumerate(leaves.tolist()):  # sums are cut to 64 bits one by one
+                self.add(leaf, {resource: more.item(i) for resource, more in amounts.items()})
+            return
+        if self._shared:
+            self._own()
+        if self._trials:
+            self._undo.append((leaves, self._free[:, leaves]))
+        self._note(leaves.tolist())
+        for row, more in zip(rows, amounts.values(), strict=True):
+            self._free[row, leaves] += more
+
     def put(self, leaf: int, amounts: Mapping[str, int]) -> None:
         """Set what is free of these resources on a leaf; others stay."""
         self._touch(leaf, amounts)
@@ -214,10 +232,19 @@ class Capacity:
         if self._trials:
             self._undo.append((leaf, self._free[:, leaf].tolist()))
         elif len(self._log) > self._log_limit:
-            dropped = len(self._log) // 2
-            self._log_start += dropped
-            del self._log[:dropped]
+            self._forget_half()
         self._log.append(leaf)
+
+    def _note(self, leaves: list[int]) -> None:
+        """Many leaves are about to be written to."""
+        if not self._trials and len(self._log) > self._log_limit:
+            self._forget_half()
+        self._log.extend(leaves)
+
+    def _forget_half(self) -> None:
+        dropped = len(self._log) // 2
+        self._log_start += dropped
+        del self._log[:dropped]
 
     def trial(self) -> AbstractContextManager[None]:
         """Whatever is changed inside the block is rolled back at its end.  Trials may be nested."""
@@ -233,6 +260,10 @@ class Capacity:
             self._own()  # a fork may have been made inside the trial
         while len(self._undo) > mark:
             leaf, before = self._undo.pop()
+            if not isinstance(leaf, int):
+                self._free[: len(before), leaf] = before
+                self._log.extend(leaf.tolist())
+                continue
             column = self._free[:, leaf]
             for row, amount in enumerate(before):
                 column[row] = amount
@@ -313,6 +344,14 @@ class _Trial(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         self._roll_back(self._mark)
+
+
+_FAR = 1 << 61
+"""Between -_FAR and _FAR the sum of two amounts is plain."""
+
+
+def _is_far(amounts: Ints) -> bool:
+    return bool(len(amounts)) and not (amounts.min() > -_FAR and amounts.max() < _FAR)
 
 
 def _set(table: Ints, row: int, leaf: int, amount: int) -> None:

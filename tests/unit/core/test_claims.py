@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 
 from kqueue.core import quota
+from kqueue.core.charging import same_hosts
 from kqueue.core.claims import Claims
+from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.quota import QuotaNode, available
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Claim, Snapshot
@@ -244,6 +246,73 @@ def test_whatever_is_tried_the_snapshot_is_as_before(start: int) -> None:
             quota.remove_usage(node, column, 3)
         assert not kept
         assert held(snapshot) == before, f"seed {seed}"
+
+
+@pytest.mark.parametrize("start", range(0, 80, 20))
+def test_the_outlook_is_what_comes_of_one_after_the_other(start: int) -> None:
+    """Random claims that share victims, of whom some know, under lending limits; kept anew and given up between."""
+    for seed in range(start, start + 20):
+        chance = random.Random(seed)
+        model = Model(seed)
+        for _ in range(6):
+            model.arrive()
+            model.cycle()
+        snapshot = model.snapshot()
+        snapshot.admitted = {
+            queue: {key: replace(w, evicted=chance.random() < 0.4) for key, w in of_queue.items()}
+            for queue, of_queue in snapshot.admitted.items()
+        }
+        kept, uids = Claims(snapshot), [f"p{i}" for i in range(4)]
+        for step in range(8):
+            uid = chance.choice(uids)
+            if chance.random() < 0.7:
+                counted_on = kept.counted_on(besides=uid) if chance.random() < 0.5 else {}
+                kept.keep(replace(random_claim(uid, snapshot, chance), counts_on=counted_on))
+            else:
+                kept.give_up(uid)
+            for besides in ("nobody", *uids):
+                with kept.without(besides):
+                    with kept.fulfilled(besides=besides):
+                        summed_up = held(snapshot), admitted_in(snapshot)
+                    with simulate(snapshot) as simulation:
+                        leaving = one_after_the_other(kept, besides, simulation)
+                        assert summed_up[0] == held(snapshot), f"seed {seed}, step {step}, besides {besides}"
+                assert summed_up[1] == [
+                    (queue, [key for key, w in some.items() if w.uid not in leaving])
+                    for queue, some in snapshot.admitted.items()
+                ]
+
+
+def one_after_the_other(kept: Claims, besides: str, simulation: Simulation) -> set[str]:
+    """Let claims come true step by step, but for the claim of one preemptor; uids of those who left."""
+    others = [one for uid, one in kept._kept.items() if uid != besides]
+    for one in others:
+        for node, column, amount in one.usage:
+            simulation.shift(node, column, -amount)
+    leaving = {
+        victim.uid: victim
+        for uid, one in kept._kept.items()
+        for victim in (*one.victims, *one.counted_on)
+        if uid != besides or victim.evicted
+    }
+    for victim in leaving.values():
+        simulation.dismiss(victim)
+    topologies = simulation.snapshot.topologies
+    for one in others:
+        simulation.charge(one.claim.queue, one.claim.usage, one.claim.domains)
+        for flavor, missing in one.domains.items():
+            for name in same_hosts(flavor, topologies):
+                tree, capacity = topologies[name].tree, topologies[name].capacity
+                for values, amounts in missing.items():
+                    leaf_there = tree.leaf_of(values)
+                    if leaf_there is not None:
+                        capacity.add(leaf_there, amounts)
+    return set(leaving)
+
+
+def admitted_in(snapshot: Snapshot) -> list[tuple[str, list[str]]]:
+    """Queue by queue, who is admitted, in order."""
+    return [(queue, list(snapshot.admitted[queue])) for queue in snapshot.nodes]
 
 
 def random_claim(uid: str, snapshot: Snapshot, chance: random.Random) -> Claim:

@@ -89,6 +89,28 @@ def test_amounts_saturate_at_64_bits() -> None:
     assert pods_per_domain(capacity, SHAPES[0])[-1][0] == 0
 
 
+@pytest.mark.parametrize(
+    ("cpus", "then"),
+    [
+        pytest.param([-1000, 0, 500], [3000, 5000, 6500], id="plain"),
+        pytest.param([INT64_MIN, -1000, INT64_MAX], [INT64_MIN + 4000, 4000, INT64_MAX], id="saturated"),
+    ],
+)
+def test_amounts_are_added_to_many_leaves_as_to_one_after_the_other(cpus: list[int], then: list[int]) -> None:
+    """A resource that is new among them; a trial takes all of it back."""
+    capacity, one_by_one = make_capacity(), make_capacity()
+    before, since = [capacity.free(leaf) for leaf in range(3)], capacity.generation
+    for leaf, cpu in enumerate(cpus):
+        one_by_one.add(leaf, {"cpu": cpu, "gpu": leaf})
+    with capacity.trial():
+        capacity.add_many(np.arange(3), {"cpu": np.array(cpus), "gpu": np.arange(3)})
+        assert [capacity.free(leaf)["cpu"] for leaf in range(3)] == then
+        assert [capacity.free(leaf) for leaf in range(4)] == [one_by_one.free(leaf) for leaf in range(4)]
+        assert capacity.touched_since(since) == {0, 1, 2}
+    assert [capacity.free(leaf) for leaf in range(3)] == [{**free, "gpu": 0} for free in before]
+    assert capacity.touched_since(since) == {0, 1, 2}
+
+
 def test_counts_of_pods_are_capped_at_31_bits() -> None:
     """Also when one leaf is counted anew, and by a leaf more they add up."""
     shape = Shape(((PODS, 1),), ANY_NODE)
@@ -181,7 +203,9 @@ def assert_counts_are_true(capacity: Capacity) -> None:
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["charge", "release", "replace", "sweep", "trial", "rollback", "fork", "switch", "ask"]),
+        st.sampled_from(
+            ["charge", "release", "replace", "sweep", "many", "trial", "rollback", "fork", "switch", "ask"]
+        ),
         st.integers(0, len(HOSTS) - 1),
         st.integers(0, 3),
     ),
@@ -208,6 +232,8 @@ def test_remembered_counts_follow_every_history(steps: list[tuple[str, int, int]
                     current.replace(host, {"cpu": cores * 1500, PODS: 5})
                 case "sweep":
                     current.charge([usage(name, cores, 1) for name in HOSTS[: host + 1]])
+                case "many":
+                    current.add_many(np.arange(host + 1), {resource: np.full(host + 1, -1000 * cores)})
                 case "trial":
                     trials.enter_context(current.trial())
                 case "rollback":

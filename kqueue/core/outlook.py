@@ -1,0 +1,132 @@
+"""What changes when some leave and others come in, summed up, so that it is made to a snapshot in one go.
+
+Many heads of a cycle are asked about under the same outlook.  Sums are kept per ClusterQueue, per node of the quota
+tree and per host: making the changes one workload after the other comes to the same, because what a queue takes of the
+cohorts above it depends on what it holds, not on the steps that led there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from kqueue.core.charging import same_hosts
+from kqueue.core.preemption.simulation import Simulation
+from kqueue.core.quantity import clamp
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.core.topology.node import PODS
+from kqueue.core.topology.result import DomainUsage, Path
+from kqueue.core.topology.tree import Ints, Tree
+from kqueue.core.workload import Snapshot
+
+
+class Outlook:
+    """Sums of changes to one snapshot, whose queues and trees stay as they are.
+
+    Everything can be added with the sign -1, too, which takes it out again.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._quota: dict[str, Usage] = {}
+        self._nodes: dict[QuotaNode, Usage] = {}
+        self._hosts: dict[str, _Hosts] = {}
+
+    def add_quota(self, queue: str, usage: Mapping[FlavorResource, int], sign: int) -> None:
+        """A ClusterQueue holds so much more; what it has no room for, its cohort does.  Unknown queues are left out."""
+        if queue in self._snapshot.nodes:
+            _add(self._quota.setdefault(queue, {}), usage, sign)
+
+    def add_node(self, node: QuotaNode, column: FlavorResource, amount: int) -> None:
+        """One node of the tree alone holds so much more."""
+        _add(self._nodes.setdefault(node, {}), {column: amount}, 1)
+
+    def add_domains(self, flavor: str, usage: Iterable[DomainUsage], sign: int) -> None:
+        """So much becomes free on hosts of a flavor, in all flavors that stand on them."""
+        usage = tuple(usage)
+        for hosts in self._of(flavor):
+            for item in usage:
+                hosts.add(item.values, item.requests, sign * item.count)
+                hosts.add(item.values, {PODS: 1}, sign * item.count)
+
+    def add_amounts(self, flavor: str, amounts: Mapping[Path, Mapping[str, int]], sign: int) -> None:
+        """So much becomes free in domains of a flavor, in all flavors that stand on its hosts."""
+        for hosts in self._of(flavor):
+            for values, free in amounts.items():
+                hosts.add(values, free, sign)
+
+    def _of(self, flavor: str) -> Iterable[_Hosts]:
+        topologies = self._snapshot.topologies
+        for name in same_hosts(flavor, topologies):
+            if name not in self._hosts:
+                self._hosts[name] = _Hosts(topologies[name].tree)
+            yield self._hosts[name]
+
+    def shift_nodes(self, simulation: Simulation) -> None:
+        """What single nodes hold more or less."""
+        for node, columns in self._nodes.items():
+            for column, amount in columns.items():
+                if amount:
+                    simulation.shift(node, column, amount)
+
+    def charge_queues(self, simulation: Simulation) -> None:
+        """What ClusterQueues, and with them cohorts, hold more or less."""
+        for queue, columns in self._quota.items():
+            less = {column: -amount for column, amount in columns.items() if amount < 0}
+            more = {column: amount for column, amount in columns.items() if amount > 0}
+            if less:
+                simulation.uncharge(queue, less)
+            if more:
+                simulation.charge(queue, more)
+
+    def free_hosts(self, simulation: Simulation) -> None:
+        """What becomes free on hosts, or is taken."""
+        for flavor, hosts in self._hosts.items():
+            leaves, amounts = hosts.table()
+            if amounts:
+                simulation.free_more(flavor, leaves, amounts)
+
+
+def come_true(outlooks: Sequence[Outlook], simulation: Simulation) -> None:
+    """Make the changes of all of them, in a simulation of their snapshot."""
+    for outlook in outlooks:  # first: what a queue takes of its cohort depends on what it holds
+        outlook.shift_nodes(simulation)
+    for outlook in outlooks:
+        outlook.charge_queues(simulation)
+    for outlook in outlooks:
+        outlook.free_hosts(simulation)
+
+
+class _Hosts:
+    """What becomes free on the leaves of one tree."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._free: dict[int, dict[str, int]] = {}
+        self._table: tuple[Ints, dict[str, Ints]] | None = None
+
+    def add(self, values: Path, amounts: Mapping[str, int], factor: int) -> None:
+        """So many times these amounts; nothing where the tree has no such domain."""
+        leaf = self._tree.leaf_of(values)
+        if leaf is None:
+            return
+        self._table = None
+        free = self._free.setdefault(leaf, {})
+        for resource, amount in amounts.items():
+            free[resource] = free.get(resource, 0) + amount * factor
+
+    def table(self) -> tuple[Ints, dict[str, Ints]]:
+        """Leaves, and what becomes free on each of them per resource; amounts are cut to 64 bits."""
+        if self._table is None:
+            changed = {leaf: free for leaf, free in self._free.items() if any(free.values())}
+            resources = sorted({resource for free in changed.values() for resource, amount in free.items() if amount})
+            leaves = np.fromiter(changed, dtype=np.int64, count=len(changed))
+            columns = {r: [clamp(free.get(r, 0)) for free in changed.values()] for r in resources}
+            self._table = leaves, {r: np.array(column, dtype=np.int64) for r, column in columns.items()}
+        return self._table
+
+
+def _add(to: Usage, usage: Mapping[FlavorResource, int], sign: int) -> None:
+    for column, amount in usage.items():
+        to[column] = to.get(column, 0) + sign * amount

@@ -66,7 +66,10 @@ class Claims:
         self._leave_for = Counter[str]()
         """For how many claims each of them leaves."""
         self._outlook = Outlook(snapshot)
-        """All that is different when claims are as they will be."""
+        """All that is different when claims are as they will be, but for what is new."""
+        self._new: dict[str, _Kept] = {}
+        self._new_leaving: dict[str, Admitted] = {}
+        """Most claims are kept and not asked about any more in their cycle: they are summed up when somebody asks."""
         self._without_leaving: tuple[_Admitted, _Admitted] | None = None
         """The snapshot's workloads, and the same without those who leave."""
         for claim in claims:
@@ -131,9 +134,8 @@ class Claims:
         for uid, victim in kept.leavers.items():
             self._leave_for[uid] += 1
             if uid not in self._leaving:
-                self._leaving[uid] = victim
-                _leave(self._outlook, victim, 1)
-        self._come(self._outlook, kept, 1)
+                self._leaving[uid] = self._new_leaving[uid] = victim
+        self._new[claim.uid] = kept
         self._without_leaving = None
         self._charge(kept, 1)
 
@@ -149,12 +151,14 @@ class Claims:
         if kept is None:
             return
         self._charge(kept, -1)
-        self._come(self._outlook, kept, -1)
+        if self._new.pop(uid, None) is None:
+            self._come(self._outlook, kept, -1)
         for leaver, victim in kept.leavers.items():
             self._leave_for[leaver] -= 1
             if not self._leave_for[leaver]:
                 del self._leaving[leaver], self._leave_for[leaver]
-                _leave(self._outlook, victim, -1)
+                if self._new_leaving.pop(leaver, None) is None:
+                    _leave(self._outlook, victim, -1)
         self._without_leaving = None
 
     def without(self, uid: str) -> AbstractContextManager[None]:
@@ -203,10 +207,19 @@ class Claims:
         self._snapshot.admitted = self._admitted_without_leaving(staying)
         try:
             with simulate(self._snapshot) as simulation:
-                come_true((self._outlook, *self._but(own, staying)), simulation)
+                come_true((self._summed_up(), *self._but(own, staying)), simulation)
                 yield
         finally:
             self._snapshot.admitted = before
+
+    def _summed_up(self) -> Outlook:
+        for kept in self._new.values():
+            self._come(self._outlook, kept, 1)
+        for victim in self._new_leaving.values():
+            _leave(self._outlook, victim, 1)
+        self._new.clear()
+        self._new_leaving.clear()
+        return self._outlook
 
     def _but(self, own: _Kept | None, staying: Mapping[str, Admitted]) -> Iterator[Outlook]:
         """What of all that is not to happen: that this claimant comes in, and that these leave."""

@@ -264,12 +264,12 @@ def test_the_outlook_is_what_comes_of_one_after_the_other(start: int) -> None:
         }
         kept, uids = Claims(snapshot), [f"p{i}" for i in range(4)]
         for step in range(8):
-            uid = chance.choice(uids)
-            if chance.random() < 0.7:
-                counted_on = kept.counted_on(besides=uid) if chance.random() < 0.5 else {}
-                kept.keep(replace(random_claim(uid, snapshot, chance), counts_on=counted_on))
-            else:
-                kept.give_up(uid)
+            for uid in chance.sample(uids, chance.randint(1, 3)) * 2:
+                if chance.random() < 0.7:
+                    counted_on = kept.counted_on(besides=uid) if chance.random() < 0.5 else {}
+                    kept.keep(replace(random_claim(uid, snapshot, chance), counts_on=counted_on))
+                else:
+                    kept.give_up(uid)
             for besides in ("nobody", *uids):
                 with kept.without(besides):
                     with kept.fulfilled(besides=besides):

@@ -50,11 +50,16 @@ class FewerPods:
 
 
 @value(kw_only=True)
-class Raise:
-    """One number of a ClusterQueue's quota: `nominalQuota` or `borrowingLimit`, in units of the column."""
+class QuotaIncrease:
+    """One number of a ClusterQueue's quota is larger.
+
+    Args:
+        field: `nominalQuota` or `borrowingLimit`.
+        to, instead_of: amounts of the column's resource (cpu in milli, everything else in base units).
+    """
 
     column: FlavorResource
-    limit: str
+    field: str
     to: int
     instead_of: int
 
@@ -64,7 +69,7 @@ class MoreQuota:
     """Its ClusterQueue has more quota."""
 
     queue: str
-    raises: tuple[Raise, ...]
+    increases: tuple[QuotaIncrease, ...]
 
 
 @value(kw_only=True)
@@ -114,8 +119,8 @@ def _cost(change: Change) -> tuple[int, ...]:
             return 3, of - count
         case WorkloadsEnd(workloads=workloads):
             return 4, len(workloads), max(w.priority for w in workloads), sum(map(size, workloads))
-        case MoreQuota(raises=raises):
-            return 5, len(raises)
+        case MoreQuota(increases=increases):
+            return 5, len(increases)
 
 
 def size(workload: Admitted) -> int:
@@ -139,14 +144,14 @@ def condition_for(change: Change, may_name: Callable[[Admitted], bool] = lambda 
         case FewerPods():
             return f"pod set {change.pod_set} had {change.count} pods instead of {change.of}"
         case MoreQuota():
-            return f"ClusterQueue {change.queue} had {' and '.join(map(_raised, change.raises))}"
+            return f"ClusterQueue {change.queue} had {' and '.join(map(_increase, change.increases))}"
         case WorkloadsEnd(workloads=workloads):
             return _ends(workloads, may_name)
 
 
-def _raised(one: Raise) -> str:
+def _increase(one: QuotaIncrease) -> str:
     to, instead_of = (format_quantity(amount, one.column.resource) for amount in (one.to, one.instead_of))
-    return f"a {one.limit} of {to} instead of {instead_of} for {one.column}"
+    return f"a {one.field} of {to} instead of {instead_of} for {one.column}"
 
 
 def _nodes(nodes: Sequence[tuple[str, str]]) -> str:
@@ -204,10 +209,10 @@ def facts(change: Change) -> dict[str, Any]:
                 {
                     "flavor": one.column.flavor,
                     "resource": one.column.resource,
-                    one.limit: format_quantity(one.to, one.column.resource),
+                    one.field: format_quantity(one.to, one.column.resource),
                     "insteadOf": format_quantity(one.instead_of, one.column.resource),
                 }
-                for one in change.raises
+                for one in change.increases
             ]
             return {"kind": "MoreQuota", "clusterQueue": change.queue, "quotas": quotas}
         case WorkloadsEnd(workloads=workloads):

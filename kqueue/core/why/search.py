@@ -25,7 +25,7 @@ from kqueue.core.why.changes import (
     NodesReturn,
     OtherQueue,
     OtherWish,
-    Raise,
+    QuotaIncrease,
     WhatIf,
     WorkloadsEnd,
     size,
@@ -257,12 +257,12 @@ class Search:
 
     def _more_quota(self) -> Iterator[None]:
         """Where quota alone is short: a higher borrowing limit if that is enough, else more of its own."""
-        for lacking in islice(self._lacking(), _CHOICES):
+        for lacking in self._lacking():
             for limits in (True, False):
-                found = [self._raise(column, by, limit=limits) for column, by in sorted(lacking.items())]
-                if limits and not any(change.limit == _LIMIT for change, _ in found):
+                found = [self._increase(column, by, limit=limits) for column, by in sorted(lacking.items())]
+                if limits and not any(change.field == _LIMIT for change, _ in found):
                     continue
-                change = MoreQuota(queue=self._head.queue, raises=tuple(change for change, _ in found))
+                change = MoreQuota(queue=self._head.queue, increases=tuple(change for change, _ in found))
                 quotas = {change.column: quota for change, quota in found}
                 enough = self._verified(change, quotas=quotas)
                 yield
@@ -270,7 +270,7 @@ class Search:
                     return
 
     def _lacking(self) -> Iterator[dict[FlavorResource, int]]:
-        """For each choice of flavors that have domains, how much of which quota is missing, if any; the least first."""
+        """For some choices of flavors that have domains, how much of which quota is missing; the least first."""
         node = self._trials.scratch.nodes.get(self._head.queue)
         if node is None or self._look.uncovered:
             return
@@ -281,7 +281,7 @@ class Search:
                 choices.setdefault((one.pod_sets, resources), []).append(one)
         for some in choices.values():
             some.sort(key=_most_lacking)
-        for chosen in product(*choices.values()):
+        for chosen in islice(product(*choices.values()), _CHOICES):  # there may be millions
             asked: dict[FlavorResource, int] = {}
             for look in chosen:
                 for column in look.columns:
@@ -290,15 +290,16 @@ class Search:
             if lacking := {column: amount for column, amount in short.items() if amount > 0}:
                 yield lacking
 
-    def _raise(self, column: FlavorResource, by: int, *, limit: bool) -> tuple[Raise, Quota]:
-        """One number that is raised, and the quota that has it: the borrowing limit, if asked for and there is one."""
+    def _increase(self, column: FlavorResource, by: int, *, limit: bool) -> tuple[QuotaIncrease, Quota]:
+        """One larger number, and the quota that has it: the borrowing limit, if asked for and there is one."""
         quota = self._trials.scratch.nodes[self._head.queue].quota(column)
         if limit and quota.borrowing_limit is not None:
             to = plus(quota.borrowing_limit, by)
-            change = Raise(column=column, limit=_LIMIT, to=to, instead_of=quota.borrowing_limit)
+            change = QuotaIncrease(column=column, field=_LIMIT, to=to, instead_of=quota.borrowing_limit)
             return change, replace(quota, borrowing_limit=to)
         to = plus(quota.nominal, by)
-        return Raise(column=column, limit=_NOMINAL, to=to, instead_of=quota.nominal), replace(quota, nominal=to)
+        change = QuotaIncrease(column=column, field=_NOMINAL, to=to, instead_of=quota.nominal)
+        return change, replace(quota, nominal=to)
 
     # --- others end --------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from kqueue.core.cycle import Admit
 from kqueue.core.explain import BlockerKind, sentence
 from kqueue.core.quota import FlavorResource, Quota, rebuild
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest
-from kqueue.core.why import Alternative, MoreQuota, WhatIf, WorkloadsEnd, condition_for
+from kqueue.core.why import Alternative, FlavorLook, MoreQuota, WhatIf, WorkloadsEnd, condition_for, search
 from kqueue.core.why.changes import facts
 from kqueue.core.workload import Flavor, Head, PodSet, ResourceGroup
 from tests.builders import GPU, START, make_head, make_snapshot, make_view
@@ -322,6 +324,34 @@ def test_more_quota_of_several_resources_in_one_go() -> None:
             {"flavor": "gpu", "resource": "memory", "nominalQuota": "1Gi", "insteadOf": "0"},
         ],
     }
+
+
+def test_of_many_flavors_few_choices_are_looked_at_for_more_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen resources with quota in four flavors each, and one whose only flavor is tainted: four billion choices."""
+    drawn = 0
+
+    def counted(*groups: Sequence[FlavorLook]) -> Iterator[tuple[FlavorLook, ...]]:
+        nonlocal drawn
+        for choice in itertools.product(*groups):
+            drawn += 1
+            assert drawn <= 8
+            yield choice
+
+    monkeypatch.setattr(search, "product", counted)
+    names = {f"vendor.example/r{n}": tuple(f"f{n}-{i}" for i in range(4)) for n in range(16)} | {GPU: ("tainted",)}
+    flavors = [
+        Flavor(name=f, taints=(Taint("spot", "true"),) if f == "tainted" else ()) for r in names for f in names[r]
+    ]
+    snapshot = make_snapshot({"team": {}}, flavors=flavors, topologies={})
+    groups = tuple(ResourceGroup((r,), names[r]) for r in names)
+    snapshot.queues["team"] = replace(snapshot.queues["team"], groups=groups)
+    node = snapshot.nodes["team"]
+    node.quotas = {FlavorResource(f, r): Quota(9) for r in names for f in names[r]}
+    rebuild(node)
+    late = make_head("late", pods=1, requests=dict.fromkeys(names, 1), required=None)
+
+    assert not what_ifs(late, make_world(snapshot))
+    assert drawn
 
 
 def test_more_quota_does_not_stand_in_for_hosts() -> None:

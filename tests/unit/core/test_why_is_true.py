@@ -91,9 +91,9 @@ def _grant(what_if: WhatIf, snapshot: Snapshot) -> None:
     """Give the ClusterQueue the quota that the change says, if it says so."""
     if isinstance(what_if.change, MoreQuota):
         node = snapshot.nodes[what_if.change.queue]
-        for one in what_if.change.raises:
+        for one in what_if.change.increases:
             before = node.quota(one.column)
-            if one.limit == "borrowingLimit":
+            if one.field == "borrowingLimit":
                 assert before.borrowing_limit == one.instead_of
                 after = replace(before, borrowing_limit=one.to)
             else:

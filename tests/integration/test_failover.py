@@ -244,7 +244,7 @@ async def test_client_certificates_are_rotated_under_a_leader(plane: ControlPlan
             await leader_of(only)
             await gangs.until_complete(3)
             issue_client(plane.layout.certificates, files, seconds=3600)
-            await asyncio.sleep(max(0.0, ends + 2 - time.time()))
+            await asyncio.sleep(max(0.0, ends + 2 - time.time()))  # what ends a certificate is the real clock
             relay.cut()
             await gangs.until_complete(len(gangs.names))
             assert (only.leads, only.times("leadership lost")) == (True, [])
@@ -285,7 +285,7 @@ async def test_steps_of_the_wall_clock_cost_nothing(plane: ControlPlane, tmp_pat
             for minutes in (10, -10, 0):
                 clock.ahead = timedelta(minutes=minutes)
                 await gangs.more(3)
-                await asyncio.sleep(LEASE + RETRY)
+                await asyncio.sleep(LEASE + RETRY)  # by then a lead that the step had cost would have changed hands
                 assert (leader.operator.may_write(), follower.leads) == (True, False)
             await gangs.until_complete(len(gangs.names))
 

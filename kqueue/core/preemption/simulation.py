@@ -104,7 +104,7 @@ class Simulation:
             quota.remove_usage(node, column, amount)
 
     def free_more(self, flavor: str, leaves: Ints, amounts: Mapping[str, Ints]) -> None:
-        """So much more of each resource is free on these leaves of one flavor, each named once."""
+        """So much more is free on leaves of one flavor, in the form of `Capacity.add_many`."""
         if self._with_domains:
             self._try_on(flavor).add_many(leaves, amounts)
             self.moves += 1

@@ -179,7 +179,12 @@ class Capacity:
             _set(table, row, leaf, table.item(row, leaf) + pods)
 
     def add_many(self, leaves: Ints, amounts: Mapping[str, Ints]) -> None:
-        """`add` on many leaves at once: of each resource one amount per leaf.  Each leaf is named once."""
+        """`add` on many leaves at once.
+
+        Args:
+            leaves: each is named once.
+            amounts: of each resource as many as there are leaves, in their order; negative: take.
+        """
         for resource in amounts:
             if resource not in self._rows:
                 self._row_for_writing(resource)

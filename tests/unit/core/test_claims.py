@@ -218,12 +218,7 @@ def test_who_left_is_told_for_whom() -> None:
 def test_whatever_is_tried_the_snapshot_is_as_before(start: int) -> None:
     """Random claims in random worlds: kept, left out, fulfilled in any nesting, and given up, with charges between."""
     for seed in range(start, start + 20):
-        chance = random.Random(seed)
-        model = Model(seed)
-        for _ in range(6):
-            model.arrive()
-            model.cycle()
-        snapshot = model.snapshot()
+        chance, snapshot = random.Random(seed), lived_in(Model(seed))
         before = held(snapshot)
         some = [random_claim(f"p{i}", snapshot, chance) for i in range(3)]
         kept = Claims(snapshot, some)
@@ -234,7 +229,7 @@ def test_whatever_is_tried_the_snapshot_is_as_before(start: int) -> None:
             with kept.fulfilled(besides="nobody"), kept.fulfilled(besides=claim.uid):
                 pass
             assert held(snapshot) == charged, f"seed {seed}"
-        queue = chance.choice(model.queues)
+        queue = chance.choice(list(snapshot.queues))
         node = snapshot.nodes[queue]
         open_columns = [c for c in node.subtree if not any(quota.local_quota(n, c) for n in node.path_to_root())]
         for column in open_columns:
@@ -252,12 +247,7 @@ def test_whatever_is_tried_the_snapshot_is_as_before(start: int) -> None:
 def test_the_outlook_is_what_comes_of_one_after_the_other(start: int) -> None:
     """Random claims that share victims, of whom some know, under lending limits; kept anew and given up between."""
     for seed in range(start, start + 20):
-        chance = random.Random(seed)
-        model = Model(seed)
-        for _ in range(6):
-            model.arrive()
-            model.cycle()
-        snapshot = model.snapshot()
+        chance, snapshot = random.Random(seed), lived_in(Model(seed))
         snapshot.admitted = {
             queue: {key: replace(w, evicted=chance.random() < 0.4) for key, w in of_queue.items()}
             for queue, of_queue in snapshot.admitted.items()
@@ -281,6 +271,14 @@ def test_the_outlook_is_what_comes_of_one_after_the_other(start: int) -> None:
                     (queue, [key for key, w in some.items() if w.uid not in leaving])
                     for queue, some in snapshot.admitted.items()
                 ]
+
+
+def lived_in(model: Model) -> Snapshot:
+    """After some cycles."""
+    for _ in range(6):
+        model.arrive()
+        model.cycle()
+    return model.snapshot()
 
 
 def one_after_the_other(kept: Claims, besides: str, simulation: Simulation) -> set[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -20,7 +20,8 @@ from kqueue.errors import KqueueError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.writes import Writes
 from kqueue.state import checks, from_api, status
-from kqueue.state.cache import Assumed, Cache
+from kqueue.state.cache import Cache
+from kqueue.state.charge import Charge
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import QueueOrder
 from kqueue.state.holding import Holding
@@ -32,6 +33,19 @@ _log = structlog.get_logger(__name__)
 _FIRST_PAUSE = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(seconds=30)
 """Before the same write is tried again; doubles."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One admission on its way to the API server."""
+
+    decision: Admit
+    charge: Charge
+    generation: int
+    """Of the workload that was decided on."""
+    tried: int = 0
+    """The resource version for which the write was made last; 0: for none yet."""
+    is_written: bool = False
 
 
 class AdmissionObserver(Protocol):
@@ -92,24 +106,24 @@ class Admissions:
             takes_over=head.replaces.key if head.replaces is not None else None,
             job=from_api.controller_of(obj.metadata),
         )
-        held = self._cache.assumed(holding)
-        with held:
+        charge = self._cache.assumed(holding)
+        with charge:
             self._queues.settle(head.key)
             self._preemptions.admitted(head.uid)
             if self._fair_usage is not None:
                 self._fair_usage.enter(holding)
-            self._writes.spawn(self._write(decision, obj.metadata.generation, held))
+            attempt = _Attempt(decision, charge, obj.metadata.generation)
+            self._writes.spawn(self._write(attempt), ended=partial(self._settle, attempt))
 
-    async def _write(self, decision: Admit, generation: int, held: Assumed) -> None:
-        """Write what was decided for the workload as it was then; on failure give the charge and the place back."""
+    async def _write(self, attempt: _Attempt) -> None:
+        """Write what was decided for the workload as it was then."""
+        decision = attempt.decision
         key = decision.head.key
         wanted = self._wanted_checks(decision.admission)
-        tried = ""
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            nonlocal tried
-            tried = obj.metadata.resource_version
-            if obj.metadata.uid != decision.head.uid or obj.metadata.generation != generation:
+            attempt.tried = int(obj.metadata.resource_version or 0)
+            if obj.metadata.uid != decision.head.uid or obj.metadata.generation != attempt.generation:
                 return None  # another workload, or another request than the one decided on
             patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=status.Stamp(self._clock.now()))
             reserved = patch is None and from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
@@ -117,25 +131,11 @@ class Admissions:
                 self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
             return patch
 
-        try:
-            written = await self._writes.hold(key, change, held, doing="it was being admitted")
-        except KqueueError as e:
-            _log.info("admission was not written, the workload is queued again", workload=key, error=str(e))
-            if self._fair_usage is not None:
-                self._fair_usage.withdraw(key)
-            self._push_again(key, int(tried or 0))
-            return
-        except asyncio.CancelledError:
-            self._push_again(key, 0)
-            raise
-        except Exception as e:  # noqa: BLE001 - it has left its queue, and nobody else would bring it back
-            if self._fair_usage is not None:
-                self._fair_usage.withdraw(key)
-            self._broke(key, e)
-            return
+        written = await self._writes.commit(key, change, doing="it was being admitted")
+        attempt.charge.confirm(written)
+        attempt.is_written = True
         self._sound(key)
         self._failures.pop(key, None)
-        self._cache.on_written(key, written)
         _log.info(
             "quota reserved",
             workload=key,
@@ -145,6 +145,24 @@ class Admissions:
         self._observer.reserved(written, decision.admission, decision=decision)
         if decision.head.replaces is not None:
             await self._end_older(decision.head.replaces.key, by=f"{key} (UID {decision.head.uid})")
+
+    def _settle(self, attempt: _Attempt, error: BaseException | None) -> None:
+        """The write has ended: where the decision does not stand, give back the charge and the place in the queue."""
+        attempt.charge.settle()
+        key = attempt.decision.head.key
+        if attempt.is_written:
+            if isinstance(error, Exception):
+                _log.error("what follows an admission failed on a bug", workload=key, exc_info=error)
+            return
+        if self._fair_usage is not None:
+            self._fair_usage.withdraw(key)
+        if isinstance(error, KqueueError):
+            _log.info("admission was not written, the workload is queued again", workload=key, error=str(error))
+            self._push_again(key, attempt.tried)
+        elif isinstance(error, Exception):
+            self._broke(key, error)  # it has left its queue, and nobody else would bring it back
+        else:
+            self._push_again(key, 0)
 
     async def _end_older(self, key: str, *, by: str) -> None:
         """The slice that was taken over from is finished: its pods go on, and count for the newer one."""

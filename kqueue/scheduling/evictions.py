@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -30,6 +32,16 @@ _REASONS = {
     PreemptionReason.IN_COHORT_FAIR_SHARING: "its ClusterQueue has less than its fair share",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "it borrows with a higher priority",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The victims of one decision that do not know yet that they must leave, by their keys (namespace/name)."""
+
+    preemptor: wire.Workload
+    queue: str
+    """The preemptor's ClusterQueue."""
+    open: dict[str, Target]
 
 
 class EvictionObserver(Protocol):
@@ -75,21 +87,26 @@ class Evictions:
             victims = sorted(t.admitted.key for t in new if t.admitted.uid in circles)
             _log.error("preemption goes round in circles", workload=decision.head.key, victims=victims)
             self._observer.preemption_loop(preemptor, queue=decision.head.queue, victims=victims)
-        self._writes.spawn(self._evict_all(new, preemptor, decision.head.queue))
+        round_ = _Round(preemptor, decision.head.queue, {t.admitted.key: t for t in new})
+        self._writes.spawn(self._evict_all(round_), ended=partial(self._settle, round_))
 
-    async def _evict_all(self, targets: Sequence[Target], preemptor: wire.Workload, queue: str) -> None:
-        left = list(targets)
+    async def _evict_all(self, round_: _Round) -> None:
+        left = list(round_.open.values())
 
         async def work() -> None:
             while left:
-                await self._evict(left.pop(), preemptor, queue)
+                target = left.pop()
+                await self._evict(target, round_.preemptor, round_.queue)
+                del round_.open[target.admitted.key]
 
-        try:
-            await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
-        except asyncio.CancelledError:
-            for target in left:
-                self._not_evicted(target, preemptor)
-            raise
+        await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
+
+    def _settle(self, round_: _Round, error: BaseException | None) -> None:
+        """The round has ended: each victim that was not told to leave is as before."""
+        if isinstance(error, Exception):
+            _log.error("preemptions were not written on a bug", victims=sorted(round_.open), exc_info=error)
+        for target in round_.open.values():
+            self._not_evicted(target, round_.preemptor)
 
     async def _evict(self, target: Target, preemptor: wire.Workload, queue: str) -> None:
         victim = target.admitted
@@ -109,9 +126,6 @@ class Evictions:
 
         try:
             written = await self._writes.write(victim.key, change)
-        except asyncio.CancelledError:
-            self._not_evicted(target, preemptor)
-            raise
         except Exception as e:  # noqa: BLE001 - whatever it is, the victim is as before, and the other ones go on
             bug = None if isinstance(e, KqueueError) else e
             _log.warning("a preemption was not written", workload=victim.key, error=str(e), exc_info=bug)

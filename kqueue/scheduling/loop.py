@@ -288,6 +288,7 @@ class SchedulingLoop:
         """Run cycles until cancelled; then wait for the writes that are under way."""
         self._waits.resume()
         self._trouble.resume()
+        self._resume_alarm()
         pause, failures = self._settings.retry_base, 0
         try:
             while True:
@@ -561,6 +562,12 @@ class SchedulingLoop:
                 return
             self._alarm.cancel()
         self._alarm_at, self._alarm = at, asyncio.create_task(self._ring(at))
+
+    def _resume_alarm(self) -> None:
+        """Set the alarm again that the end of the last run cut off: ClusterQueues wait for it."""
+        times = [*self._paused.values(), *([self._clock.now()] if self._held_up else [])]
+        if times:
+            self._look_again(min(times))
 
     async def _ring(self, at: datetime) -> None:
         await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))

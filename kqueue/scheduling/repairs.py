@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -22,6 +22,7 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.writes import Writes
 from kqueue.state import failures, from_api, host_status, status
 from kqueue.state.cache import Cache
+from kqueue.state.charge import Charge
 from kqueue.state.queues import SecondPass
 
 _log = structlog.get_logger(__name__)
@@ -84,8 +85,8 @@ class Repairs:
         for key in self._second_pass.take():
             try:
                 patient = self._patient(key)
-            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._look_later(key)
+            except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                self._look_later(key, e)
                 continue
             if patient is None:
                 self._second_pass.drop(key)
@@ -124,40 +125,31 @@ class Repairs:
             keeps = self._skips_pod_owned and from_api.is_owned_by_one_pod(patient.obj)
             found = Mended(patient.damaged, {}) if keeps else mend(snapshot, patient.damaged)
             if isinstance(found, Unmended):
-                self._writes.spawn(self._give_up(patient, found))
+                self._writes.spawn(self._give_up(patient, found), ended=partial(self._settle, key, None))
                 return False
             admission = from_api.admission(host_status.mended(patient.obj, found.assignments))
             if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
                 self.ask_again(key)
                 return False
-            with ExitStack() as held:
-                if found.assignments:
-                    held.enter_context(self._cache.moved(key, admission))
-                self._writes.spawn(self._write_mended(patient, found, held.pop_all()))
-        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            self._look_later(key)
+            charge = self._cache.moved(key, admission) if found.assignments else None
+            with charge or nullcontext():
+                work = self._write_mended(patient, found, charge)
+                self._writes.spawn(work, ended=partial(self._settle, key, charge))
+        except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            self._look_later(key, e)
             return False
         return True
 
-    async def _write_mended(self, patient: Patient, found: Mended, held: ExitStack) -> None:
-        """Write what was found for the workload as it was then; on failure it holds again what it held."""
+    async def _write_mended(self, patient: Patient, found: Mended, charge: Charge | None) -> None:
+        """Write what was found for the workload as it was then."""
         key = patient.damaged.key
 
         def change(obj: wire.Workload) -> status.Patch | None:
             return host_status.mend(obj, found.assignments) if patient.same(obj) else None
 
-        try:
-            written = await self._writes.hold(key, change, held, doing="its failed hosts were being replaced")
-        except KqueueError as e:
-            _log.info("the new hosts were not written", workload=key, error=str(e))
-            self.ask_again(key)
-            return
-        except asyncio.CancelledError:
-            self.ask_again(key)
-            raise
-        except Exception:  # noqa: BLE001 - nobody else would look at it again
-            self._look_later(key)
-            return
+        written = await self._writes.commit(key, change, doing="its failed hosts were being replaced")
+        if charge is not None:
+            charge.confirm(written)
         self._second_pass.drop(key)
         if found.stays:
             self._observer.not_mended(written, message=found.stays)
@@ -186,14 +178,7 @@ class Repairs:
             stamp = status.Stamp(self._clock.now())
             return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
 
-        try:
-            written = await self._writes.tell(key, change, what="the eviction")
-        except asyncio.CancelledError:
-            self.ask_again(key)
-            raise
-        except Exception:  # noqa: BLE001 - nobody else would look at it again
-            self._look_later(key)
-            return
+        written = await self._writes.tell(key, change, what="the eviction")
         if written is None:
             self.ask_again(key)
             return
@@ -201,9 +186,21 @@ class Repairs:
         _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
         self._observer.not_mended(written, message=message)
 
-    def _look_later(self, key: str) -> None:
+    def _settle(self, key: str, charge: Charge | None, error: BaseException | None) -> None:
+        """The write has ended: a workload whose new hosts were not written holds its old ones and is looked at again."""
+        if charge is not None:
+            charge.settle()
+        if isinstance(error, KqueueError):
+            _log.info("the new hosts were not written", workload=key, error=str(error))
+            self.ask_again(key)
+        elif isinstance(error, Exception):
+            self._look_later(key, error)
+        elif error is not None:
+            self.ask_again(key)
+
+    def _look_later(self, key: str, error: Exception) -> None:
         """A bug showed: it holds what it held, and is looked at again after a pause that grows."""
-        _log.exception("the second pass failed on a bug", workload=key)
+        _log.error("the second pass failed on a bug", workload=key, exc_info=error)
         self._second_pass.failed(key)
 
     def ask_again(self, key: str) -> None:

@@ -181,14 +181,19 @@ class Waits:
         """One more writer, where one may be."""
         if self._writers < self._at_once:
             self._writers += 1
-            self._writes.spawn(self._write())
+            self._writes.spawn(self._write(), ended=self._writer_ended)
 
     async def _write(self) -> None:
-        try:
-            while self._line:
-                await self._write_one(self._line.popleft())
-        finally:
-            self._writers -= 1
+        while self._line:
+            await self._write_one(self._line.popleft())
+
+    def _writer_ended(self, error: BaseException | None) -> None:
+        """Give the writer's place to another one, unless writers are being cut off."""
+        self._writers -= 1
+        if isinstance(error, Exception):
+            _log.error("reasons for waiting could not be written on a bug", exc_info=error)
+        if self._line and not isinstance(error, asyncio.CancelledError):
+            self._spawn()
 
     async def _write_one(self, key: str) -> None:
         try:

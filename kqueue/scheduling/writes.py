@@ -1,10 +1,15 @@
-"""Status writes beside the loop: many at once, none forgotten, and what was held for one that fails is given back."""
+"""Status writes beside the loop: many at once, none forgotten.
+
+What a decision takes before its write begins (a charge, a mark, a place in a queue) is settled by a plain function that
+runs when the write's task has ended.  It runs whatever ends the task: success, failure, cancellation, and cancellation
+before the first step, of which the coroutine itself never learns.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import structlog
@@ -19,6 +24,7 @@ from kqueue.state import status
 _log = structlog.get_logger(__name__)
 
 Change = Callable[[wire.Workload], status.Patch | None]
+Ended = Callable[[BaseException | None], None]
 
 
 class WithdrawnError(KqueueError):
@@ -35,11 +41,18 @@ class Writes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it beside the loop."""
+    def spawn(self, work: Coroutine[Any, Any, None], *, ended: Ended | None = None) -> None:
+        """Do it beside the loop.
+
+        Args:
+            work: the write.
+            ended: called exactly once when the task has ended, with what ended it: None for success, CancelledError
+                also where the task was cancelled before its first step.  It must settle all that was taken for
+                `work`, and must not wait for anything.  Without it, a failure of `work` is logged.
+        """
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(partial(self._done, ended))
 
     async def drain(self, *, clock: Clock | None = None, limit: float | None = None) -> None:
         """Wait until every write under way has ended; after `limit` seconds (None: never) cut them off."""
@@ -59,19 +72,16 @@ class Writes:
             self._idle.clear()
             await self._idle.wait()
 
-    async def hold(
-        self, key: str, change: Change, held: AbstractContextManager[object], *, doing: str
-    ) -> wire.Workload:
-        """Write while something is held for it; what is held is given back on failure, and kept else.
+    async def commit(self, key: str, change: Change, *, doing: str) -> wire.Workload:
+        """Write a decision for which something is held.
 
         Raises WithdrawnError when `change` finds that the workload is not any more what was decided on, and whatever
         the write raises.
         """
-        with held:
-            async with self._places:
-                written = await self._writer.write(key, change)
-            if written is None:
-                raise WithdrawnError(f"{key} changed while {doing}")
+        async with self._places:
+            written = await self._writer.write(key, change)
+        if written is None:
+            raise WithdrawnError(f"{key} changed while {doing}")
         return written
 
     async def write(self, key: str, change: Change) -> wire.Workload | None:
@@ -86,9 +96,16 @@ class Writes:
             _log.warning(f"{what} was not written", workload=key, error=str(e))
             return None
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not self._tasks:
-            self._idle.set()
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a status write failed on a bug", exc_info=task.exception())
+    def _done(self, ended: Ended | None, task: asyncio.Task[None]) -> None:
+        error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
+        try:
+            if ended is not None:
+                ended(error)
+            elif error is not None and not task.cancelled():
+                _log.error("a status write failed on a bug", exc_info=error)
+        except Exception:  # noqa: BLE001 - the boundary that keeps one write from stopping the others
+            _log.exception("a status write could not be settled on a bug")
+        finally:
+            self._tasks.discard(task)
+            if not self._tasks:
+                self._idle.set()

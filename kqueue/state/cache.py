@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from weakref import ref
 
 import structlog
@@ -36,6 +36,7 @@ from kqueue.core.workload import (
 from kqueue.errors import KqueueError
 from kqueue.state import from_api, quota_audit, quota_trees
 from kqueue.state.audit import Drift, Recounts, Source, chunks
+from kqueue.state.charge import Charge
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.holding import Holding, standing_in
@@ -66,21 +67,6 @@ class Told:
     nodes: Source[NodeFacts]
     pods: Source[from_api.PodView]
     workloads: Source[wire.Workload]
-
-
-@dataclass(slots=True)
-class Assumed:
-    """What is held for a decision; each step until it is written is a block of this, and may be the one that fails."""
-
-    holding: Holding
-    take_back: Callable[[Holding], None]
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
-        if failure is not None:
-            self.take_back(self.holding)
 
 
 class Cache:
@@ -134,6 +120,10 @@ class Cache:
         """What the last snapshot has of the quota trees, by the identity of their roots."""
         self._reader: Callable[[], object] = lambda: None
         """None from it: nobody has that snapshot any more."""
+        self._charges: set[Charge] = set()
+        """Those whose decisions are being written."""
+        self._unconfirmed: set[str] = set()
+        """Workloads of which no event has told what they hold: it is assumed, or was moved."""
         self._recounts = Recounts(quota_audit.charged)
 
     # --- configuration -----------------------------------------------------------------------------------------
@@ -240,8 +230,8 @@ class Cache:
             return self._drop(key)
         admission = from_api.admission(obj)
         if admission is not None:
-            if held is not None and (held.uid, held.replaces) == (obj.metadata.uid, admission):
-                return False  # from before the write that moves it
+            if held is not None and self._moves_from(held, obj, admission):
+                return False
             holding = self._reserved(key, obj, admission, assumed=False)
             if held is not None and held.evicted and held.is_same_reservation(holding):
                 holding = replace(holding, evicted=True)  # from before the write that evicts it
@@ -272,13 +262,17 @@ class Cache:
         return self._kept.get(key)
 
     def on_written(self, key: str, obj: wire.Workload) -> None:
-        """What was assumed stands in the object: whoever tells of a later version without it tells of its end."""
+        """What was assumed or moved stands in the object: a later version without it means that it has ended."""
         held = self._holdings.get(key)
-        if held is not None and held.assumed and held.uid == obj.metadata.uid:
+        if held is not None and held.is_unconfirmed and held.uid == obj.metadata.uid:
             self._written[key] = obj
 
+    def _moves_from(self, held: Holding, obj: wire.Workload, admission: Admission) -> bool:
+        """Whether the object is from before the write that moves the workload to other domains."""
+        return (held.uid, held.replaces) == (obj.metadata.uid, admission) and not self._written_before(held.key, obj)
+
     def _written_before(self, key: str, obj: wire.Workload) -> bool:
-        """Whether what is assumed was written in an earlier version than that of the object."""
+        """Whether what is assumed or moved was written in an earlier version than that of the object."""
         written = self._written.get(key)
         return written is not None and _version(written) < _version(obj)
 
@@ -286,7 +280,7 @@ class Cache:
         """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
 
         A reservation in it is held as what is assumed is: events from before change nothing, the watch's own confirms
-        it.  A block of `assumed` that fails does not take it back.  Where the watch has already told what became of the
+        it.  Settling the charge does not take it back.  Where the watch has already told what became of the
         Workload, nothing changes.
         """
         held = self._holdings.get(key)
@@ -294,40 +288,50 @@ class Cache:
             return
         admission = from_api.admission(obj)
         if admission is not None:
-            self._written.pop(key, None)
             self._hold(self._reserved(key, obj, admission, assumed=True))
+            self._written[key] = obj
 
-    def assumed(self, holding: Holding) -> Assumed:
-        """Hold quota and domains, from now on, for a decision that is being written; give them back if a block fails.
+    def assumed(self, holding: Holding) -> Charge:
+        """Hold quota and domains from now on for a decision; whoever writes the decision owns the charge.
 
-        Cancellation counts as failure.  Raises AssumedTwiceError when the workload holds something already.
+        Raises AssumedTwiceError when the workload holds something already.
         """
         held = self._holdings.get(holding.key)
         if held is not None:
             raise AssumedTwiceError(holding.key, held.queue)
         self._hold(holding)
-        return Assumed(holding, self._take_back)
+        return self._charge_for(holding)
 
-    def _take_back(self, assumed: Holding) -> None:
-        if self._holdings.get(assumed.key) is assumed and assumed.key not in self._written:
-            self._drop(assumed.key)
+    def moved(self, key: str, admission: Admission) -> Charge:
+        """Hold other domains for a workload that holds some, while that is being written.
 
-    @contextmanager
-    def moved(self, key: str, admission: Admission) -> Iterator[None]:
-        """Hold other domains for a workload that holds some, while that is being written; go back if the block fails.
-
-        Cancellation counts as failure.  Events from before the write change nothing.  Raises KeyError when the workload
-        holds nothing.
+        Events from before the write change nothing.  Raises KeyError when the workload holds nothing.
         """
         before = self._holdings[key]
-        self._hold(replace(before, admission=admission, replaces=before.admission))
-        try:
-            yield
-        except BaseException:
-            now = self._holdings.get(key)
-            if now is not None and now.replaces is not None:
-                self._hold(before)
-            raise
+        holding = replace(before, admission=admission, replaces=before.admission)
+        self._hold(holding)
+        return self._charge_for(holding)
+
+    def _charge_for(self, holding: Holding) -> Charge:
+        key = holding.key
+        charge = Charge(key, confirm=partial(self.on_written, key), settle=partial(self._settle, holding))
+        self._charges.add(charge)
+        return charge
+
+    def _settle(self, decided: Holding, charge: Charge) -> None:
+        """Give back what a decision held, unless it stands, or something newer took its place.
+
+        The admission tells whether the holding is still that of the decision: marks such as `evicted` make another
+        holding of it, and an event or an answer of the API server brings an admission of its own.
+        """
+        self._charges.discard(charge)
+        held = self._holdings.get(decided.key) or self._included.get(decided.key)
+        if held is None or held.admission is not decided.admission or decided.key in self._written:
+            return
+        if held.replaces is None:
+            self._drop(decided.key)
+        else:
+            self._hold(replace(held, admission=held.replaces, replaces=None))
 
     def mark_evicted(self, key: str, uid: str, *, evicted: bool = True) -> bool:
         """Note that a workload is being told to leave (or, if that failed, that it is not).  True when that is new."""
@@ -427,6 +431,10 @@ class Cache:
             self._sums.add(_share(old), sign=-1)
             self._sums.add(_share(holding), sign=1)
         self.generation += old is not None and old.priority != holding.priority
+        if holding.is_unconfirmed:
+            self._unconfirmed.add(holding.key)
+        elif self._unconfirmed:
+            self._unconfirmed.discard(holding.key)
         self._holdings[holding.key] = holding
         self._kept.pop(holding.key, None)
         self._by_queue.put(holding)
@@ -446,6 +454,7 @@ class Cache:
         self._room_generations[holding.queue] += 1
         self._written.pop(key, None)
         self._kept.pop(key, None)
+        self._unconfirmed.discard(key)
         self._by_queue.drop(holding)
         self._recounts.follow(key, holding, None)
         self._sums.add(_share(holding), sign=-1)
@@ -723,7 +732,7 @@ class Cache:
                 and not self._written_before(held.key, told)
             )
             return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
-        if held.replaces == admission and held.uid == told.metadata.uid:
+        if self._moves_from(held, told, admission):
             return True
         return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
 

@@ -45,6 +45,11 @@ class Holding:
         """The ClusterQueue that holds it."""
         return self.admission.queue
 
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether no event has told yet of what it holds: that is assumed, or was moved to other domains."""
+        return self.assumed or self.replaces is not None
+
     def includes(self, other: Holding) -> bool:
         """Whether what `other` holds is part of what this one holds, as it is with the newer slice of one job."""
         return self.takes_over == other.key and self.job == other.job and self.queue == other.queue

@@ -16,7 +16,15 @@ from kqueue.api.wire import core as wire_core
 from kqueue.cli.gauges import QueueGauges, cohorts_above
 from kqueue.cli.telemetry import NODES, CycleObserver, describe_objects
 from kqueue.cli.tracing import WorkloadTracer
-from kqueue.cli.upkeep import Auditor, ForeignGauges, Gauges, NodeGauges, RoomGauges
+from kqueue.cli.upkeep import (
+    STANDING_INDEX,
+    Auditor,
+    ForeignGauges,
+    Gauges,
+    NodeGauges,
+    QuickAuditor,
+    RoomGauges,
+)
 from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.core import make_core
 from kqueue.cli.wiring.jobs import make_jobs, make_steps
@@ -138,6 +146,7 @@ class Operator:
             quarantine=wiring.quarantine,
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
+        self._auditor = self._make_auditor()
         self.supervisor = Supervisor(clock)
         self._probe = LoopProbe(
             clock=clock, metrics=metrics, interval=timings.loop_probe_interval, limit=timings.loop_lag_limit
@@ -169,6 +178,7 @@ class Operator:
         watches.workloads.subscribe(intake.on_workload)
         watches.workloads.subscribe(self.wiring.counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
+        watches.workloads.store.add_index(STANDING_INDEX, from_api.standing)
 
     def _subscribe_requests(self) -> None:
         """What surrounds a Workload is part of what it asks for: those that it changes are taken in again."""
@@ -350,6 +360,7 @@ class Operator:
             work["scheduling"] = self.loop.run
             self.loop.wake()
         work["audit"] = self._keep_auditing
+        work["quick audit"] = self._keep_auditing_quickly
         self.ready.set()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -394,10 +405,22 @@ class Operator:
             await gauges.refresh(self.watches.local_queues.store.values(), workloads.values(), tell=self.ready.is_set())
 
     async def _keep_auditing(self) -> None:
-        auditor = self._make_auditor()
+        """Audit all at once, because another process or an earlier term may have led before; then now and then."""
         while True:
+            await self._auditor.audit()
             await self.clock.sleep(self.timings.audit_interval)
-            await auditor.audit()
+
+    async def _keep_auditing_quickly(self) -> None:
+        quick = QuickAuditor(
+            cache=self.cache,
+            queues=self.queues,
+            quarantine=self.wiring.quarantine,
+            workloads=self.watches.workloads.store,
+            auditor=self._auditor,
+        )
+        while True:
+            quick.look()
+            await self.clock.sleep(self.timings.quick_audit_interval)
 
     def _make_auditor(self) -> Auditor:
         watches = self.watches

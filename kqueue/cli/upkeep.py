@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
+from cachetools import LRUCache
 
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.gauges import QueueGauges, as_written
@@ -15,14 +16,20 @@ from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.core.topology import HOSTNAME, PODS
 from kqueue.observe import Metrics
+from kqueue.runtime.store import Store
+from kqueue.state import from_api
 from kqueue.state.audit import Drift, chunks, short
 from kqueue.state.cache import Cache, Told
 from kqueue.state.ledger import NodeLedger
+from kqueue.state.quarantine import Quarantine
+from kqueue.state.queues import Queues
 from kqueue.state.spare import room_of
 
 _log = structlog.get_logger(__name__)
 
 _REASONS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
+_OF_A_WORKLOAD = frozenset({"charge", "queue", "workload"})
+"""Causes of drifts whose key is that of a workload."""
 _LOGGED_DRIFTS = 20
 """Drifts of one audit that are logged one by one; metrics count them all."""
 
@@ -151,7 +158,7 @@ class Auditor:
         self._metrics, self._clock = metrics, clock
 
     async def audit(self) -> int:
-        """One audit, in steps between which the event loop serves others; how many drifts there were."""
+        """One whole audit, in steps between which the event loop serves others; how many drifts there were."""
         found = 0
         for drifts in self._cache.audit_steps(self._told):
             for drift in drifts:
@@ -160,6 +167,15 @@ class Auditor:
             await self._clock.sleep(0)
         if found:
             _log.error("the cache is healed", drifts=found)
+            self._intake.retry_all()
+        return found
+
+    def heal(self, drifts: Iterable[Drift]) -> int:
+        """Tell of drifts that were found and healed elsewhere, and have what waits tried again; how many there were."""
+        found = 0
+        for found, drift in enumerate(drifts, start=1):
+            self._tell(drift, found)
+        if found:
             self._intake.retry_all()
         return found
 
@@ -173,7 +189,72 @@ class Auditor:
                 believed=short(drift.believed),
                 actual=short(drift.actual),
             )
-        if drift.cause == "workload":
+        if drift.cause in _OF_A_WORKLOAD:
             workload = self._told.workloads.get(drift.key)
             if workload is not None:
                 self._intake.on_workload(None, workload)  # it may have to wait again, or no longer
+
+
+STANDING_INDEX = "standing"
+"""The index of Workloads by what they are in: `from_api.standing`."""
+
+
+class QuickAuditor:
+    """Compares cache and queues with the Workloads every few seconds, at no cost where the numbers are equal.
+
+    It finds what keeps a job waiting for ever: a charge that nobody owns, a holding whose Workload holds nothing, and a
+    Workload that waits and is in no queue.  The latter two must be found twice in a row, because between an event
+    and what follows from it the numbers may differ for a moment.
+    """
+
+    def __init__(
+        self, *, cache: Cache, queues: Queues, quarantine: Quarantine, workloads: Store[wire.Workload], auditor: Auditor
+    ) -> None:
+        """`workloads` must have STANDING_INDEX; `auditor` tells of what is found."""
+        self._cache, self._queues, self._quarantine = cache, queues, quarantine
+        self._workloads, self._auditor = workloads, auditor
+        self._unqueued: set[str] = set()
+        self._misheld: set[str] = set()
+        """Found at the last look."""
+        self._told: LRUCache[str, str] = LRUCache(maxsize=1000)
+        """Workloads whose drift was told, and the resource version that it was told of: a status that cannot be read
+        differs at every look."""
+
+    def look(self) -> int:
+        """Compare, and heal; how many drifts there were."""
+        drifts = self._cache.audit_charges(self._workloads)
+        drifts += self._audit_holdings()
+        drifts += self._audit_queues()
+        return self._auditor.heal(drifts)
+
+    def _audit_holdings(self) -> list[Drift]:
+        if self._workloads.count_by_index(STANDING_INDEX, from_api.HOLDS) == self._cache.confirmed():
+            self._misheld = set()
+            return []
+        told = set(self._workloads.keys_by_index(STANDING_INDEX, from_api.HOLDS))
+        found = told ^ self._cache.confirmed_keys()
+        twice, self._misheld = found & self._misheld, found
+        return [drift for key in sorted(twice) if self._is_new(key) for drift in self._audit_workload(key)]
+
+    def _audit_queues(self) -> list[Drift]:
+        if self._workloads.count_by_index(STANDING_INDEX, from_api.WAITS) == self._queues.known_count():
+            self._unqueued = set()
+            return []
+        told = self._workloads.keys_by_index(STANDING_INDEX, from_api.WAITS)
+        found = {key for key in told if self._is_lost(key)}
+        twice, self._unqueued = found & self._unqueued, found
+        return [Drift("queue", key, None, "waits") for key in sorted(twice) if self._is_new(key)]
+
+    def _audit_workload(self, key: str) -> list[Drift]:
+        return self._cache.audit_workload(key, self._workloads.get(key))
+
+    def _is_new(self, key: str) -> bool:
+        """Whether this version of the workload was not told of yet."""
+        obj = self._workloads.get(key)
+        version = obj.metadata.resource_version if obj is not None else ""
+        is_new = self._told.get(key) != version
+        self._told[key] = version
+        return is_new
+
+    def _is_lost(self, key: str) -> bool:
+        return not self._queues.is_known(key) and key not in self._quarantine and self._cache.holding(key) is None

@@ -40,7 +40,9 @@ class Timings:
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
     audit_interval: float = 300.0
-    """The cache is rebuilt from the store and compared this often."""
+    """The cache is rebuilt from the store and compared this often, and each time that this process begins to lead."""
+    quick_audit_interval: float = 5.0
+    """Charges, holdings and queues are compared with the Workloads this often; equal numbers cost nothing."""
 
     # --- topology
     ungater_window: float = 1.0

@@ -89,6 +89,10 @@ class Store(Generic[V]):
         """The keys of `by_index`."""
         return list(self._indexes[name].keys_of.get(value, ()))
 
+    def count_by_index(self, name: str, value: Hashable) -> int:
+        """How many keys `keys_by_index` has."""
+        return len(self._indexes[name].keys_of.get(value, ()))
+
     def subscribe(self, handler: Handler[V]) -> None:
         """Call `handler` on every change from now on, and once for each object that is here already."""
         self._handlers.append(handler)

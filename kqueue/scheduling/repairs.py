@@ -187,7 +187,7 @@ class Repairs:
         self._observer.not_mended(written, message=message)
 
     def _settle(self, key: str, charge: Charge | None, error: BaseException | None) -> None:
-        """The write has ended: a workload whose new hosts were not written holds its old ones and is looked at again."""
+        """The write has ended: where the new hosts do not stand, hold the old ones and look at the workload again."""
         if charge is not None:
             charge.settle()
         if isinstance(error, KqueueError):

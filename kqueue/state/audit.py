@@ -27,7 +27,8 @@ STEP = 500
 class Drift:
     """A difference between what is believed and what is true.
 
-    `cause`, as metrics have it: `node`, `foreign-pod` and `workload` (one that was missed, or is believed in although
+    `cause`, as metrics have it: `charge` (held for a decision that nobody is writing), `queue` (a workload that waits
+    and was in no queue), `node`, `foreign-pod` and `workload` (one that was missed, or is believed in although
     it is gone; for `foreign-pod` also their sum on a node), `tas-usage` (of a domain), `tree` (members and leaves of a
     flavor), `capacity` (free on a leaf), `quota` (used of a ClusterQueue or Cohort).  `key` names the thing; None
     stands for "not there".

@@ -692,6 +692,45 @@ class Cache:
             yield self._found(drifts)
         yield from self._audit_quota()
 
+    def audit_charges(self, workloads: Source[wire.Workload]) -> list[Drift]:
+        """Compare what no event has confirmed with its owner; what nobody owns is given back.
+
+        An owner is a write under way, or the answer to one of which the watch has not told yet.  Costs nothing where
+        every holding is confirmed, else some microseconds for each that is not.
+        """
+        if not self._unconfirmed:
+            return []
+        writing = {charge.key for charge in self._charges}
+        return self._found(
+            self._audit_charge(key, workloads.get(key)) for key in list(self._unconfirmed) if key not in writing
+        )
+
+    def audit_workload(self, key: str, told: wire.Workload | None) -> list[Drift]:
+        """Compare what one workload holds with what the watch has told of it; None: the watch does not have it."""
+        return self._found([self._audit_workload(key, told)])
+
+    def confirmed(self) -> int:
+        """How many keys `confirmed_keys` has; costs by what is not confirmed."""
+        assumed = sum(self._holdings[key].assumed for key in self._unconfirmed)
+        return len(self._holdings) + len(self._included) - assumed - len(self._kept)
+
+    def confirmed_keys(self) -> set[str]:
+        """Workloads that hold something by their status, as an event has told."""
+        assumed = {key for key in self._unconfirmed if self._holdings[key].assumed}
+        return (self._holdings.keys() | self._included.keys()) - assumed - self._kept.keys()
+
+    def _audit_charge(self, key: str, told: wire.Workload | None) -> Drift | None:
+        held, written = self._holdings[key], self._written.get(key)
+        if told is not None and written is not None and _version(told) < _version(written):
+            return None  # the watch is about to tell of it
+        if written is None and held.assumed:
+            self._drop(key)
+        elif told is not None and self._bears_out(told, held):
+            return None
+        self.on_workload(key, told)
+        after = self._holdings.get(key)
+        return Drift("charge", key, held.admission, after and after.admission)
+
     def _found(self, drifts: Iterable[Drift | None]) -> list[Drift]:
         found = [drift for drift in drifts if drift is not None]
         self.generation += bool(found)

@@ -21,9 +21,7 @@ class Charge:
 
     __slots__ = ("_confirm", "_settle", "key")
 
-    def __init__(
-        self, key: str, *, confirm: Callable[[wire.Workload], None], settle: Callable[[Charge], None]
-    ) -> None:
+    def __init__(self, key: str, *, confirm: Callable[[wire.Workload], None], settle: Callable[[Charge], None]) -> None:
         """The cache hands in what `confirm` and `settle` do; settling a second time must change nothing."""
         self.key = key
         self._confirm, self._settle = confirm, settle

@@ -639,6 +639,10 @@ class Queues:
         """Keys of all pending workloads, wherever they wait."""
         return list(self._known)
 
+    def known_count(self) -> int:
+        """How many workloads wait, wherever they wait."""
+        return len(self._known)
+
     def stands(self, key: str) -> tuple[str, bool] | None:
         """The LocalQueue of a pending workload, and whether it is active or in flight; None when it does not wait.
 

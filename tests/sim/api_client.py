@@ -102,27 +102,40 @@ class Line:
     def __init__(self, client: SimulatedClient, source: AsyncGenerator[bytes], chance: random.Random) -> None:
         self._client, self._source, self._chance = client, source, chance
         self._again = b""
-        self._reading = False
+        self._reader: asyncio.Task[Any] | None = None
+        """Who waits for the next portion."""
+        self._closed = False
 
     async def readany(self) -> bytes:
         """What has come since, at least one event; empty at the end.  Raises what aiohttp does when a line breaks."""
         if self._again:
             again, self._again = self._again, b""
             return again
-        self._reading = True
+        if self._closed:
+            raise aiohttp.ClientConnectionError("Connection closed")
+        self._reader = reader = asyncio.current_task()
         try:
             portion = await anext(self._source, b"")
+            return await self._client.received(portion, self, self._chance)
+        except asyncio.CancelledError:
+            if self._closed and reader is not None and reader.uncancel() == 0:
+                raise aiohttp.ClientConnectionError("Connection closed") from None
+            raise
         finally:
-            self._reading = False
-        return await self._client.received(portion, self, self._chance)
+            self._reader = None
 
     def repeat(self, portion: bytes) -> None:
         """Bring `portion` once more."""
         self._again = portion
 
     def close(self) -> None:
-        """Stop watching."""
-        if not self._reading:  # else the reader is being cancelled, and ends the source by that
+        """Stop watching; whoever reads gets an error, as from aiohttp."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._reader is not None:
+            self._reader.cancel()  # which ends the source, too
+        else:
             self._client.tidy(self._source)
 
 

@@ -110,10 +110,12 @@ class World:
         job_sets: bool = False,
         pods: bool = False,
         serving: bool = False,
+        operator: type[Operator] = Operator,
     ) -> None:
         """`job_sets`: the cluster has JobSets, and a controller that runs them.  `pods` may be queued themselves, and
-        `serving` Deployments and StatefulSets.
+        `serving` Deployments and StatefulSets.  `operator`: what a controller process is made of.
         """
+        self._operator = operator
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
         self.configured = configuration(job_sets=job_sets, pods=pods, serving=serving)
         self.clock = FakeClock()
@@ -154,6 +156,8 @@ class World:
         """When each controller was started: it knows nothing of what the one before remembered."""
         self.on_settled: list[Callable[[], None]] = []
         """Told whenever nothing is left to do before time passes."""
+        self.on_turn: Callable[[], None] = lambda: None
+        """Told after every turn of the event loop in which something happens."""
         self.judged: dict[str, int] = {}
         """How many admissions an invariant has judged that judges each of them once."""
         self._buried: list[Controller] = []
@@ -194,7 +198,7 @@ class World:
         client = SimulatedClient(self.api, self.clock, seed=seed, faults=self.faults, slow=self._slowness)
         self.clients.append(client)
         checks = Checks()
-        operator = Operator(
+        operator = self._operator(
             client=client,
             config=self._configuration(),
             timings=TIMINGS,
@@ -250,6 +254,7 @@ class World:
         loop: Any = asyncio.get_running_loop()
         for turn in range(TURNS_MAX):
             await asyncio.sleep(0)
+            self.on_turn()
             if TURNS_MAX - turn == _TOLD_TURNS:
                 spinning = self._begin_to_tell()
             if not loop._ready:

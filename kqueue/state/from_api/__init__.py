@@ -23,6 +23,8 @@ from kqueue.state.from_api.resources import amounts, pod_resources, template_req
 from kqueue.state.from_api.selectors import selector_matches
 from kqueue.state.from_api.waiting import asked_for, head, pending
 from kqueue.state.from_api.workloads import (
+    HOLDS,
+    WAITS,
     is_admitted,
     is_mangled,
     is_over,
@@ -33,11 +35,14 @@ from kqueue.state.from_api.workloads import (
     replaced_key,
     runtime_classes,
     siblings_key,
+    standing,
     workload_key,
 )
 
 __all__ = [
     "DEFAULT_ORDER",
+    "HOLDS",
+    "WAITS",
     "ElasticPod",
     "GangPod",
     "PodView",
@@ -84,6 +89,7 @@ __all__ = [
     "selector_matches",
     "siblings_key",
     "since",
+    "standing",
     "taint",
     "template_path",
     "template_requests",

@@ -52,6 +52,18 @@ def is_over(obj: wire.Workload) -> bool:
     return not obj.spec.active and obj.status.admission is None
 
 
+HOLDS, WAITS = "holds", "waits"
+"""What a Workload may be in by its status: a ClusterQueue's quota, or a queue."""
+
+
+def standing(obj: wire.Workload) -> tuple[str, ...]:
+    """Whether the Workload holds quota or waits in a queue, by its status: one of HOLDS and WAITS, or nothing."""
+    if obj.status.admission is not None:
+        reserved = condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+        return (HOLDS,) if reserved and not is_over(obj) else ()
+    return (WAITS,) if is_queueable(obj) else ()
+
+
 def workload_key(obj: wire.Workload) -> str:
     """namespace/name."""
     return f"{obj.metadata.namespace}/{obj.metadata.name}"

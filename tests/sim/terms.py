@@ -1,0 +1,91 @@
+"""Leadership that is lost and won again in one process, at any turn of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import Any
+
+from kqueue.cli.operator import Operator
+from kqueue.runtime.deadline import within
+
+AWAY_SECONDS = (0.5, 1.5, 5.0)
+"""From the loss of the lease to the next term."""
+DRAIN_SECONDS = (0.0, 0.0, 1.0)
+"""How long writes under way may take when the lease is lost: none, as on a machine that is short of CPU, or the usual."""
+
+
+class TermedOperator(Operator):
+    """A controller process whose terms of leadership a test ends; it leads again after `away` seconds.
+
+    Ending a term cancels every task that works for the leader, wherever the task stands, one that has not taken its
+    first step included.
+    """
+
+    away = 0.0
+    """Seconds until the next term; 0 while this process leads."""
+    drain = 0.0
+    terms = 0
+    """Terms that have begun."""
+    _term: asyncio.Task[None] | None = None
+
+    def may_write(self) -> bool:
+        """As of any operator, and never between two terms."""
+        return not self.away and super().may_write()
+
+    def depose(self, *, away: float, drain: float) -> bool:
+        """Lose the lease now; False where this process does not lead."""
+        if self._term is None or self._term.done() or self.away or not self.ready.is_set():
+            return False
+        self.away, self.drain = away, drain
+        self._term.cancel()
+        return True
+
+    def _drain_for(self) -> float:
+        return self.drain if self.away else super()._drain_for()
+
+    async def _lead(self) -> None:
+        while True:
+            self.terms += 1
+            self._term = asyncio.create_task(super()._lead(), name=f"term {self.terms}")
+            try:
+                await self._term
+                return
+            except asyncio.CancelledError:
+                if not self.away:
+                    raise  # the process ends
+            await self.clock.sleep(self.away)
+            self.away = 0.0
+            with contextlib.suppress(TimeoutError):  # it goes on with what is known, as any operator does
+                await within(self.clock, self.timings.catch_up, self._catch_up())
+
+    async def _catch_up(self) -> None:
+        await asyncio.gather(*(watch.catch_up() for watch in self.watches.all()))
+
+
+class Deposer:
+    """Ends terms of a world's controller after drawn numbers of turns of the event loop."""
+
+    def __init__(self, world: Any, seed: int | str, *, every: int) -> None:
+        """`every`: turns between two losses, in the mean."""
+        self._world, self._every = world, every
+        self._chance = random.Random(f"{seed}/terms")
+        self._left = self._draw()
+        self.losses = 0
+
+    def __call__(self) -> None:
+        """One turn has passed."""
+        self._left -= 1
+        controller = self._world.controller
+        if self._left > 0 or controller is None:
+            return
+        self._left = self._draw()
+        away, drain = self._chance.choice(AWAY_SECONDS), self._chance.choice(DRAIN_SECONDS)
+        if controller.operator.depose(away=away, drain=drain):
+            self.losses += 1
+            self._world.log.append(f"    t={self._world.clock.monotonic():.1f} the lease is lost for {away:g} s")
+            self._world.history.disturb(self._world.clock.monotonic())
+
+    def _draw(self) -> int:
+        return 1 + int(self._chance.expovariate(1 / self._every))

@@ -14,7 +14,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json
-from kqueue.errors import KqueueError, NotFoundError
+from kqueue.errors import NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import annotations_of, mapping, text
 from kqueue.jobs.infos import infos_at_stop
@@ -221,7 +221,7 @@ class JobWorkload:
         try:
             if not await self._steps.create(workload):
                 return  # made by us before; the watch brings it
-        except KqueueError:
+        except BaseException:  # cancellation, too: what was cut off may not have come through
             self._created.pop(job["metadata"]["uid"], None)
             raise
         if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have become ours late

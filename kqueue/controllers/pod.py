@@ -16,7 +16,7 @@ from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
-from kqueue.errors import InvalidObjectError, KqueueError, NotFoundError
+from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import PlainPod, stop_reason, to_stop
@@ -313,7 +313,7 @@ class PodReconciler:
         try:
             if not await self._steps.create(workload):
                 return  # made by us before; the watch brings it
-        except KqueueError:
+        except BaseException:  # cancellation, too: what was cut off may not have come through
             self._created.pop(pod.uid, None)
             raise
         self._on_created(max(0.0, (self._clock.now() - pod.created).total_seconds()))

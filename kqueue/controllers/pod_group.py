@@ -19,7 +19,7 @@ from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
-from kqueue.errors import ApiError, KqueueError, NotFoundError
+from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.patch import Patch
@@ -185,7 +185,7 @@ class PodGroupReconciler:
             if not await self._steps.create(workload):
                 self._created.pop(key, None)
                 return Result(requeue_after=1.0)  # it is there, and the watch is about to bring it
-        except KqueueError as e:
+        except BaseException as e:  # cancellation, too: what was cut off may not have come through
             self._created.pop(key, None)
             if isinstance(e, ApiError):
                 message = f"The API server does not take the group's Workload: {e}"

@@ -35,11 +35,16 @@ class TermedOperator(Operator):
         return not self.away and super().may_write()
 
     def depose(self, *, away: float, drain: float) -> bool:
-        """Lose the lease now; False where this process does not lead."""
+        """Lose the lease now; False where this process does not lead.
+
+        Where `drain` is 0, status writes are cancelled in the same moment, those that have not begun included.
+        """
         if self._term is None or self._term.done() or self.away or not self.ready.is_set():
             return False
         self.away, self.drain = away, drain
         self._term.cancel()
+        for write in list(self.loop._writes._tasks) if not drain else ():
+            write.cancel()
         return True
 
     def _drain_for(self) -> float:
@@ -89,3 +94,18 @@ class Deposer:
 
     def _draw(self) -> int:
         return 1 + int(self._chance.expovariate(1 / self._every))
+
+
+class DeposeOnce:
+    """Ends the term of a world's controller at one turn of the event loop, counted from now."""
+
+    def __init__(self, world: Any, at: int, *, drain: float) -> None:
+        self._world, self._left, self._drain = world, at, drain
+        self.done = False
+
+    def __call__(self) -> None:
+        """One turn has passed."""
+        self._left -= 1
+        controller = self._world.controller
+        if self._left <= 0 and not self.done and controller is not None:
+            self.done = controller.operator.depose(away=1.5, drain=self._drain)

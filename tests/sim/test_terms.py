@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kqueue.sandbox.api import JOBS, Object
+from kqueue.sandbox.topology_spec import POOL_LABEL
 from tests.sim import invariants
 from tests.sim.actor import Actor
-from tests.sim.api_client import NONE, ROUGH
+from tests.sim.api_client import NONE, ROUGH, Faults
+from tests.sim.objects import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    GPU,
+    LOCAL_QUEUES,
+    NAMESPACE,
+    WORKLOAD_PRIORITY_CLASSES,
+    cluster_queue,
+    job,
+    ours,
+)
 from tests.sim.plan import draw
 from tests.sim.rivalry import draw_rivalry
-from tests.sim.tenancy import PEACEFUL, rivals
-from tests.sim.terms import Deposer, TermedOperator
+from tests.sim.tenancy import PEACEFUL, Tenancy, pool, rivals
+from tests.sim.terms import DeposeOnce, Deposer, TermedOperator
 from tests.sim.test_seeds import _seeds
-from tests.sim.world import simulated
+from tests.sim.world import is_true, simulated
 
+STRIDE = 47
+"""Turns from one telling of the story to the next."""
 TURNS_OF_A_TERM = 150
 """In the mean: a step of a plan takes some hundred turns where something happens."""
 
@@ -33,6 +50,57 @@ async def test_every_promise_holds_where_the_lease_is_lost_and_won_again(seed: i
         actor = _Deposed(world, plan)
         await actor.run()
         assert deposer.losses >= 5
+
+
+def _one_queue() -> Tenancy:
+    """One ClusterQueue of 8 CPUs, in which higher priorities preempt lower ones."""
+    queue = cluster_queue("q", flavors={"cheap": {"cpu": 8, GPU: 0}})
+    queue["spec"]["preemption"] = {"withinClusterQueue": "LowerPriority"}
+    return Tenancy(
+        objects=(
+            (FLAVORS, ours("ResourceFlavor", "cheap", spec={"nodeLabels": {POOL_LABEL: "cheap"}})),
+            (WORKLOAD_PRIORITY_CLASSES, ours("WorkloadPriorityClass", "high", value=10)),
+            (CLUSTER_QUEUES, queue),
+            (LOCAL_QUEUES, ours("LocalQueue", "q", namespace=NAMESPACE, spec={"clusterQueue": "q"})),
+        ),
+        pools=(pool("cheap", (1, 1, 2)),),
+        placed=frozenset(),
+    )
+
+
+def _job(name: str, **settings: Any) -> Object:
+    return job(name, queue="q", pods=1, gpus=0, topology=None, run_seconds=8, **settings)
+
+
+async def _told(at: int, *, drain: float) -> bool:
+    """Three Jobs come, then one that preempts them, and the lease is lost at a turn; False: the story was over by then.
+
+    Nothing else happens in this world, so whoever is forgotten stays so.
+    """
+    slow = Faults(latency=1000, latency_max=0.3)
+    async with simulated(at, faults=slow, tenancy=_one_queue(), operator=TermedOperator) as world:
+        invariants.watch(world)
+        await world.pass_time(2)
+        world.on_turn = once = DeposeOnce(world, at, drain=drain)
+        for number in range(3):
+            await world.submit(_job(f"low-{number}", cpus="3"))
+        await world.pass_time(0.4)
+        await world.submit(_job("high-3", cpus="6", priority="high"))
+        await world.pass_time(60)
+        ends = {name: is_true(world.find(JOBS, name), "Complete") for name in ("low-0", "low-1", "low-2", "high-3")}
+        assert all(ends.values()), f"the lease was lost at turn {at}: {ends}"
+        assert invariants.breaches(world, invariants.ALWAYS + invariants.AT_REST) == []
+        return once.done
+
+
+@pytest.mark.parametrize("drain", [0.0, 1.0], ids=["writes are cut off at once", "writes have a second"])
+@pytest.mark.parametrize("first", [1, pytest.param(14, marks=pytest.mark.slow)])
+async def test_nothing_is_forgotten_at_whatever_turn_the_lease_is_lost(first: int, drain: float) -> None:
+    """The lease is lost at every STRIDE-th turn of the event loop, from the first Job to the last one's end."""
+    at = first
+    while await _told(at, drain=drain):
+        at += STRIDE
+    assert at > STRIDE * 3
 
 
 class _Deposed(Actor):

@@ -132,11 +132,22 @@ class Evictions:
             self._not_evicted(target, preemptor)
             self._failed()
             return
-        if written is None:  # it is going or gone without us, as its watch will tell
-            self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
+        if written is None:
+            self._not_written(target, preemptor)
             return
         _log.info("workload preempted", workload=victim.key, by=from_api.workload_key(preemptor), reason=target.reason)
         self._observer.preempted(written, target=target, queue=queue, preemptor=preemptor, message=message)
+
+    def _not_written(self, target: Target, preemptor: wire.Workload) -> None:
+        """There was nothing to evict.  A victim whose own admission is still being written is as before; any other one
+        is going or gone, as its watch will tell.
+        """
+        held = self._cache.holding(target.admitted.key)
+        if held is not None and held.assumed:
+            self._not_evicted(target, preemptor)
+            self._failed()
+        else:
+            self._preemptions.not_evicted(preemptor.metadata.uid, target.admitted.uid)
 
     def _not_evicted(self, target: Target, preemptor: wire.Workload) -> None:
         victim = target.admitted

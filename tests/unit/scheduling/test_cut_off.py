@@ -127,6 +127,28 @@ async def test_a_charge_is_given_back_although_its_workload_was_marked_as_a_vict
     assert (world.free(), world.queues.is_known("ns/low")) == (10, True)
 
 
+async def test_a_victim_that_was_not_admitted_yet_can_be_preempted_later(make: Make) -> None:
+    """The eviction comes before the admission of the victim is written, so there is nothing to evict: the victim is as
+    before, and the preemptor is tried again.
+    """
+    world = make((CLUSTER_QUEUES, make_cluster_queue(preemption=LOWER)), settings=LoopSettings(in_flight=1))
+    world.add(make_workload("first", cpus=1), make_workload("low", cpus=9, minute=1))
+    world.client.open.clear()
+    for _ in range(2):
+        await world.loop.cycle()
+        await asyncio.sleep(0)  # the one place for writes is taken by the first one
+    world.add(make_workload("high", cpus=9, priority=1))
+    await world.loop.cycle()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    held = world.cache.holding("ns/low")
+    assert held is not None
+    assert not held.evicted
+    await lead_again(world)
+    assert world.observed.preemptions == [("low", "high")]
+
+
 async def test_a_pause_after_a_failed_write_outlives_the_term(make: Make) -> None:
     """A workload that is set aside because its admission could not be written is tried in the next term."""
     world = make()

@@ -230,9 +230,12 @@ class Cache:
             return self._drop(key)
         admission = from_api.admission(obj)
         if admission is not None:
-            if held is not None and self._moves_from(held, obj, admission):
-                return False
             holding = self._reserved(key, obj, admission, assumed=False)
+            if held is not None and self._moves_from(held, obj, admission):
+                if held.assumed:  # the admission is seen, the move is not
+                    moved = replace(holding, admission=held.admission, replaces=held.replaces, evicted=held.evicted)
+                    self._hold(moved)
+                return False
             if held is not None and held.evicted and held.is_same_reservation(holding):
                 holding = replace(holding, evicted=True)  # from before the write that evicts it
             self._written.pop(key, None)
@@ -307,18 +310,19 @@ class Cache:
 
         Events from before the write change nothing.  Raises KeyError when the workload holds nothing.
         """
-        before = self._holdings[key]
+        before, written = self._holdings[key], self._written.get(key)
         holding = replace(before, admission=admission, replaces=before.admission)
         self._hold(holding)
-        return self._charge_for(holding)
+        return self._charge_for(holding, written)
 
-    def _charge_for(self, holding: Holding) -> Charge:
+    def _charge_for(self, holding: Holding, before: wire.Workload | None = None) -> Charge:
+        """`before` is the object in which what the decision replaces stands, where no event has told of it yet."""
         key = holding.key
-        charge = Charge(key, confirm=partial(self.on_written, key), settle=partial(self._settle, holding))
+        charge = Charge(key, confirm=partial(self.on_written, key), settle=partial(self._settle, holding, before))
         self._charges.add(charge)
         return charge
 
-    def _settle(self, decided: Holding, charge: Charge) -> None:
+    def _settle(self, decided: Holding, before: wire.Workload | None, charge: Charge) -> None:
         """Give back what a decision held, unless it stands, or something newer took its place.
 
         The admission tells whether the holding is still that of the decision: marks such as `evicted` make another
@@ -332,6 +336,8 @@ class Cache:
             self._drop(decided.key)
         else:
             self._hold(replace(held, admission=held.replaces, replaces=None))
+            if before is not None and held.assumed:
+                self._written[decided.key] = before
 
     def mark_evicted(self, key: str, uid: str, *, evicted: bool = True) -> bool:
         """Note that a workload is being told to leave (or, if that failed, that it is not).  True when that is new."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import pytest
-
 from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.errors import UnreachableError
 from kqueue.scheduling.settings import LoopSettings

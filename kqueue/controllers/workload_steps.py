@@ -268,13 +268,18 @@ class WorkloadSteps:
         return await self._report_reclaimable(workload, reclaimable) or await self._report_ready(workload, ready)
 
     async def _report_reclaimable(self, workload: wire.Workload, found: Mapping[str, int]) -> bool:
+        """Write how many pods of each pod set need no quota any more, of the present number of pods.
+
+        While quota is held the API refuses smaller counts, except for pod sets that were scaled down.
+        """
         told = {r.name: r.count for r in workload.status.reclaimable_pods}
         sizes = {p.name: p.count for p in workload.spec.pod_sets}
         wanted = {name: min(count, sizes[name]) for name, count in found.items() if name in sizes}
         if not self._switches.reclaimable_pods:
             wanted = {}
         if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            wanted.update({name: max(count, wanted.get(name, 0)) for name, count in told.items()})
+            kept = {name: count for name, count in told.items() if not _scaled_down(workload, name, sizes)}
+            wanted.update({name: max(count, wanted.get(name, 0)) for name, count in kept.items()})
         if wanted == told:
             return False
         entries = [{"name": name, "count": count} for name, count in sorted(wanted.items())]
@@ -346,3 +351,12 @@ class WorkloadSteps:
             )
             _log.info("workload finished", workload=key, reason=reason)
         return written is not None
+
+
+def _scaled_down(workload: wire.Workload, name: str, sizes: Mapping[str, int]) -> bool:
+    """Whether the pod set of an elastic workload has fewer pods now than were admitted."""
+    if workload.metadata.annotations.get(names.ELASTIC_JOB_ANNOTATION) != "true":
+        return False
+    admission = workload.status.admission
+    assigned = admission.pod_set_assignments if admission is not None else ()
+    return any(a.name == name and (a.count or 0) > sizes.get(name, 0) for a in assigned)

@@ -385,6 +385,22 @@ async def test_reports_are_about_what_was_admitted(make: Callable[..., Elastic])
     assert world.slice(first)["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
 
 
+async def test_scaled_down_it_gives_back_what_ended_of_the_pods_it_has(make: Callable[..., Elastic]) -> None:
+    """Counts of before the scaling are replaced: otherwise quota of pods that run would be given to others, too."""
+    world = make(elastic_job(completions=20))
+    name = await world.started()
+    world.client.change(JOBS, KEY, {"status": {"active": 1, "ready": 1, "succeeded": 19}})
+    await world.rest()
+    assert world.slice(name)["status"]["reclaimablePods"] == [{"name": "main", "count": 2}]
+
+    world.scale(2)
+    world.standing["main"] = 1
+    await world.rest()
+
+    assert world.count(name) == 2
+    assert world.slice(name)["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+
+
 async def test_priority_follows_to_both(make: Callable[..., Elastic]) -> None:
     """The slice that waits, and the one that it waits behind."""
     labels = prefixed(queue_name="main", priority_class="low")

@@ -66,8 +66,19 @@ def with_defaults(pod: PodResources, limits: NamespaceLimits) -> PodResources:
         pod,
         containers=tuple(_filled(c, limits.container) for c in pod.containers),
         init_containers=tuple(_filled(c, limits.container) for c in pod.init_containers),
-        level=None if pod.level is None else _filled(pod.level, limits.pod),
+        level=None if pod.level is None else _pod_level(pod, pod.level, limits.pod),
     )
+
+
+def _pod_level(pod: PodResources, level: ContainerRequests, limits: Limits) -> ContainerRequests:
+    """The pod-level amounts; its limit is its request for a resource that no container names by itself.
+
+    Defaults of containers do not count: the API server fills in the pod's request before it sees them.
+    """
+    filled = _filled(level, limits)
+    named = {r for c in (*pod.containers, *pod.init_containers) for r in c.effective()}
+    implied = {r: amount for r, amount in filled.limits.items() if r not in named}
+    return replace(filled, requests={**implied, **filled.requests})
 
 
 def _filled(asked: ContainerRequests, limits: Limits) -> ContainerRequests:

@@ -37,6 +37,18 @@ DEFAULTS = NamespaceLimits(
         pytest.param(pod(of(cpu=2000)), DEFAULTS, {"cpu": 500}, id="the-default-request-comes-before-the-limit"),
         pytest.param(pod(of(cpu=2000)), NO_LIMITS, {"cpu": 2000}, id="without-default-the-limit-is-the-request"),
         pytest.param(
+            PodResources((of(), of(), of()), level=of(cpu=4000)),
+            NamespaceLimits(container=Limits(default_request={"cpu": 1000})),
+            {"cpu": 4000},
+            id="the-limit-of-the-pod-comes-before-the-defaults-of-its-containers",
+        ),
+        pytest.param(
+            PodResources((of({"cpu": 3000}), of()), level=of(cpu=8000)),
+            NamespaceLimits(container=Limits(default_request={"cpu": 1000})),
+            {"cpu": 4000},
+            id="a-container-that-asks-for-itself-comes-before-the-limit-of-the-pod",
+        ),
+        pytest.param(
             pod(of()),
             NamespaceLimits(container=Limits(default={"cpu": 4000})),
             {"cpu": 4000},

@@ -19,6 +19,7 @@ from kqueue.state.from_api import GangPod, PodView
 
 GATED_INDEX = "gated"
 SIBLINGS_INDEX = "siblings"
+"""Index of Workloads by `from_api.siblings_key`."""
 EVENT_GATE_LEAKED = "TopologyGateLeaked"
 
 
@@ -52,7 +53,10 @@ class GateSweeper:
         interval: float,
         report: Callable[[Mapping[str, int]], None],
     ) -> None:
-        """A pod counts once it is leaked for `after` seconds; `report` is told the number by reason at each look."""
+        """A pod counts once it is leaked for `after` seconds; `report` is told the number by reason at each look.
+
+        `workloads` must have SIBLINGS_INDEX.
+        """
         self._workloads, self._recorder = workloads, recorder
         held = HeldPods[GangPod](
             pods=lambda: (v.gang for v in pods.by_index(GATED_INDEX, True) if v.gang is not None),
@@ -67,7 +71,6 @@ class GateSweeper:
         )
         self.run, self.sweep = held.run, held.look
         pods.add_index(GATED_INDEX, _gated)
-        workloads.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
 
     def _why(self, pod: GangPod) -> Why | None:
         leak = self._leak(pod)

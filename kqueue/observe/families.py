@@ -415,6 +415,9 @@ class ProcessFamilies(_Group):
         self.leaked_gates = self._gauge(
             "kqueue_leaked_gates", "Pods held by our gate that nobody will release", "reason"
         )
+        self.stray_pods = self._gauge(
+            "kqueue_stray_pods", "Pods that name a Workload and keep no quota of it, by reason", "reason"
+        )
         self.leading = self._gauge("leader_election_master_status", "1 while this replica leads", "name")
         self.queue_depth = self._gauge("workqueue_depth", "Keys that wait for a worker", "name")
         self.reconciles = self._counter("controller_runtime_reconcile_total", "Reconciles", "controller", "result")

@@ -376,6 +376,10 @@ class Metrics:
         """Ask `depth` for the keys that wait, whenever a page is rendered."""
         self._sources[self._process.queue_depth, name] = depth
 
+    def stray_pods(self, number: Callable[[], int]) -> None:
+        """Ask `number` for the pods that name a Workload and are not its job's, whenever a page is rendered."""
+        self._sources[self._process.stray_pods, "uncontrolled"] = number
+
     @contextmanager
     def collector_pauses(self) -> Iterator[None]:
         """Measure the garbage collector inside the block."""

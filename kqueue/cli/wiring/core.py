@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import WORKLOADS
 from kqueue.cli.wiring import rules
@@ -13,9 +14,11 @@ from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
+from kqueue.controllers.record import workload_reference
 from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.store import split_key
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView
 
@@ -124,8 +127,21 @@ def _route(
         if seen is not None:
             workloads.enqueue(from_api.workload_key(seen))
 
+    def tell_of_stray(view: PodView) -> None:
+        workload = watches.workloads.store.get(view.stray_of)
+        if workload is not None and wiring.leads():
+            message = (
+                f"Pod {split_key(view.key)[1]} names this Workload by annotation {names.WORKLOAD_ANNOTATION}, but no "
+                "job controls the pod: it keeps no quota; delete the pod or take the annotation off"
+            )
+            wiring.events.by(WORKLOADS).record(
+                workload_reference(workload), reason=names.EVENT_STRAY_POD, message=message, warning=True, once=True
+            )
+
     def on_pod(old: PodView | None, new: PodView | None) -> None:
         """The last pod of a Workload that nobody owns is gone: now its quota may go."""
+        if new is not None and new.stray_of and (old is None or not old.stray_of):
+            tell_of_stray(new)
         held = old.workload if old is not None else ""
         if held and (new is None or new.workload != held) and not wiring.pods_left(held):
             workloads.enqueue(held)

@@ -13,6 +13,7 @@ from kqueue.cli.wiring.watches import Watches
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
+from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.switches import switches_from
 from kqueue.observe import EventLimits, EventRecorder, Metrics
@@ -23,6 +24,7 @@ from kqueue.runtime.leader import unique_identity
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
@@ -33,8 +35,9 @@ from kqueue.state.tries import Tries
 AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
 _PODS_LEFT = "pods left"
-"""Index of pods that have not ended, by the Workload that was started with them."""
-
+"""Index of pods that may need quota, by the Workload that was started with them."""
+_STRAYS = "strays"
+"""Index of pods that name a Workload and are not its job's."""
 
 _ACTIONS = {
     names.EVENT_WORKLOAD_SLICE_REPLACED: "Replaced",
@@ -61,7 +64,7 @@ class Wiring:
     ) -> None:
         """`leads` says whether this process leads; `wake` makes the scheduling loop look again."""
         self.client, self.config, self.timings, self.clock = client, config, timings, clock
-        self.metrics, self.watches, self.wake = metrics, watches, wake
+        self.metrics, self.watches, self.wake, self.leads = metrics, watches, wake, leads
         self.switches = switches_from(config.enabled)
         self.order = rules.queue_order(config)
         self.cache = Cache(
@@ -91,6 +94,9 @@ class Wiring:
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What runs beside the controllers while this process leads."""
         watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
+        watches.pods.store.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
+        watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
+        metrics.stray_pods(lambda: watches.pods.store.count_by_index(_STRAYS, True))
 
     def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1, group_kind: str = "") -> Controller:
         """A work queue whose keys `reconcile` works off while this process leads.
@@ -161,8 +167,13 @@ class Wiring:
         return labels is not None and self.config.manages_namespace(namespace, dict(labels))
 
     def pods_left(self, siblings: str) -> bool:
-        """Whether pods that were started with a Workload, or with its siblings, have not ended."""
-        return bool(self.watches.pods.store.keys_by_index(_PODS_LEFT, siblings))
+        """Whether pods that need the quota of a Workload, or of its siblings, have not ended; see `PodView`."""
+        views = self.watches.pods.store.by_index(_PODS_LEFT, siblings)
+        if not views:
+            return False
+        workloads = self.watches.workloads.store.by_index(SIBLINGS_INDEX, siblings)
+        owners = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
+        return any(view.needs_quota(owners) for view in views)
 
     def cohorts_above(self, cluster_queue: str) -> list[str]:
         """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -89,16 +89,33 @@ class ElasticPod:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What is kept of any pod: its key, at most one of the first two, and whose quota it still needs."""
+    """What is kept of any pod: its key, at most one of the first two, and whose quota it may still need."""
 
     key: str
     foreign: PodFacts | None = None
     gang: GangPod | None = None
     workload: str = ""
-    """namespace/name of the Workload that was started with it, or that all slices of its job share; see `siblings_key`.
-    Empty: it has ended, or is not ours.
+    """namespace/name of the Workload whose quota the pod may need, or that all slices of its job share; see
+    `siblings_key`.  Empty: the pod names none, has ended, or cannot run: it is not bound and a gate holds it, or no
+    object controls it.
     """
     elastic: ElasticPod | None = None
+    owner: str = ""
+    """UID of the object that controls a pod which needs quota only if the Workload's job owns it, because no node runs
+    the pod yet.  Empty: the pod is bound, or needs no quota.
+    """
+    stray_of: str = ""
+    """namespace/name of the Workload that a pod names which no node runs, nothing controls, and which is not queued
+    itself.  Empty: the pod is no such pod.
+    """
+
+    def needs_quota(self, owners: Collection[str]) -> bool:
+        """Whether the pod needs the quota of the Workload that it names; `owners`: UIDs of the Workload's owners.
+
+        What counts is a pod that a node runs, or one that the job controls: anybody may write the name of a Workload
+        onto a pod, and a pod that can never run must not keep quota from others.
+        """
+        return bool(self.workload) and (not self.owner or self.owner in owners)
 
 
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
@@ -114,23 +131,32 @@ def pod_view(pod: wire_core.Pod) -> PodView:
     meta = pod.metadata
     key = sys.intern(f"{meta.namespace}/{meta.name}")
     terminal = pod.status.phase in ("Succeeded", "Failed")
+    started_by = _started_by(pod, terminal)
+    gang, foreign = None, None
     if any(marker in meta.annotations for marker in names.TOPOLOGY_MARKER_ANNOTATIONS):
-        owner = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
+        named = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
             names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
         )
-        return PodView(
-            key,
-            gang=_gang_pod(pod, owner, terminal=terminal) if owner else None,
-            workload=_holds(pod, terminal),
-            elastic=_elastic_pod(pod, terminal),
-        )
-    if not pod.spec.node_name or terminal:
-        return PodView(key, workload=_holds(pod, terminal), elastic=_elastic_pod(pod, terminal))
-    facts = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec))
-    return PodView(key, foreign=facts, workload=_holds(pod, terminal), elastic=_elastic_pod(pod, terminal))
+        gang = _gang_pod(pod, named, terminal=terminal) if named else None
+    elif pod.spec.node_name and not terminal:
+        foreign = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec))
+    elastic = _elastic_pod(pod, terminal)
+    if not started_by or pod.spec.node_name:
+        return PodView(key, foreign, gang, started_by, elastic)
+    controller = controller_of(meta)
+    if controller is None:
+        return PodView(key, foreign, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")
+    may_run = not pod.spec.scheduling_gates
+    return PodView(key, foreign, gang, started_by if may_run else "", elastic, controller[1] if may_run else "")
 
 
-def _holds(pod: wire_core.Pod, terminal: bool) -> str:
+def _is_queued(meta: ObjectMeta) -> bool:
+    """Whether the pod is queued itself, or is a member of a group."""
+    return names.MANAGED_LABEL in meta.labels or names.POD_GROUP_NAME_LABEL in meta.labels
+
+
+def _started_by(pod: wire_core.Pod, terminal: bool) -> str:
+    """namespace/name of the Workload, or of the slices, that a pod names; empty where it names none or has ended."""
     annotations = pod.metadata.annotations
     started_by = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.WORKLOAD_ANNOTATION)
     return sys.intern(f"{pod.metadata.namespace}/{started_by}") if started_by and not terminal else ""
@@ -141,7 +167,7 @@ def _elastic_pod(pod: wire_core.Pod, terminal: bool) -> ElasticPod | None:
     meta, gates = pod.metadata, tuple(gate.name for gate in pod.spec.scheduling_gates)
     if names.WORKLOAD_SLICE_NAME_ANNOTATION not in meta.annotations and names.ELASTIC_JOB_GATE not in gates:
         return None
-    siblings = _holds(pod, terminal)
+    siblings = _started_by(pod, terminal)
     if not siblings and (terminal or names.ELASTIC_JOB_GATE not in gates):
         return None
     return ElasticPod(

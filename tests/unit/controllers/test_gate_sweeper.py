@@ -13,7 +13,7 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.gate_sweeper import GateSweeper
+from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX, GateSweeper
 from kqueue.runtime.store import Store
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView
@@ -84,6 +84,7 @@ class Floor:
         self.clock, self.recorder = FakeClock(), FakeRecorder()
         self.pods: Store[PodView] = Store("pods")
         self.workloads: Store[wire.Workload] = Store("workloads")
+        self.workloads.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
         self.leaked: dict[str, int] = {}
         self.sweeper = GateSweeper(
             pods=self.pods,

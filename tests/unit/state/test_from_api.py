@@ -205,6 +205,34 @@ def test_a_pod_of_others_takes_what_its_containers_ask_for() -> None:
     assert view == from_api.PodView("ns/p", PodFacts(node="n1", requests=(("cpu", 3110), ("memory", 4096))))
 
 
+BY_JOB = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": True}]
+BY_ANOTHER = [{**BY_JOB[0], "uid": "other"}]
+OF_W = {PREFIX + "workload": "w"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "needs", "stray"),
+    [
+        pytest.param(make_pod(nodeName="n1", annotations=OF_W), True, False, id="a-node-runs-it-whoever-made-it"),
+        pytest.param(make_pod(nodeName="n1", annotations=OF_W, deleted=True), True, False, id="it-is-ending"),
+        pytest.param(make_pod(annotations=OF_W, owners=BY_JOB), True, False, id="the-job-controls-it-and-it-may-be-bound"),
+        pytest.param(make_pod(annotations=OF_W, owners=BY_ANOTHER), False, False, id="another-job-controls-it"),
+        pytest.param(make_pod(annotations=OF_W, owners=BY_JOB, schedulingGates=[{"name": "any"}]), False, False, id="a-gate-holds-it"),
+        pytest.param(make_pod(annotations=OF_W), False, True, id="it-only-names-the-workload"),
+        pytest.param(make_pod(annotations=MARKED | OF_W), False, True, id="it-only-says-that-it-is-placed"),
+        pytest.param(make_pod(annotations=OF_W, labels={PREFIX + "managed": "true"}), False, False, id="it-is-queued-itself"),
+        pytest.param(make_pod(annotations=OF_W, nodeName="n1", phase="Failed"), False, False, id="it-has-ended"),
+        pytest.param(make_pod(nodeName="n1"), False, False, id="it-names-none"),
+    ],
+)  # fmt: skip
+def test_only_pods_that_may_run_for_the_job_need_its_quota(pod: wire_core.Pod, needs: bool, stray: bool) -> None:
+    """Anybody may write the name of a Workload onto a pod; one that can never run keeps nothing from others."""
+    view = from_api.pod_view(pod)
+
+    assert view.needs_quota({"job"}) is needs
+    assert view.stray_of == ("ns/w" if stray else "")
+
+
 def test_equal_requests_are_kept_once() -> None:
     """Thousands of pods of one DaemonSet share one tuple."""
     first, second = (from_api.pod_view(make_pod(nodeName=n, **asking(cpu="123m"))).foreign for n in ("n1", "n2"))

@@ -73,6 +73,7 @@ class LifeCycle:
             yield self.match_gates
         yield Step(self._delay_retry)
         yield Step(self._switch_off, None)
+        yield Step(self._clear_leftovers)
         yield Step(self._give_back)
         if self.rests(workload):
             return
@@ -143,6 +144,19 @@ class LifeCycle:
         """We want it switched off; the switch is its user's too."""
         wanted = from_api.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
         return {"spec": {"active": False}} if workload.spec.active and wanted else None
+
+    def _clear_leftovers(self, workload: wire.Workload) -> status.Patch | None:
+        """Clear what is left of an admission after another client has ended the eviction; its conditions stay.
+
+        That client gave the reason why the workload holds no quota; Admitted and PodsReady follow from it.
+        """
+        if not from_api.is_eviction_ended(workload):
+            return None
+        told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        assert told is not None
+        return status.unreserve(
+            workload, reason=told.reason, message=told.message, stamp=self._stamp(), requeued=None
+        )
 
     def _give_back(self, workload: wire.Workload) -> status.Patch | None:
         """Evicted, and nobody owns it who would tell when its pods are gone: quota goes with the last that names it."""

@@ -29,11 +29,24 @@ def is_admitted(obj: wire.Workload) -> bool:
     )
 
 
-def is_mangled(obj: wire.Workload) -> bool:
-    """Whether its status is as nobody leaves it who gives a reservation back: wiped, or saying two things at once.
+def is_eviction_ended(obj: wire.Workload) -> bool:
+    """Whether the workload is evicted and its reservation was given back.
 
-    Of a workload that never had a reservation this says nothing.
+    `status.admission` may still be there: a client that ends an eviction by server-side apply cannot remove a field
+    that another field manager wrote.
     """
+    reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    return reserved is not None and reserved.status == "False" and condition_true(obj, names.CONDITION_EVICTED)
+
+
+def is_mangled(obj: wire.Workload) -> bool:
+    """Whether its status is one that no client leaves which gives a reservation back: wiped, or contradicting itself.
+
+    The status of an evicted workload whose QuotaReserved is False is sound: the eviction was ended.  Of a workload that
+    never had a reservation the answer says nothing.
+    """
+    if is_eviction_ended(obj):
+        return False
     reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if reserved is None:
         return True

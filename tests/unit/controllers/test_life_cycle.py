@@ -535,6 +535,44 @@ async def test_what_runs_keeps_its_quota_whatever_is_done_to_its_status(make_wor
     assert world.cache.lost_status("ns/a") is None
 
 
+GIVEN_BACK = condition("QuotaReserved", "False", "Pending", "ended by another client")
+EVICTED = condition("Evicted", "True", "Preempted", "to make room")
+
+
+@pytest.mark.parametrize(
+    ("left", "status", "writes"),
+    [
+        pytest.param([condition("Admitted", "False", "NoReservation")], {}, 1, id="the admission is left"),
+        pytest.param([since_now("Admitted", reason="Admitted")], {}, 1, id="admission and Admitted are left"),
+        pytest.param([condition("Admitted")], {"admission": None}, 1, id="only Admitted is left"),
+        pytest.param([condition("Admitted", "False", "NoReservation"), condition("PodsReady")], {}, 1, id="PodsReady is left"),
+        pytest.param([], {}, 1, id="Admitted was taken away"),
+        pytest.param([condition("Admitted", "False", "NoReservation")], {"admission": None}, 0, id="nothing is left"),
+        pytest.param([condition("Admitted", "False")], {"requeueState": {"requeueAt": "2026-01-01T01:00:00Z"}}, 1, id="it waits for a time"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("metadata", [pytest.param(OWNED, id="of a job"), pytest.param({}, id="made by hand")])
+async def test_an_eviction_that_another_client_ended_is_over_whatever_it_left(
+    make_world: Make, metadata: JSON, left: list[JSON], status: JSON, writes: int
+) -> None:
+    """Quota is free at once.  What is left is cleared in one write, and the reason that the client gave stays."""
+    world = make_world(make_workload(cpus=7, metadata=metadata, status=reserved(cpus=7)))
+    world.sync()
+    world.client.change(WORKLOADS, "ns/a", {"status": {"conditions": [*reserved()["conditions"], EVICTED]}})
+    world.sync()
+    world.client.change(WORKLOADS, "ns/a", {"status": {"conditions": [GIVEN_BACK, EVICTED, *left], **status}})
+    world.sync()
+    assert world.free() == 10
+
+    assert [await world.step() for _ in range(4)] == [writes, 0, 0, 0]
+
+    assert "admission" not in world.found["status"]
+    assert status_of(world.found, "QuotaReserved") == ("False", "Pending")
+    if writes:
+        assert status_of(world.found, "Admitted") == ("False", "NoReservation")
+    assert world.recorder.reasons == []
+
+
 async def test_what_does_not_run_yet_keeps_nothing(make_world: Make) -> None:
     """A reservation that waits for its checks and is wiped is gone: there are no pods."""
     waiting = reserved(condition("Admitted", "False", "UnsatisfiedAdmissionChecks"))

@@ -227,7 +227,7 @@ class LifeCycle:
         admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
         if reserved is admitted or (reserved and self._blockers.cluster_queue(workload) is None):
             return None  # of a queue that is gone nobody can say which checks it wanted
-        return status.sync_admitted(workload, stamp=self._stamp())
+        return status.sync_admitted(workload, stamp=self._stamp(), waits_for_ready=self._rules.ready is not None)
 
     def _heed_checks(self, workload: wire.Workload) -> status.Patch | None:
         """A check refuses it, or wants its quota to be given back before it is asked again."""

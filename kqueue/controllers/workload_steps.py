@@ -290,8 +290,8 @@ class WorkloadSteps:
         return True
 
     async def _report_ready(self, workload: wire.Workload, ready: bool | None) -> bool:
-        """PodsReady is written from the first time that it is True: a missing condition says "not started yet", and
-        saying so costs no write on the way to admission.
+        """PodsReady is False from the admission on, where that is waited for; where the condition is missing, it is
+        written when the pods are ready for the first time.
         """
         written = from_api.condition(workload.status.conditions, names.CONDITION_PODS_READY)
         admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)

@@ -75,18 +75,21 @@ class Admissions:
         order: QueueOrder,
         preemptions: Preemptions,
         fair_usage: FairUsage | None,
+        waits_for_ready: bool,
         paused: Callable[[str, datetime], None],
         broke: Callable[[str, Exception], None],
         sound: Callable[[str], None],
     ) -> None:
-        """`paused` is told of a ClusterQueue in which a workload stays parked until then, because it could not be
+        """`waits_for_ready` is as in `LoopSettings`.
+
+        `paused` is told of a ClusterQueue in which a workload stays parked until then, because it could not be
         written; `order` places those in their queue that come back.  `broke` is told of a workload on whose write a
         bug showed, `sound` of one that is admitted.
         """
         self._cache, self._queues, self._writer, self._writes = cache, queues, writer, writes
         self._observer, self._clock, self._order = observer, clock, order
         self._preemptions, self._fair_usage, self._paused = preemptions, fair_usage, paused
-        self._broke, self._sound = broke, sound
+        self._broke, self._sound, self._waits_for_ready = broke, sound, waits_for_ready
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
         """How often in a row an admission could not be written."""
 
@@ -125,7 +128,8 @@ class Admissions:
             attempt.tried = int(obj.metadata.resource_version or 0)
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != attempt.generation:
                 return None  # another workload, or another request than the one decided on
-            patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=status.Stamp(self._clock.now()))
+            stamp, waits = status.Stamp(self._clock.now()), self._waits_for_ready
+            patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=stamp, waits_for_ready=waits)
             reserved = patch is None and from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
             if reserved and self._writer.newest(key) is not None:
                 self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota

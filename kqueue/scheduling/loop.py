@@ -273,6 +273,7 @@ class SchedulingLoop:
             order=self._settings.queue_order,
             preemptions=self._preemptions,
             fair_usage=self._fair_usage,
+            waits_for_ready=self._settings.waits_for_ready,
             paused=self._pause,
             broke=lambda key, error: self._failed(key, error, doing="writing its admission"),
             sound=self._quarantine.sound,

@@ -41,6 +41,8 @@ class LoopSettings:
     queue_order: QueueOrder = DEFAULT_ORDER
     block_admission: bool = False
     """Nobody is admitted until the pods of all that hold quota are ready."""
+    waits_for_ready: bool = False
+    """`waitForPodsReady` is on: the patch that reserves quota says PodsReady=False, too."""
     scan: ScanRules = DEFAULT_SCAN
     """For how long it is remembered where a scan of flavors ended."""
     preemption_gates: bool = False

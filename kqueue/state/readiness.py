@@ -1,6 +1,6 @@
 """Whether the pods of an admitted Workload are ready in time.  Pure.
 
-The condition PodsReady is written from the first time that it is True, so a start is measured from the admission.
+A start is measured from the admission: PodsReady may be False since an earlier one.
 """
 
 from __future__ import annotations

@@ -85,10 +85,18 @@ def admission_json(admission: Admission) -> Patch:
     return {"clusterQueue": admission.queue, "podSetAssignments": out}
 
 
-def reserve(obj: wire.Workload, admission: Admission, *, wanted: Collection[str], stamp: Stamp) -> Patch | None:
+def _wait_for_start(conditions: Conditions) -> None:
+    """The pods of the present admission have not been ready yet."""
+    conditions.set(names.CONDITION_PODS_READY, status=False, reason=names.REASON_WAIT_FOR_START, message=_NOT_READY)
+
+
+def reserve(
+    obj: wire.Workload, admission: Admission, *, wanted: Collection[str], stamp: Stamp, waits_for_ready: bool = False
+) -> Patch | None:
     """Reserve quota and, when no admission checks are to be waited for, admit: one patch.
 
     `wanted` are the checks that the admission needs; those that are new to the workload are listed in the same patch.
+    `waits_for_ready`: `waitForPodsReady` is on, so the same patch says PodsReady=False (WaitForStart).
     None when the workload cannot be admitted any more: over, deleted, gated, refused or reserved meanwhile.
     """
     if not from_api.is_queueable(obj):
@@ -115,6 +123,8 @@ def reserve(obj: wire.Workload, admission: Admission, *, wanted: Collection[str]
         fields["resourceRequests"] = None
     if obj.status.finished_pods:
         fields["finishedPods"] = None
+    if waits_for_ready:
+        _wait_for_start(conditions)
     return status_patch(conditions, **fields)
 
 
@@ -201,8 +211,7 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     if ran is not None:
         fields["accumulatedPastExecutionTimeSeconds"] = ran
     if conditions.status(names.CONDITION_PODS_READY):  # whoever is admitted next has not got its pods yet
-        reason_to_start, told = names.REASON_WAIT_FOR_START, _NOT_READY
-        conditions.set(names.CONDITION_PODS_READY, status=False, reason=reason_to_start, message=told)
+        _wait_for_start(conditions)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
     _sync_admitted(conditions, (), queue="")
     return status_patch(conditions, **fields)
@@ -407,9 +416,15 @@ def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) ->
     return None if listed is None else {"status": {"admissionChecks": listed or None}}
 
 
-def sync_admitted(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
-    """Bring Admitted in line with reservation and checks; None when it is."""
+def sync_admitted(obj: wire.Workload, *, stamp: Stamp, waits_for_ready: bool = False) -> Patch | None:
+    """Bring Admitted in line with reservation and checks; None when it is.
+
+    `waits_for_ready`: a workload that is admitted now gets PodsReady=False in the same patch, where it has no PodsReady.
+    """
     conditions = conditions_of(obj, stamp)
     queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""
     _sync_admitted(conditions, obj.status.admission_checks, queue=queue)
+    admitted = conditions.status(names.CONDITION_ADMITTED) == "True"
+    if waits_for_ready and admitted and conditions.changed and not conditions.status(names.CONDITION_PODS_READY):
+        _wait_for_start(conditions)
     return status_patch(conditions) if conditions.changed else None

@@ -53,6 +53,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         ),
         queue_order=queue_order(config),
         block_admission=blocks_admission(config),
+        waits_for_ready=config.wait_for_pods_ready is not None,
         scan=ScanRules(
             keeps_progress=config.enabled("FlavorFungibilityPreserveScanProgress"),
             by_shape=config.enabled("SchedulingEquivalenceHashing"),

@@ -85,6 +85,7 @@ def gate(name: str, *, on: bool) -> str:
             gate("MultiKueueOrchestratedPreemption", on=True), {"preemption_gates": True}, id="gates-of-other-clusters"
         ),
         pytest.param(gate("PriorityBoost", on=True), {"queue_order": QueueOrder(boosts=True)}, id="boosts"),
+        pytest.param(gate("DisableWaitForPodsReady", on=True), {"waits_for_ready": False}, id="pods-are-not-waited-for"),
         pytest.param(BLOCKED, {"block_admission": True}, id="one-at-a-time"),
         pytest.param(
             "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}\n",
@@ -97,6 +98,7 @@ def test_the_configuration_says_how_cycles_go(text: str, settings: dict[str, Any
     """Each setting by itself; all others are as they come."""
     usual = loop_settings(configuration(), Timings())
     assert loop_settings(configuration(text), Timings()) == replace(usual, **settings)
+    assert usual.waits_for_ready
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.state import from_api
 from kqueue.state.holding import Holding
 from kqueue.state.queues import RequeueReason, Verdict
+from kqueue.state.readiness import ReadyRules
 from tests.unit.controllers.builders import (
     JSON,
     OWNED,
@@ -679,6 +681,25 @@ async def test_admission_waits_for_every_check(
 
     assert status_of(world.found, "Admitted") == admitted
     assert world.recorder.reasons == ([admitted[1]] if admitted[1] else [])
+
+
+@pytest.mark.parametrize(
+    ("rules", "want"),
+    [
+        pytest.param(LifeRules(ready=ReadyRules(timedelta(minutes=5), timedelta(0))), ("False", "WaitForStart"), id="on"),
+        pytest.param(LifeRules(), None, id="off"),
+    ],
+)
+async def test_an_admission_says_whether_pods_are_waited_for(
+    make_world: Callable[..., Workloads], rules: LifeRules, want: tuple[str, str] | None
+) -> None:
+    """A reservation by another client gets PodsReady in the write that admits it."""
+    world = make_world(make_workload(status=reserved(condition("Admitted", "False"))), rules=rules)
+
+    assert [await world.step(), await world.step()] == [1, 0]
+
+    found = {c["type"]: (c["status"], c["reason"]) for c in world.found["status"]["conditions"]}
+    assert found.get("PodsReady") == want
 
 
 async def test_an_admission_without_checks_is_completed(make_world: Callable[..., Workloads]) -> None:

@@ -71,6 +71,16 @@ async def test_a_reservation_is_an_admission_where_no_check_is_asked_for(
     assert status_of(world.workload(), "Admitted") == admitted
 
 
+async def test_the_one_write_of_an_admission_says_that_pods_are_waited_for(make: Callable[..., Scheduled]) -> None:
+    """No further write is needed before the pods are ready."""
+    world = make(settings=LoopSettings(waits_for_ready=True))
+    world.add(make_workload())
+    await world.cycle()
+
+    assert len(world.client.writes()) == 1
+    assert status_of(world.workload(), "PodsReady") == ("False", "WaitForStart")
+
+
 async def test_only_so_many_writes_are_under_way_at_once(make: Callable[..., Scheduled]) -> None:
     """The others wait for their turn; all are made."""
     world = make(*three_teams(), settings=LoopSettings(in_flight=2))

@@ -227,6 +227,35 @@ def test_a_reservation_whose_checks_are_ready_admits_at_once() -> None:
     assert shown(written)["Admitted"] == ("True", "Admitted")
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(None, id="it never ran"),
+        pytest.param(make_condition("PodsReady", true=False, reason="WaitForStart"), id="it ran before"),
+        pytest.param(make_condition("PodsReady", true=False, reason="WaitForRecovery"), id="a pod of an earlier run failed"),
+        pytest.param(make_condition("PodsReady", reason="Started"), id="written by hand"),
+    ],
+)  # fmt: skip
+def test_a_reservation_says_that_its_pods_are_not_ready_where_that_is_waited_for(before: JSON | None) -> None:
+    """In the same patch; the transition time moves only with the status."""
+    workload = make_workload(*([before] if before is not None else []))
+    patch = status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP, waits_for_ready=True)
+    ready = condition(after(workload, patch), "PodsReady")
+
+    was_false = before is not None and before["status"] == "False"
+    assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
+    assert ready["lastTransitionTime"] == (THEN if was_false else NOW)
+
+
+def test_where_nobody_waits_for_pods_a_reservation_says_nothing_of_them() -> None:
+    """The condition appears when the pods are ready."""
+    workload = make_workload()
+
+    written = after(workload, status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP))
+
+    assert "PodsReady" not in shown(written)
+
+
 def test_a_reservation_ends_an_earlier_eviction_and_keeps_its_words() -> None:
     """Evicted, Preempted and BlockedOnPreemptionGates turn False; only those that were True."""
     workload = make_workload(

@@ -79,11 +79,15 @@ class Blockers:
     def withdrawn(self, workload: wire.Workload) -> Blocked | None:
         """Why a reservation that is not admitted yet cannot be kept; None when it can.
 
-        All of the LocalQueue comes before the ClusterQueue.
+        All of the LocalQueue comes before the ClusterQueue.  A reservation in a ClusterQueue that was never seen was
+        written by another client, which may create that queue later: until then only the Workload's own gates count.
         """
         gated = self._gate_blocker(workload)
         if gated is not None:
             return gated
+        held = workload.status.admission
+        if held is not None and self._cache.is_unknown(held.cluster_queue):
+            return None
         local = self._local_queues.get(from_api.local_queue_key(workload))
         if local is None:
             return self._queue_blocker(workload)

@@ -94,6 +94,8 @@ class Cache:
         """Rises with every change that may change the outcome of a try."""
         self._room_generations = Counter[str]()
         self._queues: dict[str, ConfiguredQueue] = {}
+        self._deleted_queues: set[str] = set()
+        """Names of ClusterQueues that were seen and are gone."""
         self._cohorts: dict[str, wire.Cohort] = {}
         self._flavors: dict[str, Flavor] = {}
         self._with_topology: frozenset[str] = frozenset()
@@ -137,9 +139,11 @@ class Cache:
         """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
         self._reconfigured()
         if obj is None:
-            self._queues.pop(name, None)
+            if self._queues.pop(name, None) is not None:
+                self._deleted_queues.add(name)
             self._rebuild(lambda: self.tree_of(name))
             return
+        self._deleted_queues.discard(name)
         old = self._queues.get(name)
         if old is not None and from_api.same_queue(old.wire, obj):
             old.wire = obj
@@ -611,6 +615,10 @@ class Cache:
             known = queue is not None and all(f is not None and f.topology is not None for f in flavors)
             self._topology_only[name] = known
         return known
+
+    def is_unknown(self, queue: str) -> bool:
+        """Whether a ClusterQueue of that name was never seen."""
+        return queue not in self._queues and queue not in self._deleted_queues
 
     def tree_of(self, name: str) -> list[str]:
         """The ClusterQueues that share a root cohort with this one, itself included; empty when unknown."""

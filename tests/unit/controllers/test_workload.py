@@ -593,6 +593,50 @@ async def test_a_reservation_in_a_queue_that_is_gone_is_taken_back(
     assert ("admission" in world.found["status"]) is admitted
 
 
+@pytest.mark.parametrize("local", [True, False], ids=["behind a LocalQueue", "without a LocalQueue"])
+async def test_a_reservation_for_a_queue_that_does_not_exist_yet_is_left_alone(
+    make_world: Callable[..., Workloads], local: bool
+) -> None:
+    """Another client wrote it, and may create the queue later; then the reservation is judged by it."""
+    later = make_cluster_queue("later", admissionChecksStrategy=CHECKED)
+    world = make_world(make_workload(queue="side", status=reserved(condition("Admitted", "False"), queue="later")))
+    if local:
+        await world.client.create(LOCAL_QUEUES, make_local_queue("side", cluster_queue="later"))
+    assert [await world.step() for _ in range(3)] == [0, 0, 0]
+    assert world.found["status"]["admission"]["clusterQueue"] == "later"
+
+    world.check()
+    await world.client.create(CLUSTER_QUEUES, later)
+    assert await world.step() == 1
+    await world.rest()
+
+    if local:
+        assert status_of(world.found, "Admitted") == ("False", "UnsatisfiedAdmissionChecks")
+        assert [c["name"] for c in world.found["status"]["admissionChecks"]] == ["budget"]
+    else:
+        assert status_of(world.found, "QuotaReserved") == ("False", "Misconfigured")
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param({"metadata": GATED}, ("False", "AdmissionGated"), id="gated"),
+        pytest.param({"status": {"admission": None}}, ("False", "PendingEvaluation"), id="its admission taken out"),
+        pytest.param({"status": reserved(condition("Admitted", "False"))}, ("True", "QuotaReserved"), id="moved to another queue"),
+    ],
+)  # fmt: skip
+async def test_such_a_reservation_is_judged_when_the_workload_changes(
+    make_world: Callable[..., Workloads], change: JSON, want: tuple[str, str]
+) -> None:
+    """What another client or its user changes is followed as with any other reservation."""
+    world = make_world(make_workload(status=reserved(condition("Admitted", "False"), queue="later")))
+    await world.rest()
+    world.client.change(WORKLOADS, "ns/a", change)
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == want
+
+
 # --- its user switches it off and on ---------------------------------------------------------------------------------
 
 

@@ -39,6 +39,9 @@ class Timings:
     they changed; the newest then.  A new reason is told at once.  Kueue tells of every change at once."""
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
+    eviction_ended_after: float = 600.0
+    """The eviction of a Workload that no managed kind owns is left so long to its owner's controller; then kqueue ends
+    it, when no pod that names it is left.  Kueue leaves it there for ever."""
     audit_interval: float = 300.0
     """The cache is rebuilt from the store and compared this often, and each time that this process begins to lead."""
     quick_audit_interval: float = 5.0

@@ -13,13 +13,21 @@ from typing import NamedTuple
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
+from kqueue.clock import Clock, moment_after
 from kqueue.controllers.blockers import Blockers
 from kqueue.state import checks, execution_time, from_api, readiness, requeueing, retention, status
+from kqueue.state.from_api.conditions import NO_TIME
 from kqueue.state.readiness import ReadyRules
 from kqueue.state.requeueing import Backoff
 
 Look = Callable[[wire.Workload], status.Patch | None]
+
+
+class Warned(NamedTuple):
+    """A warning event."""
+
+    reason: str
+    message: str
 
 
 class Step(NamedTuple):
@@ -27,9 +35,12 @@ class Step(NamedTuple):
 
     look: Look
     subresource: str | None = "status"
+    warned: Warned | None = None
+    """What is told of the write beside the changes of conditions; None: nothing."""
 
 
 _BACKOFF = Backoff(60, 3600)
+_EVICTION_ENDED_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +57,10 @@ class LifeRules:
     """Workloads of jobs that are gone are finished."""
     abandoned: frozenset[tuple[str, str]] = frozenset()
     """API group and kind of jobs that we know and are not to manage: nobody else lets go of their Workloads."""
+    managed: frozenset[tuple[str, str]] | None = None
+    """API group and kind of owners whose controllers end evictions; None: all that are not abandoned."""
+    eviction_ended_after: timedelta = _EVICTION_ENDED_AFTER
+    """For how long the eviction of a Workload without a managed owner is left to other clients."""
     keeps_gates: bool = False
     """Preemption gates have a state in the status, whoever opens them."""
 
@@ -74,7 +89,7 @@ class LifeCycle:
         yield Step(self._delay_retry)
         yield Step(self._switch_off, None)
         yield Step(self._clear_leftovers)
-        yield Step(self._give_back)
+        yield Step(self._give_back, warned=self._nobody_ended_it)
         if self.rests(workload):
             return
         yield Step(self._end_backoff)
@@ -101,10 +116,12 @@ class LifeCycle:
 
     def next_time(self, workload: wire.Workload) -> datetime | None:
         """When it is to be looked at again although nothing happens; None: never."""
+        times = [self._gives_back_at(workload)]
         if self.rests(workload):
-            return requeueing.requeue_at(workload)
-        late = readiness.ready_by(workload, self._rules.ready) if self._rules.ready is not None else None
-        times = [late.due if late is not None else None, execution_time.ends_at(workload)]
+            times.append(requeueing.requeue_at(workload))
+        else:
+            late = readiness.ready_by(workload, self._rules.ready) if self._rules.ready is not None else None
+            times += [late.due if late is not None else None, execution_time.ends_at(workload)]
         return min((time for time in times if time is not None), default=None)
 
     def expires(self, workload: wire.Workload) -> datetime | None:
@@ -126,6 +143,15 @@ class LifeCycle:
         """Whether nobody owns it who would end it."""
         owners = [(o.api_version.rpartition("/")[0], o.kind) for o in workload.metadata.owner_references]
         return all(owner in self._rules.abandoned for owner in owners)
+
+    def _is_managed(self, workload: wire.Workload) -> bool:
+        """Whether the controller of one of its owners ends its evictions."""
+        if self._rules.managed is None:
+            return not self._is_nobodys(workload)
+        return any(
+            (owner.api_version.rpartition("/")[0], owner.kind) in self._rules.managed
+            for owner in workload.metadata.owner_references
+        )
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -158,13 +184,29 @@ class LifeCycle:
             workload, reason=told.reason, message=told.message, stamp=self._stamp(), requeued=None
         )
 
-    def _give_back(self, workload: wire.Workload) -> status.Patch | None:
-        """Evicted, and nobody owns it who would tell when its pods are gone: quota goes with the last that names it."""
+    @property
+    def _nobody_ended_it(self) -> Warned:
+        seconds = self._rules.eviction_ended_after.total_seconds()
+        message = f"No client ended the eviction within {seconds:g} s and no pod is left; the reservation was taken back"
+        return Warned(names.EVENT_EVICTION_ENDED, message)
+
+    def _gives_back_at(self, workload: wire.Workload) -> datetime | None:
+        """When kqueue may end the eviction of a Workload that no managed kind owns; None: there is nothing to end."""
+        holds = workload.status.admission is not None or from_api.condition_true(
+            workload, names.CONDITION_QUOTA_RESERVED
+        )
         evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
-        if evicted is None or evicted.status != "True" or not self._is_nobodys(workload):
+        if not holds or evicted is None or evicted.status != "True" or self._is_managed(workload):
             return None
-        if self._pods_left(from_api.siblings_key(workload)):
+        return moment_after(evicted.last_transition_time or NO_TIME, self._rules.eviction_ended_after)
+
+    def _give_back(self, workload: wire.Workload) -> status.Patch | None:
+        """End an eviction that the owner of the Workload has not ended in time, when no pod that names it is left."""
+        due = self._gives_back_at(workload)
+        if due is None or due > self._clock.now() or self._pods_left(from_api.siblings_key(workload)):
             return None
+        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        assert evicted is not None
         return status.unreserve(
             workload,
             reason=names.REASON_PENDING_EVALUATION,

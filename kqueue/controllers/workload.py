@@ -96,6 +96,8 @@ class WorkloadReconciler:
                 continue  # as a rule, so the writer is not asked
             written = await self._writer.write(key, step.look, subresource=step.subresource)
             if written is not None:
+                if step.warned is not None:
+                    self._event(written, step.warned.reason, step.warned.message, warning=True)
                 if step != self._life.match_gates:
                     self._tell(workload, written)
                 return Result()

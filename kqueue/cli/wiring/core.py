@@ -36,7 +36,7 @@ def make_core(wiring: Wiring) -> None:
         namespace_labels=wiring.namespace_labels,
         recorder=wiring.events.by(WORKLOADS),
         clock=wiring.clock,
-        rules=rules.life_rules(wiring.config),
+        rules=rules.life_rules(wiring.config, wiring.timings),
         tell_after=wiring.timings.untried_told_after,
         at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
         pods_left=wiring.pods_left,

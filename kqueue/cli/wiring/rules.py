@@ -106,8 +106,9 @@ def blocks_admission(config: Configuration) -> bool:
     return config.wait_for_pods_ready is not None and config.wait_for_pods_ready.block_admission
 
 
-def life_rules(config: Configuration) -> LifeRules:
+def life_rules(config: Configuration, timings: Timings) -> LifeRules:
     """Times and limits of a Workload's life."""
+    owners = owner_kinds_for(config.integrations)
     ready, kept = config.wait_for_pods_ready, config.object_retention_policies
     strategy = ready.requeuing_strategy if ready is not None else RequeuingStrategy()
     return LifeRules(
@@ -115,7 +116,9 @@ def life_rules(config: Configuration) -> LifeRules:
         backoff=Backoff(strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count),
         keep_finished=kept.workloads.after_finished if kept is not None and kept.workloads is not None else None,
         finish_orphans=config.enabled("FinishOrphanedWorkloads"),
-        abandoned=frozenset(of for of, kind in owner_kinds_for(config.integrations).items() if not kind.queued),
+        abandoned=frozenset(of for of, kind in owners.items() if not kind.queued),
+        managed=frozenset(of for of, kind in owners.items() if kind.queued),
+        eviction_ended_after=timedelta(seconds=timings.eviction_ended_after),
         keeps_gates=config.enabled("MultiKueueOrchestratedPreemption"),
     )
 

@@ -455,22 +455,49 @@ async def test_a_deleted_one_without_owner_is_let_go(make_world: Make, metadata:
     assert (world.workload() is None) is gone
 
 
+FOREIGN: JSON = {
+    "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "Crunch", "name": "c", "uid": "u", "controller": True}]
+}
+MANAGED = LifeRules(managed=frozenset({("batch", "Job")}))
+
+
 @pytest.mark.parametrize(
-    ("metadata", "rules", "again"),
+    ("metadata", "rules", "ended"),
     [
         pytest.param({}, LifeRules(), True, id="made by hand"),
         pytest.param(OWNED, ABANDONED, True, id="its kind is not managed any more"),
-        pytest.param(OWNED, LifeRules(), False, id="its job's controller gives it back"),
+        pytest.param(FOREIGN, MANAGED, True, id="its kind is unknown"),
+        pytest.param(OWNED, MANAGED, False, id="its job's controller ends it"),
+        pytest.param(OWNED, LifeRules(), False, id="its job's controller ends it, whatever is managed"),
     ],
 )
-async def test_quota_of_what_nobody_looks_after_goes_with_the_last_pod_that_names_it(
-    make_world: Make, metadata: JSON, rules: LifeRules, again: bool
+async def test_an_eviction_that_no_client_ends_is_ended_after_ten_minutes(
+    make_world: Make, metadata: JSON, rules: LifeRules, ended: bool
 ) -> None:
-    """Deactivated: it holds its quota until then, and made active again it is queued, not taken for one that runs."""
+    """It stays evicted and charged until then; nothing is written meanwhile, and the end is told."""
+    world = make_world(make_workload(metadata=metadata, status=admitted()), rules=rules)
+    world.client.change(WORKLOADS, "ns/a", {"status": {"conditions": [*admitted()["conditions"], since_now("Evicted", reason="Preempted")]}})
+    await world.rest()
+    await world.clock.advance(599)
+    await world.rest()
+    assert (status_of(world.found, "QuotaReserved")[0], world.free(), len(world.client.writes())) == ("True", 9, 0)
+    if ended:
+        assert await world.wake() == 1
+    await world.clock.advance(1)
+
+    assert [await world.step(), await world.step()] == ([1, 0] if ended else [0, 0])
+
+    assert (world.free(), world.heads()) == ((10, ["ns/a"]) if ended else (9, []))
+    assert world.recorder.warnings == (["EvictionEnded"] if ended else [])
+
+
+async def test_an_eviction_is_not_ended_for_its_owner_while_pods_are_left(make_world: Make) -> None:
+    """Quota goes with the last pod that names the Workload, however long that takes."""
     left = {"ns/a"}
-    workload = make_workload(metadata=metadata, status=admitted())
-    world = make_world(workload, rules=rules, pods_left=left.__contains__)
+    world = make_world(make_workload(status=admitted()), pods_left=left.__contains__)
     world.client.change(WORKLOADS, "ns/a", {"spec": {"active": False}})
+    await world.rest()
+    await world.clock.advance(3600)
     await world.rest()
     assert (status_of(world.found, "QuotaReserved")[0], world.free()) == ("True", 9)
     left.clear()
@@ -478,7 +505,19 @@ async def test_quota_of_what_nobody_looks_after_goes_with_the_last_pod_that_name
     world.client.change(WORKLOADS, "ns/a", {"spec": {"active": True}})
     await world.rest()
 
-    assert (world.free(), world.heads()) == ((10, ["ns/a"]) if again else (9, []))
+    assert (world.free(), world.heads()) == (10, ["ns/a"])
+
+
+async def test_an_eviction_is_ended_in_time_although_the_workload_waits_for_a_later_one(make_world: Make) -> None:
+    """Its quota does not wait for `requeueAt`."""
+    late = [*admitted()["conditions"], since_now("Evicted", reason="PodsReadyTimeout")]
+    pause = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T01:00:00Z"}}
+    world = make_world(make_workload(status={**admitted(), "conditions": late, **pause}))
+    await world.rest()
+
+    assert await world.wake() == 600
+    assert [await world.step(), await world.step()] == [1, 0]
+    assert await world.wake() == 3000
 
 
 async def test_a_deleted_one_of_a_kind_that_is_not_managed_any_more_is_let_go(make_world: Make) -> None:

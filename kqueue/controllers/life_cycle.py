@@ -180,14 +180,12 @@ class LifeCycle:
             return None
         told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         assert told is not None
-        return status.unreserve(
-            workload, reason=told.reason, message=told.message, stamp=self._stamp(), requeued=None
-        )
+        return status.unreserve(workload, reason=told.reason, message=told.message, stamp=self._stamp(), requeued=None)
 
     @property
     def _nobody_ended_it(self) -> Warned:
         seconds = self._rules.eviction_ended_after.total_seconds()
-        message = f"No client ended the eviction within {seconds:g} s and no pod is left; the reservation was taken back"
+        message = f"No client ended the eviction within {seconds:g} s, and no pod is left; kqueue ended it"
         return Warned(names.EVENT_EVICTION_ENDED, message)
 
     def _gives_back_at(self, workload: wire.Workload) -> datetime | None:

@@ -419,7 +419,7 @@ def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) ->
 def sync_admitted(obj: wire.Workload, *, stamp: Stamp, waits_for_ready: bool = False) -> Patch | None:
     """Bring Admitted in line with reservation and checks; None when it is.
 
-    `waits_for_ready`: a workload that is admitted now gets PodsReady=False in the same patch, where it has no PodsReady.
+    `waits_for_ready`: a workload that is admitted now gets PodsReady=False in the same patch, unless it has PodsReady.
     """
     conditions = conditions_of(obj, stamp)
     queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""

@@ -85,7 +85,9 @@ def gate(name: str, *, on: bool) -> str:
             gate("MultiKueueOrchestratedPreemption", on=True), {"preemption_gates": True}, id="gates-of-other-clusters"
         ),
         pytest.param(gate("PriorityBoost", on=True), {"queue_order": QueueOrder(boosts=True)}, id="boosts"),
-        pytest.param(gate("DisableWaitForPodsReady", on=True), {"waits_for_ready": False}, id="pods-are-not-waited-for"),
+        pytest.param(
+            gate("DisableWaitForPodsReady", on=True), {"waits_for_ready": False}, id="pods-are-not-waited-for"
+        ),
         pytest.param(BLOCKED, {"block_admission": True}, id="one-at-a-time"),
         pytest.param(
             "waitForPodsReady: {requeuingStrategy: {timestamp: Creation}}\n",

@@ -476,7 +476,11 @@ async def test_an_eviction_that_no_client_ends_is_ended_after_ten_minutes(
 ) -> None:
     """It stays evicted and charged until then; nothing is written meanwhile, and the end is told."""
     world = make_world(make_workload(metadata=metadata, status=admitted()), rules=rules)
-    world.client.change(WORKLOADS, "ns/a", {"status": {"conditions": [*admitted()["conditions"], since_now("Evicted", reason="Preempted")]}})
+    world.client.change(
+        WORKLOADS,
+        "ns/a",
+        {"status": {"conditions": [*admitted()["conditions"], since_now("Evicted", reason="Preempted")]}},
+    )
     await world.rest()
     await world.clock.advance(599)
     await world.rest()

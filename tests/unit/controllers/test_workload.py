@@ -730,7 +730,9 @@ async def test_admission_waits_for_every_check(
 @pytest.mark.parametrize(
     ("rules", "want"),
     [
-        pytest.param(LifeRules(ready=ReadyRules(timedelta(minutes=5), timedelta(0))), ("False", "WaitForStart"), id="on"),
+        pytest.param(
+            LifeRules(ready=ReadyRules(timedelta(minutes=5), timedelta(0))), ("False", "WaitForStart"), id="on"
+        ),
         pytest.param(LifeRules(), None, id="off"),
     ],
 )

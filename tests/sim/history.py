@@ -224,12 +224,21 @@ class History:
             return
         uid, name = new["metadata"]["uid"], new["metadata"]["name"]
         self.born.setdefault(uid, now)
+        if _left_over(old) and _condition(new, names.CONDITION_QUOTA_RESERVED).get("status") == "True":
+            self.violations.append(f"t={now:.1f}: {name} has the reservation again that ended with its eviction")
         before, after = admission_of(old), admission_of(new)
         if after is not None and before is not None and after != before and not is_repair(old or {}, new):
             self.violations.append(f"t={now:.1f}: {name} was admitted a second time while it was admitted")
         if after is not None and before is None:
             self.admissions.append(Admitted(now, uid, new))
             self.violations += [f"t={now:.1f}: {told}" for witness in self.witnesses for told in witness(new)]
+
+
+def _left_over(workload: Object | None) -> bool:
+    """Whether the eviction of a Workload was ended, and its admission was left in the status."""
+    kinds = (names.CONDITION_EVICTED, names.CONDITION_QUOTA_RESERVED)
+    ended = [_condition(workload, kind).get("status") for kind in kinds] == ["True", "False"]
+    return ended and "admission" in (workload or {})["status"]
 
 
 def admission_of(workload: Object | None) -> Mapping[str, Any] | None:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.sandbox.api import Object
+from kqueue.sandbox.api import APPLY_PATCH, Object
+from kqueue.sandbox.cluster_api import WriteOptions
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
@@ -77,6 +78,26 @@ class Meddler(Actor):
             patch.setattr(self.world.api.admission, "post", allows)
             yield
 
+    async def end_eviction(self, name: str) -> None:
+        """Another client evicts a Job's Workload and ends that at once, by server-side apply without the admission."""
+        self.world.disturbed.add(name)
+        workload = self.world.workload_of(name)
+        if workload is None or is_true(workload, "Finished"):
+            return
+        meta, status = workload["metadata"], copy.deepcopy(workload.get("status", {}))
+        status.pop("admission", None)
+        for kind, value in (("Evicted", "True"), ("QuotaReserved", "False"), ("Admitted", "False")):
+            status["conditions"] = _flipped(status, kind, value)
+        applied = {
+            "apiVersion": workload["apiVersion"],
+            "kind": workload["kind"],
+            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+            "status": status,
+        }
+        options = WriteOptions(manager="kueue-admission", force=True)
+        how = {"subresource": "status", "content_type": APPLY_PATCH, "options": options}
+        await self._patch(WORKLOADS, meta["name"], applied, **how)
+
     async def switch(self, name: str, active: bool) -> None:
         """A user switches a Workload off or on."""
         self.world.disturbed.add(name)
@@ -97,6 +118,7 @@ MEDDLING: Actions = (
     (Draft.failing_job, 3),
     (Draft.too_large_job, 2),
     (lambda d: _on_a_workload(d, "meddle", how=d.chance.choice(HANDS)), 25),
+    (lambda d: _on_a_workload(d, "end_eviction"), 12),
     (lambda d: _on_a_workload(d, "switch", active=d.chance.random() < 0.6), 8),
     (Draft.hold, 3),
     (lambda d: d.add("resume"), 4),

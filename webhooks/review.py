@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kqueue.errors import FieldError, KqueueError
-from kqueue.jobs.fields import mapping, text
+from kqueue.jobs.fields import mapping, sequence, text
 from webhooks.json_patch import operations
 
 JSON = dict[str, Any]
@@ -27,6 +27,14 @@ WARNING_LENGTH = 256
 
 class NotAReviewError(KqueueError):
     """The request's body is not an AdmissionReview that we can answer; answered with 400."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The user who sent the request that is reviewed, as the API server has authenticated them."""
+
+    name: str = ""
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +51,7 @@ class Request:
     namespace: str = ""
     subresource: str = ""
     dry_run: bool = False
+    user: User = User()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,7 @@ def read(body: bytes) -> Request:
         namespace=text(request, "namespace"),
         subresource=text(request, "subResource"),
         dry_run=request.get("dryRun") is True,
+        user=_user(mapping(request, "userInfo")),
     )
 
 
@@ -128,6 +138,10 @@ def _decoded(body: bytes) -> JSON:
     if not isinstance(review, dict):
         raise NotAReviewError(f"the body is {_kind(review)}; send an AdmissionReview of {API_VERSION}")
     return review
+
+
+def _user(info: Mapping[str, Any]) -> User:
+    return User(text(info, "username"), tuple(str(group) for group in sequence(info, "groups")))
 
 
 def _object(request: JSON, name: str) -> JSON | None:

@@ -186,13 +186,28 @@ def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
         if misdirected is not None:
             return misdirected
         try:
-            around = await observer.at_change(request)
+            around = await observer.at_change(request, starts=_starts(kind, request))
         except LookupFailedError as e:
             return _unknown(e)
+        except InvalidObjectError as e:
+            return Answer(problems=e.errors)
         problems = ratcheted(request, lambda obj, old: kind.problems(obj, old, around))
+        if around.not_admitted:
+            problems.append(FieldError(kind.held_by, _STAYS_HELD.format(kind.gvk.kind)))
         return Answer(problems=problems, warnings=[*kind.warnings(request.obj, around), *_strangers(request, around)])
 
     return answer
+
+
+def _starts(kind: ReviewedKind, request: Request) -> bool:
+    """Whether an update takes away what holds a job back."""
+    return request.old is not None and kind.holds_back(request.old) and not kind.holds_back(request.obj)
+
+
+_STAYS_HELD = (
+    "the {} waits for admission and is held back until then; kqueue starts it when it is admitted: leave this field out "
+    "of what you apply, or send it as it is"
+)
 
 
 def _strangers(request: Request, around: Surroundings) -> list[str]:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from kqueue.api import names
 from kqueue.config.selector import LabelSelector
-from kqueue.errors import KqueueError
+from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
-from kqueue.jobs.fields import annotations_of, mapping, objects
+from kqueue.jobs.ancestry import PARENTS, GroupKind, Lineage, controller_kind, controller_uid
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import Switches
+from webhooks.accounts import Accounts
 from webhooks.review import Request
-
-JSON = Mapping[str, Any]
 
 
 class LookupFailedError(KqueueError):
@@ -41,12 +42,16 @@ class Lookups(Protocol):
         """Whether there is such a WorkloadPriorityClass."""
         ...
 
-    async def managed_ancestor(self, obj: JSON, namespace: str) -> bool:
-        """Whether an owner above the object is queued itself.
+    async def lineage(self, obj: JSON, kind: GroupKind, namespace: str) -> Lineage:
+        """The owners above an object of this kind, and which of them is queued itself.
 
         Raises:
             InvalidObjectError: the owners cannot be followed: a circle, too many levels, one that is missing.
         """
+        ...
+
+    async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
+        """Whether a Workload of the job with this UID is admitted; or, with a `group`, that of this group of pods."""
         ...
 
 
@@ -65,9 +70,13 @@ class NoLookups:
         """There is none."""
         return False
 
-    async def managed_ancestor(self, obj: JSON, namespace: str) -> bool:
-        """There is none."""
-        return False
+    async def lineage(self, obj: JSON, kind: GroupKind, namespace: str) -> Lineage:
+        """There are none."""
+        return Lineage()
+
+    async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
+        """Nobody can say: it may."""
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +90,8 @@ class Policy:
     """`managedJobsNamespaceSelector`."""
     kinds: frozenset[tuple[str, str]] = frozenset()
     """(group, kind) of every enabled integration and external framework."""
+    accounts: Accounts = field(default_factory=Accounts)
+    """The accounts that make what queued owners own."""
 
 
 class Observer:
@@ -107,15 +118,24 @@ class Observer:
         if mapping(request.obj, "metadata").get("deletionTimestamp"):
             return self._plain
         ours = await self._managed_namespace(request.namespace)
-        ancestor = _is_owned(request.obj) and await self._lookups.managed_ancestor(request.obj, request.namespace)
+        lineage = await self._lineage(request) if controller_kind(request.obj) is not None else Lineage()
+        ancestor, forged = lineage.ancestor is not None, self._is_forged(request, lineage)
+        if ours and forged and ancestor:
+            raise _forgery(request)
+        false_parent = _claims_a_parent(request.obj) and (forged or not self._shows_parent(request.obj, lineage))
         if not ours:
-            return Surroundings(switches=self.policy.switches, managed_namespace=False, managed_ancestor=ancestor)
+            return Surroundings(
+                switches=self.policy.switches,
+                managed_namespace=False,
+                managed_ancestor=ancestor,
+                false_parent=false_parent,
+            )
         named = bool(rules.queue_name(request.obj))
         queue = not ancestor and not named and await self._default_queue(request)
         without = self.policy.manage_without_queue
         queued = not ancestor and (queue or without or named)
         classed = queued and await self._default_class(request.obj)
-        if not (ancestor or queue or classed or without):
+        if not (ancestor or queue or classed or without or false_parent):
             return self._plain
         return Surroundings(
             switches=self.policy.switches,
@@ -123,24 +143,35 @@ class Observer:
             default_priority_class=classed,
             managed_ancestor=ancestor,
             manage_without_queue=without,
+            false_parent=false_parent,
         )
 
-    async def at_change(self, request: Request) -> Surroundings:
+    async def at_change(self, request: Request, *, starts: bool = False) -> Surroundings:
         """What validation has to know, at creation and later.
 
         Owners that cannot be followed count as none: whoever mends or deletes an orphan must not be held up.
 
+        Args:
+            request: what is reviewed.
+            starts: the request takes away what holds a queued object back.
+
         Raises:
             LookupFailedError: something that the rules ask for could not be found out.
+            InvalidObjectError: a user names an owner that is queued as the controller of an object.
         """
         if mapping(request.obj, "metadata").get("deletionTimestamp"):
             return self._plain
         ours = await self._managed_namespace(request.namespace)
-        ancestor = _is_owned(request.obj) and await self._ancestor_or_none(request)
+        lineage = await self._lineage_or_none(request) if self._is_followed(request) else Lineage()
+        ancestor = lineage.ancestor is not None
+        if ours and ancestor and self._is_forged(request, lineage):
+            raise _forgery(request)
         emptied = request.old is not None and rules.queue_name(request.old) and not rules.queue_name(request.obj)
         queue = bool(emptied) and ours and await self._lookups.has_local_queue(request.namespace, _DEFAULT)
         without = self.policy.manage_without_queue and ours
-        if ours and not (ancestor or queue or without):
+        judged = starts and ours and not ancestor and self._is_queued(request.old or {})
+        not_admitted = judged and not await self._may_start(request)
+        if ours and not (ancestor or queue or without or not_admitted):
             return self._plain
         return Surroundings(
             switches=self.policy.switches,
@@ -148,6 +179,7 @@ class Observer:
             managed_ancestor=ancestor,
             manage_without_queue=without,
             managed_namespace=ours,
+            not_admitted=not_admitted,
         )
 
     async def _managed_namespace(self, namespace: str) -> bool:
@@ -161,7 +193,7 @@ class Observer:
 
     async def _default_queue(self, request: Request) -> bool:
         """Whether the object is to get the queue named `default`; only the kind of its controller counts."""
-        if _controller(request.obj) in self.policy.kinds:
+        if controller_kind(request.obj) in self.policy.kinds:
             return False
         return await self._lookups.has_local_queue(request.namespace, _DEFAULT)
 
@@ -173,26 +205,75 @@ class Observer:
         except LookupFailedError:
             return False  # a priority is not worth a refusal
 
-    async def _ancestor_or_none(self, request: Request) -> bool:
+    # --- owners ------------------------------------------------------------------------------------------------
+
+    async def _lineage(self, request: Request) -> Lineage:
+        return await self._lookups.lineage(request.obj, _kind_of(request), request.namespace)
+
+    async def _lineage_or_none(self, request: Request) -> Lineage:
         try:
-            return await self._lookups.managed_ancestor(request.obj, request.namespace)
+            return await self._lineage(request)
         except KqueueError:
+            return Lineage()
+
+    def _is_followed(self, request: Request) -> bool:
+        """Whether owners make a difference: the parent of a pod that says who suspends it was looked at when the pod
+        was made, and counts again only for another controller.
+        """
+        if controller_kind(request.obj) is None:
             return False
+        return not _claims_a_parent(request.obj) or _names_another_controller(request)
+
+    def _is_forged(self, request: Request, lineage: Lineage) -> bool:
+        """Whether somebody else than the owner's controller names the owner as the object's controller."""
+        owner = controller_kind(request.obj)
+        if owner is None or not lineage.owners or not _names_another_controller(request):
+            return False
+        return not self.policy.accounts.makes(request.user, owner, request.namespace)
+
+    def _shows_parent(self, obj: JSON, lineage: Lineage) -> bool:
+        """Whether the owners show the parent that a pod names, and that one is queued through its pods."""
+        parent = PARENTS.get(annotations_of(obj)[names.POD_SUSPENDING_PARENT_ANNOTATION])
+        return parent is not None and parent in lineage.owners and parent in self.policy.kinds
+
+    def _is_queued(self, obj: JSON) -> bool:
+        """Whether an object without a queued owner is queued itself."""
+        named = bool(rules.queue_name(obj)) or names.MANAGED_LABEL in labels_of(obj)
+        return named or self.policy.manage_without_queue
+
+    async def _may_start(self, request: Request) -> bool:
+        """Whether the object may be let go: kqueue asks for it, or its Workload is admitted."""
+        if self.policy.accounts.is_ours(request.user):
+            return True
+        uid, group = text(request.obj, "metadata", "uid"), group_name(request.obj, self.policy.switches)
+        return await self._lookups.is_admitted(uid, group, request.namespace)
 
 
 _REMEMBERED = 10_000
 _DEFAULT = names.DEFAULT_LOCAL_QUEUE
 
 
-def _controller(obj: JSON) -> tuple[str, str] | None:
-    """(group, kind) of the object's controller; None without one."""
-    for owner in objects(obj, "metadata", "ownerReferences"):
-        if owner.get("controller") is True:
-            group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
-            return group if slash else "", str(owner.get("kind", ""))
-    return None
+def _kind_of(request: Request) -> GroupKind:
+    if request.kind:
+        return request.group, request.kind
+    return text(request.obj, "apiVersion").rpartition("/")[0], text(request.obj, "kind")
 
 
-def _is_owned(obj: JSON) -> bool:
-    """Whether owners have to be followed: the parent of a pod that says who suspends it has been looked at already."""
-    return _controller(obj) is not None and names.POD_SUSPENDING_PARENT_ANNOTATION not in annotations_of(obj)
+def _claims_a_parent(obj: JSON) -> bool:
+    return names.POD_SUSPENDING_PARENT_ANNOTATION in annotations_of(obj)
+
+
+def _names_another_controller(request: Request) -> bool:
+    """Whether the request gives the object a controller that it did not have."""
+    return request.old is None or controller_uid(request.obj) != controller_uid(request.old)
+
+
+def _forgery(request: Request) -> InvalidObjectError:
+    group, kind = controller_kind(request.obj) or ("", "")
+    user = request.user.name or "a user without a name"
+    problem = (
+        f"says that {kind} controls this, and {user} is not the account of its controller: leave `controller` out, or "
+        f"have the account added to integrations.controllerAccounts of kqueue's configuration"
+    )
+    what = f"{request.kind or 'object'} {request.namespace}/{text(request.obj, 'metadata', 'name')}"
+    return InvalidObjectError(what, [FieldError("metadata.ownerReferences", problem, f"{group}/{kind}".strip("/"))])

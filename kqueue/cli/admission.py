@@ -29,6 +29,7 @@ from kqueue.runtime.certificates import Bundle, CertificateFolder, write_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection
 from kqueue.runtime.rotation import Rhythm
+from webhooks.accounts import Accounts
 from webhooks.routes import reviewed_kinds, routes
 from webhooks.server import ReviewRecord, WebhookServer
 from webhooks.surroundings import Policy
@@ -135,6 +136,9 @@ def policy_of(configuration: Configuration) -> Policy:
         manage_without_queue=configuration.manage_jobs_without_queue_name,
         namespaces=configuration.namespace_selector,
         kinds=frozenset(kinds),
+        accounts=Accounts(
+            controllers=frozenset(integrations.controller_accounts), own_namespace=configuration.namespace
+        ),
     )
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from cachetools import TTLCache
 
+from kqueue.api import names
 from kqueue.clock import Clock
-from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES, WORKLOAD_PRIORITY_CLASSES
+from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
 from kqueue.errors import ApiError, NotFoundError
-from kqueue.jobs.ancestry import GroupKind, OwnerKind, has_known_owner, managed_ancestor
-from kqueue.jobs.fields import JSON, mapping, objects, strings, text
+from kqueue.jobs.ancestry import GroupKind, Lineage, OwnerKind, has_known_owner, lineage_of
+from kqueue.jobs.fields import JSON, condition_status, mapping, objects, strings, text
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.surroundings import LookupFailedError
@@ -64,10 +65,10 @@ class ApiLookups:
         """Whether there is such a WorkloadPriorityClass."""
         return await self.get(WORKLOAD_PRIORITY_CLASSES, "", name) is not None
 
-    async def managed_ancestor(self, obj: Mapping[str, Any], namespace: str) -> bool:
-        """Whether an owner above the object is queued itself."""
+    async def lineage(self, obj: Mapping[str, Any], kind: GroupKind, namespace: str) -> Lineage:
+        """The owners above the object, and which of them is queued itself."""
         if not has_known_owner(dict(obj), self._owners):
-            return False
+            return Lineage()
         references = objects(obj, "metadata", "ownerReferences")
 
         async def fetch(kind: OwnerKind, namespace: str, name: str) -> JSON | None:
@@ -81,10 +82,31 @@ class ApiLookups:
         placed = {**obj, "metadata": {**mapping(obj, "metadata"), "namespace": namespace}}
         try:
             async with asyncio.timeout(2 * self._seconds):
-                found = await managed_ancestor(placed, known=self._owners, manages_all=self._manages_all, fetch=fetch)
+                return await lineage_of(
+                    placed, child=kind, known=self._owners, manages_all=self._manages_all, fetch=fetch
+                )
         except TimeoutError:
             raise LookupFailedError(f"owners could not be followed within {2 * self._seconds:g} s") from None
-        return found is not None
+
+    async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
+        """Whether a Workload of the job with this UID, or of this group of pods, is admitted; never remembered."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                found = await self._workloads(uid, group, namespace)
+        except TimeoutError:
+            raise LookupFailedError(f"Workloads were not listed within {self._seconds:g} s") from None
+        except ApiError as e:
+            raise LookupFailedError(f"Workloads could not be listed: {e}") from e
+        return any(_may_run(workload) for workload in found)
+
+    async def _workloads(self, uid: str, group: str, namespace: str) -> list[JSON]:
+        if not group:
+            chosen = f"{names.JOB_UID_LABEL}={uid}"
+            return await self._client.list_json(WORKLOADS, namespace, label_selector=chosen)
+        try:
+            return [await self._client.get_json(WORKLOADS, group, namespace)]
+        except NotFoundError:
+            return []
 
     async def get(self, resource: ResourceType, namespace: str, name: str, *, uid: str = "") -> JSON | None:
         """The object, as it was at most some seconds ago; None when there is none.
@@ -129,3 +151,11 @@ class ApiLookups:
         self._missing.pop(key, None)
         self._found[key] = found
         return found
+
+
+def _may_run(workload: JSON) -> bool:
+    """Admitted, and neither evicted nor over."""
+    ended = (names.CONDITION_EVICTED, names.CONDITION_FINISHED)
+    return condition_status(workload, names.CONDITION_ADMITTED) == "True" and not any(
+        condition_status(workload, kind) == "True" for kind in ended
+    )

@@ -113,6 +113,9 @@ class Integrations(Section):
     """Labels copied from the job to its Workload."""
     declared_kinds: tuple[DeclaredKind, ...] = ()
     """Kinds of a user's own.  Ours: Kueue has none."""
+    controller_accounts: tuple[str, ...] = ()
+    """User names of controllers that make objects for queued owners, beside those of Kubernetes and ServiceAccounts of
+    operators in namespaces of their own.  Ours: Kueue has none."""
 
     @field_validator("frameworks")
     @classmethod
@@ -139,6 +142,12 @@ class Integrations(Section):
                 remedy = "is a kind that is known already; leave it out here, or there"
                 problems.append(FieldError(f"declaredKinds[{index}].kind", remedy, declared.name))
             known.append(declared.name)
+        problems += _repeated(self.controller_accounts, "controllerAccounts")
+        problems += [
+            FieldError(f"controllerAccounts[{index}]", "must be a user's name; leave empty entries out")
+            for index, account in enumerate(self.controller_accounts)
+            if not account.strip()
+        ]
         for index, key in enumerate(self.label_keys_to_copy):
             if rule := names.label_key(key):
                 problems.append(FieldError(f"labelKeysToCopy[{index}]", rule, key))

@@ -120,13 +120,17 @@ class JobReconciler:
 
     async def _ancestor(self, job: JSON) -> Ancestor | None:
         try:
-            return await self._owners.ancestor(job)
+            lineage = await self._owners.lineage(job, (self.kind.gvk.group, self.kind.gvk.kind))
         except MissingOwnerError as e:
             _log.info("owner not found", job=job_key(job), error=str(e))
             raise
         except AncestryError as e:
             self._writes.event(job, reason=e.reason, message=str(e), warning=True)
             raise
+        if lineage.forged:
+            message = f"{lineage.forged}, which is said to control this, makes no such object: it is queued for itself"
+            self._writes.event(job, reason="OwnerNotBelieved", message=message, warning=True)
+        return lineage.ancestor
 
     async def _follow_ancestor(self, job: JSON, ancestor: Ancestor) -> None:
         """A child never runs before its ancestor is admitted; who lets it run is its own parent."""

@@ -8,8 +8,9 @@ from typing import Any
 from cachetools import TTLCache
 
 from kqueue.clock import Clock
+from kqueue.controllers.children import may_have_made
 from kqueue.errors import NotFoundError
-from kqueue.jobs.ancestry import Ancestor, GroupKind, OwnerKind, has_known_owner, managed_ancestor
+from kqueue.jobs.ancestry import GroupKind, Lineage, OwnerKind, has_known_owner, lineage_of
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, object_key
@@ -36,15 +37,17 @@ class Owners:
         self._client, self._known, self._stores, self._manages_all = client, known, stores, manages_all
         self._asked: TTLCache[tuple[GroupKind, str], JSON] = TTLCache(_REMEMBERED, _FRESH_SECONDS, clock.monotonic)
 
-    async def ancestor(self, job: JSON) -> Ancestor | None:
-        """The topmost owner that is queued itself; None: the job stands for itself.
+    async def lineage(self, job: JSON, child: GroupKind) -> Lineage:
+        """The owners of a job, and the topmost one that is queued itself.  `child` is the job's kind.
 
         Raises:
             AncestryError: its owners cannot be followed.
         """
         if not has_known_owner(job, self._known):
-            return None
-        return await managed_ancestor(job, known=self._known, manages_all=self._manages_all, fetch=self._fetch)
+            return Lineage()
+        return await lineage_of(
+            job, child=child, known=self._known, manages_all=self._manages_all, fetch=self._fetch, made=may_have_made
+        )
 
     async def _fetch(self, kind: OwnerKind, namespace: str, name: str) -> JSON | None:
         group_kind, key = (kind.gvk.group, kind.gvk.kind), object_key(namespace, name)

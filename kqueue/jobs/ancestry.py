@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from kqueue.api import names
@@ -50,6 +51,17 @@ class Ancestor:
     """It carries the annotation for workload slices."""
 
 
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the walk from an object to its topmost owner has found."""
+
+    ancestor: Ancestor | None = None
+    owners: tuple[GroupKind, ...] = ()
+    """Kinds of the owners that exist, the object's controller first."""
+    forged: str = ""
+    """Kind and name of an owner at which the walk ended, because its controller makes no such object; empty: none."""
+
+
 class AncestryError(InvalidObjectError):
     """The owners of an object cannot be followed.  `reason` is that of the event on it."""
 
@@ -66,6 +78,10 @@ class MissingOwnerError(AncestryError):
 Fetch: TypeAlias = Callable[[OwnerKind, str, str], Awaitable[JSON | None]]
 """Looks an owner up by kind, namespace and name; its metadata are enough.  None: there is none."""
 
+Made: TypeAlias = Callable[[GroupKind, JSON, JSON], bool]
+"""Whether an owner of a kind may have made an object: owner first."""
+
+_THROUGH_PODS = frozenset({"deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 _KNOWN = (
     ("batch/job", "batch", "v1", "Job", "jobs"),
     ("jobset.x-k8s.io/jobset", "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
@@ -102,6 +118,25 @@ _KNOWN = (
 """Framework, group, version, kind, plural.  A ReplicaSet is no framework: the walk only passes through it."""
 
 
+_MAKES: Mapping[GroupKind, frozenset[GroupKind]] = MappingProxyType(
+    {
+        ("batch", "Job"): frozenset({("", "Pod")}),
+        ("apps", "Deployment"): frozenset({("apps", "ReplicaSet")}),
+        ("apps", "ReplicaSet"): frozenset({("", "Pod")}),
+        ("apps", "StatefulSet"): frozenset({("", "Pod")}),
+        ("jobset.x-k8s.io", "JobSet"): frozenset({("batch", "Job")}),
+    }
+)
+"""What the controllers of these owners make, of all kinds that can be queued.  Of owners that are not listed nothing is
+known: they may own anything."""
+_NO_CONTROLLER: frozenset[GroupKind] = frozenset({("", "Pod")})
+"""Owners without a controller: whoever runs in them makes what they own, so they excuse nothing themselves."""
+PARENTS: Mapping[str, GroupKind] = MappingProxyType(
+    {framework: (group, kind) for framework, group, _version, kind, _plural in _KNOWN if framework in _THROUGH_PODS}
+)
+"""Kinds that are queued through their pods, by the name that `pod-suspending-parent` says."""
+
+
 def owner_kinds(
     frameworks: Collection[str], external: Iterable[str] = (), more: Iterable[OwnerKind] = ()
 ) -> dict[GroupKind, OwnerKind]:
@@ -134,15 +169,42 @@ def has_known_owner(obj: JSON, known: Mapping[GroupKind, OwnerKind]) -> bool:
 
 
 async def managed_ancestor(
-    obj: JSON, *, known: Mapping[GroupKind, OwnerKind], manages_all: bool, fetch: Fetch
+    obj: JSON,
+    *,
+    child: GroupKind,
+    known: Mapping[GroupKind, OwnerKind],
+    manages_all: bool,
+    fetch: Fetch,
+    made: Made = lambda _kind, _owner, _child: True,
 ) -> Ancestor | None:
     """The topmost owner that is queued itself, so that `obj` is not; None: `obj` stands for itself.
 
+    Arguments and errors are those of `lineage_of`.
+    """
+    return (await lineage_of(obj, child=child, known=known, manages_all=manages_all, fetch=fetch, made=made)).ancestor
+
+
+async def lineage_of(
+    obj: JSON,
+    *,
+    child: GroupKind,
+    known: Mapping[GroupKind, OwnerKind],
+    manages_all: bool,
+    fetch: Fetch,
+    made: Made = lambda _kind, _owner, _child: True,
+) -> Lineage:
+    """The owners above an object, and the topmost of them that is queued itself.
+
+    The walk ends at the first owner of an unknown kind, or with another UID, or that never makes such an object: a
+    reference that a user wrote excuses nothing.
+
     Args:
         obj: the object, with metadata.
-        known: see `owner_kinds`; the walk ends at the first owner of another kind, or with another UID.
+        child: its kind; lists of the API server leave it out.
+        known: see `owner_kinds`.
         manages_all: owners are managed even if they name no queue (`manageJobsWithoutQueueName`).
         fetch: looks owners up.
+        made: whether a kind of owner, as it is, makes an object as it is.
 
     Raises:
         MissingOwnerError: an owner of a known kind does not exist.
@@ -151,12 +213,16 @@ async def managed_ancestor(
     found: Ancestor | None = None
     namespace = text(obj, "metadata", "namespace")
     seen = {text(obj, "metadata", "uid")} - {""}
-    current = obj
+    owners: list[GroupKind] = []
+    current, current_kind = obj, child
     for _ in range(LEVELS_MAX):
         step = _known_owner(current, known)
         if step is None:
-            return found
+            return Lineage(found, tuple(owners))
         kind, name, uid = step
+        group_kind = (kind.gvk.group, kind.gvk.kind)
+        if current_kind not in _MAKES.get(group_kind, {current_kind}):
+            return Lineage(found, tuple(owners), f"{kind.gvk.kind} {name}")
         if uid in seen:
             raise AncestryError(obj, "owners own each other; break the circle", reason="OwnerLoop", value=name)
         owner = await fetch(kind, namespace, name)
@@ -164,16 +230,33 @@ async def managed_ancestor(
             problem = f"{kind.gvk.kind} {name}, which owns this, does not exist; wait for its clean-up or correct this"
             raise MissingOwnerError(obj, problem, reason="OwnerNotFound", value=name)
         if text(owner, "metadata", "uid") != uid:
-            return found
+            return Lineage(found, tuple(owners))
+        if not made(group_kind, owner, current):
+            return Lineage(found, tuple(owners), f"{kind.gvk.kind} {name}")
         seen.add(uid)
+        owners.append(group_kind)
         queue = rules.queue_name(owner)
-        if kind.queued and (manages_all or queue):
+        if kind.queued and (manages_all or queue) and group_kind not in _NO_CONTROLLER:
             elastic = annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
             found = Ancestor(gvk=kind.gvk, namespace=namespace, name=name, uid=uid, queue_name=queue, elastic=elastic)
-        current = owner
+        current, current_kind = owner, group_kind
     if _known_owner(current, known) is None:
-        return found
+        return Lineage(found, tuple(owners))
     raise AncestryError(obj, f"has more than {LEVELS_MAX} levels of owners", reason="JobNestingTooDeep")
+
+
+def controller_kind(obj: JSON) -> GroupKind | None:
+    """(group, kind) of the object's controller; None without one."""
+    for reference in objects(mapping(obj, "metadata"), "ownerReferences"):
+        if reference.get("controller") is True:
+            return text(reference, "apiVersion").rpartition("/")[0], text(reference, "kind")
+    return None
+
+
+def controller_uid(obj: JSON) -> str:
+    """UID of the object's controller; empty without one."""
+    references = objects(mapping(obj, "metadata"), "ownerReferences")
+    return next((text(r, "uid") for r in references if r.get("controller") is True), "")
 
 
 def _known_owner(obj: JSON, known: Mapping[GroupKind, OwnerKind]) -> tuple[OwnerKind, str, str] | None:

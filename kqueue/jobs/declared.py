@@ -61,6 +61,15 @@ class Declared:
         """The declared flag is true."""
         return self._declared.suspend.at(job) is True
 
+    @property
+    def held_by(self) -> str:
+        """The declared flag."""
+        return ".".join(self._declared.suspend.inner)
+
+    def holds_back(self, job: JSON) -> bool:
+        """The declared flag is true."""
+        return self.is_suspended(job)
+
     def suspend(self, job: JSON) -> Patch:
         """The declared flag alone."""
         return {} if self.is_suspended(job) else self._suspending(suspend=True)

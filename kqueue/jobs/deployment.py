@@ -25,6 +25,11 @@ class Deployment:
     gvk = GroupVersionKind("apps", "v1", "Deployment")
     resource = "deployments"
     defaults_on_update = True
+    held_by = ""
+
+    def holds_back(self, job: JSON) -> bool:
+        """No field does: its pods are held one by one."""
+        return False
 
     def defaults(self, job: JSON, around: Surroundings) -> Patch:
         """The template's pods are gated, and name queue and priority class of the Deployment.

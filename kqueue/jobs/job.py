@@ -48,11 +48,16 @@ class BatchJob:
     gvk = GroupVersionKind("batch", "v1", "Job")
     resource = "jobs"
     defaults_on_update = False
+    held_by = "spec.suspend"
     own_controller = names.JOB_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
         """`spec.suspend` is true and no stop is half done."""
         return flag(job, "spec", "suspend") and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
+
+    def holds_back(self, job: JSON) -> bool:
+        """`spec.suspend` is true, whatever a stop has still to do."""
+        return flag(job, "spec", "suspend")
 
     def suspend(self, job: JSON) -> Patch:
         """`spec.suspend` alone, without the stopping annotation."""

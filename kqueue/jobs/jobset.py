@@ -37,9 +37,14 @@ class JobSet:
     gvk = GroupVersionKind("jobset.x-k8s.io", "v1alpha2", "JobSet")
     resource = "jobsets"
     defaults_on_update = False
+    held_by = "spec.suspend"
     own_controller = names.JOBSET_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
+        """`spec.suspend` is true."""
+        return flag(job, "spec", "suspend")
+
+    def holds_back(self, job: JSON) -> bool:
         """`spec.suspend` is true."""
         return flag(job, "spec", "suspend")
 

@@ -101,6 +101,10 @@ class Surroundings:
     """Jobs of this namespace are managed even if they name no queue."""
     managed_namespace: bool = True
     """The job's namespace matches `managedJobsNamespaceSelector`; in others no reconciler looks at jobs."""
+    false_parent: bool = False
+    """The pod says that a parent suspends it, and its owners do not show that parent."""
+    not_admitted: bool = False
+    """Somebody else than kqueue asks to start the job, and no Workload of it is admitted."""
 
 
 class ReviewedKind(Protocol):
@@ -124,6 +128,15 @@ class ReviewedKind(Protocol):
     @property
     def defaults_on_update(self) -> bool:
         """Whether `defaults` are asked for at each update, too, and not only at creation."""
+        ...
+
+    @property
+    def held_by(self) -> str:
+        """Path of the field that keeps a job's pods from running; empty for kinds without one."""
+        ...
+
+    def holds_back(self, job: JSON) -> bool:
+        """Whether that field does so; False for kinds without one."""
         ...
 
     def defaults(self, job: JSON, around: Surroundings) -> Patch:

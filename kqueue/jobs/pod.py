@@ -25,11 +25,16 @@ class PlainPod:
     gvk = GVK
     resource = "pods"
     defaults_on_update = False
+    held_by = "spec.schedulingGates"
     own_controller = ""
 
     def is_suspended(self, job: JSON) -> bool:
         """Gated, or terminated."""
         return pod_view.is_suspended(job)
+
+    def holds_back(self, job: JSON) -> bool:
+        """The admission gate, or that of topology before a start."""
+        return pod_view.is_managed(job) and pod_view.is_gated(job)
 
     def suspend(self, job: JSON) -> Patch:
         """Nothing: a pod that was started is deleted, never gated again."""

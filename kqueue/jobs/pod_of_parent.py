@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import Surroundings
-from kqueue.jobs.patch import Patch
+from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod import FRAMEWORK, PlainPod
 
 _ONE_BY_ONE = "deployment"
@@ -28,8 +29,16 @@ class ReviewedPod(PlainPod):
         self._frameworks = frozenset(frameworks)
 
     def defaults(self, job: JSON, around: Surroundings) -> Patch:
-        """Gates and role of a pod that somebody will start."""
-        return super().defaults(job, around) if self._is_started(job) else {}
+        """Gates and role of a pod that somebody will start.
+
+        A parent that the pod's owners do not show is taken out: the pod is one of those without a parent.
+        """
+        if not around.false_parent:
+            return super().defaults(job, around) if self._is_started(job) else {}
+        told = {"metadata": {"annotations": {names.POD_SUSPENDING_PARENT_ANNOTATION: None}}}
+        plain = apply_merge_patch(job, told)
+        patch = super().defaults(plain, around) if self._is_started(plain) else {}
+        return merge_patch(job, apply_merge_patch(plain, patch))
 
     def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
         """Those of pods that are gated, or were."""

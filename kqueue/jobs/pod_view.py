@@ -26,8 +26,8 @@ from kqueue.jobs.switches import Switches
 
 TERMINAL = ("Succeeded", "Failed")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
-_ONE_BY_ONE = ("deployment",)
-"""Parents whose pods are queued one by one, from the template on; all others make groups and say so by and by."""
+_MAKERS = {"statefulset": ("apps", "StatefulSet"), "leaderworkerset.x-k8s.io/leaderworkerset": ("apps", "StatefulSet")}
+"""Parents that make groups of pods and say so by and by, and what controls these pods."""
 
 
 def gates_of(pod: Mapping[str, Any]) -> list[str]:
@@ -207,9 +207,16 @@ def managed_pod(pod: JSON, switches: Switches) -> ManagedPod:
 
 
 def waits_for_its_parent(pod: ManagedPod) -> bool:
-    """Whether its parent's controller has yet to say which group it belongs to."""
-    parent = suspending_parent(pod.obj)
-    return parent is not None and parent not in _ONE_BY_ONE and not pod.group
+    """Whether its parent's controller has yet to say which group it belongs to.
+
+    A pod that no object of such a kind controls waits for nobody, whatever it says.
+    """
+    makers = _MAKERS.get(suspending_parent(pod.obj) or "")
+    if pod.group or makers is None:
+        return False
+    references = objects(pod.obj, "metadata", "ownerReferences")
+    controllers = (r for r in references if r.get("controller") is True)
+    return any((text(r, "apiVersion").rpartition("/")[0], text(r, "kind")) == makers for r in controllers)
 
 
 def queue_of(pod: ManagedPod) -> str:

@@ -25,6 +25,11 @@ class StatefulSet:
     gvk = GVK
     resource = "statefulsets"
     defaults_on_update = True
+    held_by = ""
+
+    def holds_back(self, job: JSON) -> bool:
+        """No field does: its pods are held one by one."""
+        return False
 
     def defaults(self, job: JSON, around: Surroundings) -> Patch:
         """The template's pods are gated; which group and queue is theirs they learn when they are there.

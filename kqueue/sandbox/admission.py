@@ -387,7 +387,7 @@ class Call:
             "requestResource": path,
             "name": obj["metadata"].get("name", ""),
             "operation": str(self.operation),
-            "userInfo": {"username": self.options.user, "groups": ["system:masters", "system:authenticated"]},
+            "userInfo": {"username": self.options.user, "groups": list(self.options.groups)},
             "dryRun": self.options.dry_run,
             "options": {"kind": f"{self.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"},
         }

@@ -38,6 +38,7 @@ class WriteOptions:
     force: bool = False
     validation: Validation = "Ignore"
     user: str = "system:sandbox"
+    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
     warnings: list[str] = field(default_factory=list)
 
 

@@ -6,6 +6,7 @@ import errno
 import hmac
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -307,7 +308,9 @@ class ApiServer:
 
     def _options(self, request: web.BaseRequest) -> WriteOptions:
         kind = _OPTIONS.get(request.method, "CreateOptions")
-        return route.write_options(request.query, request.headers.get("User-Agent", ""), access.ADMIN.name, kind)
+        options = route.write_options(request.query, request.headers.get("User-Agent", ""), access.ADMIN.name, kind)
+        user = self._user(request)
+        return replace(options, user=user.name, groups=user.groups)
 
     async def _create(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
         options = self._options(request)

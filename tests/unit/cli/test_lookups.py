@@ -118,16 +118,23 @@ def owned(name: str, uid: str, by: tuple[str, str, str] | None = None, queue: st
     return {"metadata": {"name": name, "uid": uid, "labels": labels, "ownerReferences": owners}}
 
 
+REPLICA_SET = ("apps", "ReplicaSet")
+
+
+async def is_owned_by_queued(desk: Desk, child: dict[str, Any], kind: tuple[str, str] = ("", "Pod")) -> bool:
+    return (await desk.lookups.lineage(child, kind, "ns")).ancestor is not None
+
+
 async def test_owners_are_followed_and_remembered() -> None:
     """A pod of a ReplicaSet of a queued Deployment is not queued itself; its sisters cost no request."""
     desk = Desk(owners=owner_kinds({"deployment"}))
     desk.server.objects["rs"] = owned("rs", "rs", ("apps/v1", "Deployment", "web"))
     desk.server.objects["web"] = owned("web", "web", queue="main")
     pod = owned("p", "", ("apps/v1", "ReplicaSet", "rs"))
-    found = [await desk.lookups.managed_ancestor(pod, "ns") for _ in range(3)]
+    found = [await is_owned_by_queued(desk, pod) for _ in range(3)]
     desk.server.objects["web"] = owned("web", "other", queue="main")
     desk.server.objects["rs"] = owned("rs", "newer", ("apps/v1", "Deployment", "other"))
-    stranger = await desk.lookups.managed_ancestor(owned("p", "", ("apps/v1", "DaemonSet", "d")), "ns")
+    stranger = await is_owned_by_queued(desk, owned("p", "", ("apps/v1", "DaemonSet", "d")))
 
     assert (found, stranger) == ([True] * 3, False)
     assert desk.server.asked == ["replicasets.apps/ns/rs", "deployments.apps/ns/web"]
@@ -136,23 +143,23 @@ async def test_owners_are_followed_and_remembered() -> None:
 async def test_an_owner_that_is_missing_is_asked_for_until_it_is_there() -> None:
     """The child is refused, in words; it is no queue of its own."""
     desk = Desk(owners=owner_kinds({"deployment"}))
-    pod = owned("p", "", ("apps/v1", "Deployment", "web"))
+    pod = owned("rs", "", ("apps/v1", "Deployment", "web"))
     with pytest.raises(InvalidObjectError, match="Deployment web, which owns this, does not exist"):
-        await desk.lookups.managed_ancestor(pod, "ns")
+        await is_owned_by_queued(desk, pod, REPLICA_SET)
     desk.server.objects["web"] = owned("web", "web", queue="main")
     await desk.clock.advance(MISSING_SECONDS + 0.1)
 
-    assert await desk.lookups.managed_ancestor(pod, "ns")
+    assert await is_owned_by_queued(desk, pod, REPLICA_SET)
 
 
 async def test_a_child_of_a_namesake_is_not_judged_by_the_one_that_is_gone() -> None:
     """A queued Deployment was deleted and made anew without a queue, or the other way round."""
     desk = Desk(owners=owner_kinds({"deployment"}))
     desk.server.objects["web"] = owned("web", "web", queue="main")
-    old, new = (owned("p", "", ("apps/v1", "Deployment", "web")) for _ in range(2))
+    old, new = (owned("rs", "", ("apps/v1", "Deployment", "web")) for _ in range(2))
     new["metadata"]["ownerReferences"][0]["uid"] = "newer"
-    before = await desk.lookups.managed_ancestor(old, "ns")
+    before = await is_owned_by_queued(desk, old, REPLICA_SET)
     desk.server.objects["web"] = owned("web", "newer", queue="other")
-    after = await desk.lookups.managed_ancestor(new, "ns")
+    after = await is_owned_by_queued(desk, new, REPLICA_SET)
 
     assert (before, after) == (True, True)

@@ -16,6 +16,8 @@ from tests.unit.controllers.test_job import JOBS, KEY, NAME, Jobs
 from tests.unit.jobs.builders import JSON, make_job, prefixed
 
 JOB_SETS = ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+WRAPPER = GroupVersionKind("workload.codeflare.dev", "v1beta2", "AppWrapper")
+WRAPPERS = ResourceType(WRAPPER.group, WRAPPER.version, "appwrappers", WRAPPER.kind)
 GVK = GroupVersionKind("jobset.x-k8s.io", "v1alpha2", "JobSet")
 
 
@@ -145,18 +147,29 @@ async def test_owners_are_asked_for_once(make: Callable[..., Jobs]) -> None:
 async def test_a_job_that_is_nested_too_deep_is_told_so(make: Callable[..., Jobs]) -> None:
     """A warning, and nothing else is done."""
     job = make_job()
-    job["metadata"]["ownerReferences"] = owned_by("Job", "batch/v1", "level-0", "0")
+    job["metadata"]["ownerReferences"] = owned_by("AppWrapper", WRAPPER.api_version, "level-0", "0")
     world = make(job)
     for level in range(11):
-        above = make_job(f"level-{level}")
-        above["metadata"]["uid"] = str(level)
-        above["metadata"]["ownerReferences"] = owned_by("Job", "batch/v1", f"level-{level + 1}", str(level + 1))
-        world.client.put(JOBS, above)
+        owners = owned_by("AppWrapper", WRAPPER.api_version, f"level-{level + 1}", str(level + 1))
+        meta = {"name": f"level-{level}", "namespace": "team", "uid": str(level), "ownerReferences": owners}
+        world.client.put(WRAPPERS, {"metadata": meta, "spec": {}})
 
     with pytest.raises(InvalidObjectError, match="more than 10 levels"):
         await world.step()
 
     assert (world.recorder.warnings, world.client.writes()) == (["JobNestingTooDeep"], [])
+
+
+async def test_a_job_that_names_another_job_as_its_controller_is_queued_for_itself(make: Callable[..., Jobs]) -> None:
+    """No Job makes Jobs, so the reference is a user's; it runs, without quota of its own, and is stopped."""
+    job = make_job(suspend=False)
+    job["metadata"]["ownerReferences"] = owned_by("Job", "batch/v1", "small", "small")
+    world = make(job)
+    world.client.put(JOBS, make_job("small"))
+    await world.step()
+
+    assert world.client.object(JOBS, KEY)["spec"]["suspend"] is True  # type: ignore[index]
+    assert world.recorder.warnings == ["OwnerNotBelieved"]
 
 
 # --- without a queue --------------------------------------------------------------------------------------------------

@@ -232,12 +232,18 @@ async def test_a_pod_that_lost_its_label_and_is_deleted_is_let_go(make: Callable
 # --- whose it is
 
 
+def of_stateful_set(**settings: Any) -> JSON:
+    pod = make_pod(annotations=prefixed(pod_suspending_parent="statefulset"), **settings)
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s", "controller": True}
+    return {**pod, "metadata": {**pod["metadata"], "ownerReferences": [owner]}}
+
+
 @pytest.mark.parametrize(
     ("pod", "single"),
     [
         (make_pod(queue=None), {}),
         (make_pod(), {"explicit": False}),
-        (make_pod(annotations=prefixed(pod_suspending_parent="statefulset")), {}),
+        (of_stateful_set(), {}),
         (make_pod(queue=None, gated=False, phase="Running"), {}),
     ],
     ids=["no-queue", "only-for-parents", "a-group-to-be", "labelled-by-hand"],
@@ -245,6 +251,14 @@ async def test_a_pod_that_lost_its_label_and_is_deleted_is_let_go(make: Callable
 async def test_pods_that_are_left_alone(make: Callable[..., Pods], pod: JSON, single: dict[str, Any]) -> None:
     """No write."""
     assert await make(pod, single=single).look(KEY) == []
+
+
+@pytest.mark.parametrize("said", ["statefulset", "anything", ""])
+async def test_a_pod_that_only_says_that_a_parent_suspends_it_is_queued_alone(
+    make: Callable[..., Pods], said: str
+) -> None:
+    """No StatefulSet controls it, so nobody else would ever queue it, nor stop it when its gates are taken away."""
+    await queued(make(make_pod(annotations=prefixed(pod_suspending_parent=said))))
 
 
 async def test_a_pod_of_a_deployment_is_queued_alone(make: Callable[..., Pods]) -> None:

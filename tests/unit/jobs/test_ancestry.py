@@ -23,6 +23,8 @@ API = {
     "AppWrapper": "workload.codeflare.dev/v1beta2",
     "ReplicaSet": "apps/v1",
     "Pod": "v1",
+    "Deployment": "apps/v1",
+    "StatefulSet": "apps/v1",
     "Train": "example.com/v1",
     "Other": "example.com/v1",
 }
@@ -49,6 +51,13 @@ def make(kind: str, *, queue: str = "", owner: JSON | None = None, uid: str = ""
     return {"apiVersion": API[kind], "kind": kind, "metadata": meta}
 
 
+def kind_of(obj: JSON) -> tuple[str, str]:
+    return obj["apiVersion"].rpartition("/")[0], obj["kind"]
+
+
+JOB = ("batch", "Job")
+
+
 class Server:
     """Objects by kind and name; counts the look-ups."""
 
@@ -70,7 +79,11 @@ async def ancestor_of(
 ) -> str:
     """Kind of the ancestor of the first; empty when there is none."""
     found = await managed_ancestor(
-        chain[0], known=owner_kinds(frameworks, external), manages_all=all_, fetch=Server(*chain[1:]).fetch
+        chain[0],
+        child=kind_of(chain[0]),
+        known=owner_kinds(frameworks, external),
+        manages_all=all_,
+        fetch=Server(*chain[1:]).fetch,
     )
     return "" if found is None else found.gvk.kind
 
@@ -106,7 +119,7 @@ async def test_what_is_said_of_an_ancestor() -> None:
     top = make("JobSet", queue="q", elastic_job="true")
 
     found = await managed_ancestor(
-        make("Job", owner=top), known=owner_kinds(FRAMEWORKS), manages_all=False, fetch=Server(top).fetch
+        make("Job", owner=top), child=JOB, known=owner_kinds(FRAMEWORKS), manages_all=False, fetch=Server(top).fetch
     )
 
     assert found is not None
@@ -119,7 +132,8 @@ async def test_the_walk_ends_at_an_unknown_kind_without_looking_it_up() -> None:
     other = make("Other", queue="q")
     server, job = Server(other), make("Job", owner=other)
 
-    assert await managed_ancestor(job, known=owner_kinds(FRAMEWORKS), manages_all=True, fetch=server.fetch) is None
+    known = owner_kinds(FRAMEWORKS)
+    assert await managed_ancestor(job, child=JOB, known=known, manages_all=True, fetch=server.fetch) is None
     assert (server.asked, has_known_owner(job, owner_kinds(FRAMEWORKS))) == ([], False)
     assert await ancestor_of(job, other, external=("Other.v1.example.com",)) == "Other"
 
@@ -131,7 +145,11 @@ async def test_a_kind_of_a_user_is_walked_through_as_declared() -> None:
     server = Server(train)
 
     found = await managed_ancestor(
-        make("Job", owner=train), known=owner_kinds(FRAMEWORKS, more=[declared]), manages_all=False, fetch=server.fetch
+        make("Job", owner=train),
+        child=JOB,
+        known=owner_kinds(FRAMEWORKS, more=[declared]),
+        manages_all=False,
+        fetch=server.fetch,
     )
 
     assert found is not None
@@ -144,6 +162,34 @@ async def test_another_object_of_the_owners_name_is_not_the_owner() -> None:
     assert await ancestor_of(make("Job", owner=owner), make("JobSet", queue="q", uid="later")) == ""
 
 
+@pytest.mark.parametrize(
+    ("child", "owner"),
+    [
+        pytest.param("Job", "Job", id="a Job makes no Jobs"),
+        pytest.param("Job", "Deployment", id="a Deployment makes no Jobs"),
+        pytest.param("Pod", "Deployment", id="a Deployment makes ReplicaSets, no pods"),
+        pytest.param("JobSet", "StatefulSet", id="a StatefulSet makes no JobSets"),
+        pytest.param("Pod", "JobSet", id="a JobSet makes Jobs, no pods"),
+        pytest.param("Pod", "Pod", id="a pod has no controller"),
+    ],
+)
+async def test_an_owner_excuses_only_what_its_controller_makes(child: str, owner: str) -> None:
+    """Any user can write a reference to an object of theirs: one of a wrong kind excuses nothing."""
+    everything = ("batch/job", "jobset.x-k8s.io/jobset", "deployment", "statefulset", "pod")
+    top = make(owner, queue="q", uid="top")
+
+    assert await ancestor_of(make(child, owner=top), top, frameworks=everything) == ""
+
+
+async def test_the_walk_goes_on_above_a_pod() -> None:
+    """A pod excuses nothing, but what has made the pod may: a driver makes the executors of an application."""
+    top = make("Other", queue="q")
+    driver = make("Pod", owner=top, uid="driver")
+    executor = make("Pod", owner=driver, uid="executor")
+
+    assert await ancestor_of(executor, driver, top, external=("Other.v1.example.com",)) == "Other"
+
+
 async def test_a_missing_owner_is_an_error() -> None:
     """It may be on its way out with all that it owns; deciding without it could start what must not run."""
     with pytest.raises(MissingOwnerError, match="JobSet jobset, which owns this, does not exist"):
@@ -152,11 +198,11 @@ async def test_a_missing_owner_is_an_error() -> None:
 
 async def test_owners_that_own_each_other_are_an_error() -> None:
     """The walk ends, and says so."""
-    wrapper = make("AppWrapper", owner=make("JobSet"))
-    job_set = make("JobSet", owner=wrapper)
+    wrapper = make("AppWrapper", owner=make("Other"))
+    other = make("Other", owner=wrapper)
 
     with pytest.raises(AncestryError, match="own each other") as caught:
-        await ancestor_of(make("Job", owner=job_set), job_set, wrapper)
+        await ancestor_of(make("Job", owner=other), other, wrapper, external=("Other.v1.example.com",))
 
     assert caught.value.reason == "OwnerLoop"
 
@@ -164,17 +210,17 @@ async def test_owners_that_own_each_other_are_an_error() -> None:
 @pytest.mark.parametrize(("levels", "fine"), [(10, True), (11, False)])
 async def test_ten_levels_are_followed(levels: int, fine: bool) -> None:
     """Not more: whoever nests deeper is told so."""
-    top = make("JobSet", queue="q", uid="0")
+    top = make("AppWrapper", queue="q", uid="0")
     top["metadata"]["name"] = "0"
     chain = [top]
     for number in range(1, levels):
-        below = make("JobSet", owner=chain[-1], uid=str(number))
+        below = make("AppWrapper", owner=chain[-1], uid=str(number))
         below["metadata"]["name"] = str(number)
         chain.append(below)
     job = make("Job", owner=chain[-1])
 
     if fine:
-        assert await ancestor_of(job, *chain) == "JobSet"
+        assert await ancestor_of(job, *chain) == "AppWrapper"
         return
     with pytest.raises(AncestryError, match="more than 10 levels") as caught:
         await ancestor_of(job, *chain)

@@ -9,8 +9,11 @@ import pytest
 
 from kqueue.config.selector import LabelSelector, Requirement
 from kqueue.errors import FieldError, InvalidObjectError
+from kqueue.jobs.ancestry import Ancestor, Lineage
+from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.switches import Switches
-from webhooks.review import Answer, Request
+from webhooks.accounts import Accounts
+from webhooks.review import Answer, Request, User
 from webhooks.routes import routes
 from webhooks.surroundings import LookupFailedError, Observer, Policy
 
@@ -32,6 +35,8 @@ class World:
     ) -> None:
         self.queues, self.classes, self.queued = queues, classes, queued
         self.labels: dict[str, dict[str, str]] = {}
+        self.above: tuple[tuple[str, str], ...] = ()
+        self.admitted = False
         self.fails: Exception | None = None
         self.asked: list[str] = []
 
@@ -53,9 +58,17 @@ class World:
         self._ask("class")
         return name in self.classes
 
-    async def managed_ancestor(self, obj: Mapping[str, Any], namespace: str) -> bool:
+    async def lineage(self, obj: Mapping[str, Any], kind: tuple[str, str], namespace: str) -> Lineage:
         self._ask("ancestor")
-        return obj["metadata"]["ownerReferences"][0]["kind"] in self.queued
+        owner = obj["metadata"]["ownerReferences"][0]
+        group, version = owner["apiVersion"].split("/")
+        gvk = GroupVersionKind(group, version, owner["kind"])
+        found = Ancestor(gvk=gvk, namespace=namespace, name="s", uid="u", queue_name="q", elastic=False)
+        return Lineage(found if gvk.kind in self.queued else None, ((group, gvk.kind), *self.above))
+
+    async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
+        self._ask(f"admitted {uid or group}")
+        return self.admitted
 
 
 def job(queue: str | None = "main", *, owner: Object | None = None, **metadata: Any) -> Object:
@@ -64,8 +77,12 @@ def job(queue: str | None = "main", *, owner: Object | None = None, **metadata: 
     return {"kind": "Job", "metadata": {"name": "j", "labels": labels, **owners, **metadata}, "spec": {}}
 
 
-def request(obj: Object, old: Object | None = None, *, namespace: str = "ns") -> Request:
-    return Request(uid="u", operation="CREATE", obj=obj, old=old, namespace=namespace)
+OPERATOR = User("system:serviceaccount:operators:jobset")
+TENANT = User("ann", ("system:authenticated",))
+
+
+def request(obj: Object, old: Object | None = None, *, namespace: str = "ns", user: User = OPERATOR) -> Request:
+    return Request(uid="u", operation="CREATE", obj=obj, old=old, namespace=namespace, user=user)
 
 
 POLICY = Policy(
@@ -94,7 +111,7 @@ CLASSED = Policy(namespaces=NOT_LEFT)
             POLICY,
             job(owner=JOB_SET, annotations={"kueue.x-k8s.io/pod-suspending-parent": "deployment"}),
             "ns",
-            [],
+            ["ancestor"],
             id="a-pod-that-says-who-suspends-it",
         ),
     ],
@@ -255,3 +272,141 @@ async def test_one_path_gives_unlabelled_objects_of_every_kind_their_default_que
     asked = Request(uid="u", operation="CREATE", obj=job(None), old=None, namespace="ns", group="batch", kind="Job")
 
     assert (await handler["/mutate-default-queue"](asked)).patch["metadata"]["labels"] == {QUEUE: "default"}
+
+
+# --- who may say that an owner controls an object
+
+REPLICA_SET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "controller": True, "uid": "r"}
+QUEUED_JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "small", "controller": True, "uid": "small"}
+KCM = "system:serviceaccount:kube-system:"
+
+
+@pytest.mark.parametrize(
+    ("owner", "user", "allowed"),
+    [
+        pytest.param(QUEUED_JOB, TENANT, False, id="a-tenant-names-a-job"),
+        pytest.param(QUEUED_JOB, User("system:serviceaccount:ns:default"), False, id="an-account-of-the-tenant"),
+        pytest.param(QUEUED_JOB, User("system:serviceaccount:other:x"), False, id="an-operator-makes-no-pods-of-jobs"),
+        pytest.param(QUEUED_JOB, User(f"{KCM}replicaset-controller"), False, id="another-controller"),
+        pytest.param(QUEUED_JOB, User(f"{KCM}job-controller"), True, id="its-controller"),
+        pytest.param(QUEUED_JOB, User("system:kube-controller-manager"), True, id="controllers-without-accounts"),
+        pytest.param(QUEUED_JOB, User("root", ("system:masters",)), True, id="who-may-do-everything"),
+        pytest.param(QUEUED_JOB, User("robot"), True, id="an-account-that-the-configuration-names"),
+        pytest.param(JOB_SET, User("system:serviceaccount:jobset-system:jobset-controller-manager"), True, id="jobset"),
+        pytest.param(JOB_SET, User("system:serviceaccount:ns:robot"), False, id="an-operator-in-the-namespace"),
+        pytest.param(JOB_SET, TENANT, False, id="a-tenant-names-a-jobset"),
+    ],
+)
+@pytest.mark.parametrize("change", [False, True], ids=["created", "changed"])
+async def test_only_its_controller_says_that_an_owner_controls_an_object(
+    owner: Object, user: User, allowed: bool, change: bool
+) -> None:
+    """What such an owner controls is not queued itself, so nobody else may say so."""
+    policy = Policy(namespaces=NOT_LEFT, kinds=POLICY.kinds, accounts=Accounts(controllers=("robot",)))
+    word = "validate" if change else "mutate"
+    handler = routes(["batch/job"], policy.switches, policy=policy, lookups=World(queued=("Job", "JobSet")))
+    answer = await handler[f"/{word}-batch-v1-job"](request(job(owner=owner), job() if change else None, user=user))
+
+    assert answer.allowed is allowed
+    if not allowed:
+        assert answer.problems[0].path == "metadata.ownerReferences"
+        assert "integrations.controllerAccounts" in answer.problems[0].problem
+
+
+async def test_users_may_change_what_a_controller_has_made() -> None:
+    """The controller stays the same, and whoever changes the rest is welcome."""
+    before, after = job(owner=JOB_SET), job(owner=JOB_SET, annotations={"note": "mine"})
+    handler = routes(["batch/job"], POLICY.switches, policy=POLICY, lookups=World(queued=("JobSet",)))
+
+    assert (await handler["/validate-batch-v1-job"](request(after, before, user=TENANT))).allowed
+
+
+async def test_an_owner_that_is_not_queued_may_be_named_by_anybody() -> None:
+    """It excuses nothing."""
+    assert (await mutated(POLICY, World(), job(owner=JOB_SET))).allowed
+
+
+# --- who may say that a parent suspends a pod
+
+SERVING = Policy(namespaces=NOT_LEFT, manage_without_queue=True, kinds=frozenset({("apps", "Deployment"), ("", "Pod")}))
+DEPLOYMENT = (("apps", "Deployment"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "owner", "above", "user", "believed"),
+    [
+        pytest.param("", None, (), TENANT, False, id="nothing"),
+        pytest.param("anything", None, (), TENANT, False, id="no-kind"),
+        pytest.param("deployment", None, (), TENANT, False, id="no-owner"),
+        pytest.param("deployment", REPLICA_SET, (), User(f"{KCM}replicaset-controller"), False, id="another-owner"),
+        pytest.param("deployment", REPLICA_SET, DEPLOYMENT, TENANT, False, id="an-owner-that-a-tenant-names"),
+        pytest.param("statefulset", REPLICA_SET, DEPLOYMENT, User(f"{KCM}replicaset-controller"), False, id="off"),
+        pytest.param("deployment", REPLICA_SET, DEPLOYMENT, User(f"{KCM}replicaset-controller"), True, id="its-parent"),
+    ],
+)
+async def test_a_pod_is_its_parents_only_where_its_owners_say_so(
+    said: str, owner: Object | None, above: tuple[tuple[str, str], ...], user: User, believed: bool
+) -> None:
+    """Any other is queued for itself: the annotation goes, the gates and the label come."""
+    key = "kueue.x-k8s.io/pod-suspending-parent"
+    owners = {} if owner is None else {"ownerReferences": [owner]}
+    pod = {"kind": "Pod", "metadata": {"name": "p", "annotations": {key: said}, **owners}, "spec": {"containers": []}}
+    world = World()
+    world.above = above
+    handler = routes(["pod", "deployment"], SERVING.switches, policy=SERVING, lookups=world)["/mutate--v1-pod"]
+    patch = (await handler(request(pod, user=user))).patch
+
+    assert {"name": "kueue.x-k8s.io/admission"} in patch["spec"]["schedulingGates"]
+    assert (key in patch["metadata"]["annotations"]) is not believed
+    assert (patch["metadata"].get("labels") == {"kueue.x-k8s.io/managed": "true"}) is not believed
+
+
+# --- who may start what waits for admission
+
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "p", "uid": "u", "labels": {QUEUE: "main", "kueue.x-k8s.io/managed": "true"}},
+}
+GATED = POD | {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
+KQUEUE = User("system:serviceaccount:kueue-system:kqueue-controller")
+
+
+def suspended(yes: bool, **metadata: Any) -> Object:
+    return job(uid="u", **metadata) | {"spec": {"suspend": yes}}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "user", "admitted", "refused"),
+    [
+        pytest.param("batch-v1-job", suspended(True), suspended(False), TENANT, False, "spec.suspend", id="a-job"),
+        pytest.param("batch-v1-job", suspended(True), suspended(False), TENANT, True, "", id="an-admitted-job"),
+        pytest.param("batch-v1-job", suspended(True), suspended(False), KQUEUE, False, "", id="kqueue-itself"),
+        pytest.param(
+            "batch-v1-job",
+            suspended(True, annotations={"kueue.x-k8s.io/stopping": "true"}),
+            suspended(False),
+            TENANT,
+            False,
+            "spec.suspend",
+            id="a-job-that-says-it-is-being-stopped",
+        ),
+        pytest.param("batch-v1-job", suspended(True), suspended(True), TENANT, False, "", id="it-stays-suspended"),
+        pytest.param("batch-v1-job", suspended(False), suspended(False), TENANT, False, "", id="it-runs"),
+        pytest.param("-v1-pod", GATED, POD | {"spec": {}}, TENANT, False, "spec.schedulingGates", id="a-pod"),
+        pytest.param("-v1-pod", GATED, POD | {"spec": {}}, KQUEUE, False, "", id="kqueue-lets-a-pod-go"),
+    ],
+)
+async def test_nobody_else_starts_what_waits_for_admission(
+    path: str, old: Object, new: Object, user: User, admitted: bool, refused: str
+) -> None:
+    """Refused with the field and what to do; where the Workload is admitted, whoever asks may."""
+    world = World()
+    world.admitted = admitted
+    policy = Policy(namespaces=NOT_LEFT, accounts=Accounts(own_namespace="kueue-system"))
+    handler = routes(["batch/job", "pod"], policy.switches, policy=policy, lookups=world)[f"/validate-{path}"]
+    answer = await handler(request(new, old, user=user))
+
+    assert [problem.path for problem in answer.problems] == ([refused] if refused else [])
+    assert all("when" in p.problem and "admitted" in p.problem for p in answer.problems)
+    starts = old["spec"] != new["spec"]
+    assert world.asked == (["admitted u"] if starts and user is TENANT else [])

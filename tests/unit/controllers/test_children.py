@@ -1,0 +1,54 @@
+"""Children of JobSets are told from forged ones by name and size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.children import may_have_made
+
+JSON = dict[str, Any]
+JOB_SET = ("jobset.x-k8s.io", "JobSet")
+
+
+def job(name: str, *, pods: int = 2, gpus: str = "1", completions: int | None = None) -> JSON:
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}, "requests": {"cpu": "500m"}}}
+    counts = {"parallelism": pods} | ({} if completions is None else {"completions": completions})
+    return {"metadata": {"name": name}, "spec": {**counts, "template": {"spec": {"containers": [container]}}}}
+
+
+def job_set(**replicated: Any) -> JSON:
+    entry = {"name": "workers", "replicas": 3, "template": {"spec": job("", **replicated)["spec"]}}
+    return {"metadata": {"name": "set"}, "spec": {"replicatedJobs": [entry]}}
+
+
+@pytest.mark.parametrize(
+    ("child", "made"),
+    [
+        pytest.param(job("set-workers-0"), True, id="the-first-one"),
+        pytest.param(job("set-workers-2", pods=1), True, id="a-user-made-it-smaller"),
+        pytest.param(job("set-workers-1", pods=9, completions=2), True, id="completions-bound-it"),
+        pytest.param(job("set-workers-3"), False, id="beyond-the-replicas"),
+        pytest.param(job("set-others-0"), False, id="of-no-replicated-job"),
+        pytest.param(job("mine"), False, id="another-name"),
+        pytest.param(job("set-workers-0", pods=3), False, id="more-pods"),
+        pytest.param(job("set-workers-0", gpus="8"), False, id="larger-pods"),
+        pytest.param(job("set-workers-0", gpus="many"), False, id="sizes-that-cannot-be-read"),
+    ],
+)
+def test_a_job_set_makes_jobs_of_its_names_and_sizes(child: JSON, made: bool) -> None:
+    """No more of them, and none larger."""
+    assert may_have_made(JOB_SET, job_set(), child) is made
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner"),
+    [
+        pytest.param(("example.com", "Train"), {"spec": {}}, id="a-kind-of-which-nothing-is-known"),
+        pytest.param(JOB_SET, {"metadata": {"name": "set"}}, id="only-metadata-are-known"),
+    ],
+)
+def test_what_is_not_known_may_have_made_anything(kind: tuple[str, str], owner: JSON) -> None:
+    """No honest child is taken for a forged one."""
+    assert may_have_made(kind, owner, job("mine"))

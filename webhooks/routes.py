@@ -205,8 +205,8 @@ def _starts(kind: ReviewedKind, request: Request) -> bool:
 
 
 _STAYS_HELD = (
-    "the {} waits for admission and is held back until then; kqueue starts it when it is admitted: leave this field out "
-    "of what you apply, or send it as it is"
+    "the {} waits for admission and is held back until then; kqueue starts it when it is admitted: leave this field "
+    "out of what you apply, or send it as it is"
 )
 
 

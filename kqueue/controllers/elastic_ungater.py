@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
 import structlog
+from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.first_look import FirstLook
-from kqueue.controllers.resources import PODS
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.short_stop import end_pod
 from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE, Expectations
 from kqueue.errors import ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
 from kqueue.runtime.client import Client
@@ -30,6 +34,7 @@ _log = structlog.get_logger(__name__)
 
 ELASTIC_INDEX = "elastic"
 CHAIN_INDEX = "slices"
+_REMEMBERED = 10_000
 _LOOK_AGAIN = 1.0
 """Seconds until releases that were not seen yet are asked about again."""
 
@@ -47,10 +52,14 @@ class ElasticUngater:
         clock: Clock,
         expectation_timeout: float = 60.0,
         on_released: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
+        recorder: Recorder | None = None,
     ) -> None:
         """`newest(key)` is a Workload with our own last write; `on_released(workload, pods)` is told of pods at the
-        moment of their release.
+        moment of their release; `recorder` of those that are stopped.
         """
+        self._recorder, self._clock = recorder, clock
+        self._seen_beyond: TTLCache[str, float] = TTLCache(_REMEMBERED, 60.0, clock.monotonic)
+        """Since when pods of a job are known to run beyond what was admitted: seconds of the clock."""
         self._client, self._workloads, self._newest, self._pods = client, workloads, newest, pods
         self._expectations = Expectations(clock, expectation_timeout)
         self._first_look = FirstLook(
@@ -99,6 +108,8 @@ class ElasticUngater:
             return Result()
         if not self._expectations.satisfied(siblings):
             return Result(requeue_after=_LOOK_AGAIN)
+        if await self._stop_beyond(siblings, workload):
+            return Result(requeue_after=_LOOK_AGAIN)
         chosen = _chosen(workload, self._alive(siblings))
         namespace = split_key(siblings)[0]
         if chosen and self._first_look.due(namespace):
@@ -116,10 +127,52 @@ class ElasticUngater:
     def _active(self, siblings: str) -> wire.Workload | None:
         """The newest slice whose pods may run; None: there is none."""
         known = (self._newest(key) for key in self._workloads.keys_by_index(CHAIN_INDEX, siblings))
-        running = [w for w in known if w is not None and _may_run(w)]
-        replaced = {from_api.replaced_key(w) for w in running}
-        running = [w for w in running if from_api.workload_key(w) not in replaced] or running
-        return max(running, key=lambda w: (str(w.metadata.creation_timestamp), w.metadata.uid), default=None)
+        return _newest_of([w for w in known if w is not None and _may_run(w)])
+
+    # --- pods that somebody else has released ------------------------------------------------------------------
+
+    async def _stop_beyond(self, siblings: str, workload: wire.Workload) -> bool:
+        """Stop released pods beyond what was admitted, at the second look; True when there were any.
+
+        Our watches may be behind: the Workloads are read before a pod is stopped, and events of pods that have ended
+        have a second to arrive.
+        """
+        if not _beyond(workload, _most_wanted(self.slices(siblings)), self._alive(siblings)):
+            self._seen_beyond.pop(siblings, None)
+            return False
+        if self._clock.monotonic() - self._seen_beyond.setdefault(siblings, self._clock.monotonic()) < _LOOK_AGAIN:
+            return True
+        now = await self._read(workload)
+        runs = _newest_of([w for w in now if _may_run(w)])
+        if runs is None:
+            return False
+        beyond = _beyond(runs, _most_wanted(now), self._alive(siblings))
+        for pod in beyond:
+            if await end_pod(self._client, pod.key, pod.uid):
+                self._tell_stopped(runs, pod)
+        return bool(beyond)
+
+    async def _read(self, workload: wire.Workload) -> list[wire.Workload]:
+        """All Workloads of the job, as the API server has them."""
+        owner = from_api.controller_of(workload.metadata)
+        if owner is None:
+            return []
+        chosen = f"{names.JOB_UID_LABEL}={owner[1]}"
+        found = await self._client.list_json(WORKLOADS, workload.metadata.namespace, label_selector=chosen)
+        return [msgspec.convert(obj, wire.Workload) for obj in found]
+
+    def _tell_stopped(self, workload: wire.Workload, pod: ElasticPod) -> None:
+        key = from_api.workload_key(workload)
+        _log.warning("pod of an elastic job stopped: it ran without quota", pod=pod.key, workload=key)
+        if self._recorder is None:
+            return
+        namespace, name = split_key(pod.key)
+        self._recorder.record(
+            ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid),
+            reason=names.EVENT_STOPPED,
+            message=f"It ran beyond what Workload {key} was admitted with: leave gate {names.ELASTIC_JOB_GATE} on pods",
+            warning=True,
+        )
 
     async def _release_all(
         self, workload: wire.Workload, chosen: Iterable[tuple[ElasticPod, Patch]]
@@ -189,6 +242,40 @@ def _may_run(workload: wire.Workload) -> bool:
     )
 
 
+def _newest_of(running: Sequence[wire.Workload]) -> wire.Workload | None:
+    """The one that replaces the others; None: there is none."""
+    replaced = {from_api.replaced_key(w) for w in running}
+    last = [w for w in running if from_api.workload_key(w) not in replaced] or running
+    return max(last, key=lambda w: (str(w.metadata.creation_timestamp), w.metadata.uid), default=None)
+
+
+def _most_wanted(workloads: Iterable[wire.Workload]) -> Mapping[str, int]:
+    """Per pod set, the pods that the job asks for, admitted or not."""
+    found: dict[str, int] = {}
+    for workload in workloads:
+        if not from_api.is_over(workload):
+            for pod_set in workload.spec.pod_sets:
+                found[pod_set.name] = max(found.get(pod_set.name, 0), pod_set.count)
+    return found
+
+
+def _beyond(workload: wire.Workload, wanted: Mapping[str, int], pods: Iterable[ElasticPod]) -> list[ElasticPod]:
+    """Pods that no gate holds any more although there are as many as may run: those that are released last.
+
+    None of a pod set that asks for no more than it has: the job is being made smaller, and its own controller chooses.
+    """
+    admitted = _admitted(workload)
+    room = Counter(_room(workload))
+    found: list[ElasticPod] = []
+    for pod in pods:  # the first by name keep their places, as at their release
+        if pod.gates or pod.deleting or wanted.get(pod.pod_set, 0) <= admitted.get(pod.pod_set, 0):
+            continue
+        room[pod.pod_set] -= 1
+        if room[pod.pod_set] < 0:
+            found.append(pod)
+    return found
+
+
 def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[tuple[ElasticPod, Patch]]:
     """Which pods to release, and how.  Those that another gate of ours still holds come when that is gone: there may be
     more of them than places, and both gates must go for the same pods.
@@ -209,16 +296,20 @@ def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[tuple[E
 
 
 def _room(workload: wire.Workload) -> Mapping[str, int]:
-    """Per pod set, how many pods may run: what it asks for now, less what it has given back, and never more than was
-    admitted.
-    """
-    assert workload.status.admission is not None
-    admitted = {a.name: a.count for a in workload.status.admission.pod_set_assignments}
+    """Per pod set, how many pods may run: what was admitted, less what it has given back."""
     ended = dict(from_api.ended_pods(workload))
+    counts = {p.name: p.count for p in workload.spec.pod_sets}
+    return {name: min(counts[name] - ended.get(name, 0), most) for name, most in _admitted(workload).items()}
+
+
+def _admitted(workload: wire.Workload) -> Mapping[str, int]:
+    """Per pod set, what it asks for now, and never more than was admitted."""
+    assert workload.status.admission is not None
+    most = {a.name: a.count for a in workload.status.admission.pod_set_assignments}
     return {
-        p.name: min(p.count - ended.get(p.name, 0), p.count if (most := admitted[p.name]) is None else most)
+        p.name: p.count if (count := most[p.name]) is None else min(p.count, count)
         for p in workload.spec.pod_sets
-        if p.name in admitted
+        if p.name in most
     }
 
 

@@ -216,12 +216,22 @@ class JobReconciler:
             workload = settled.workload
         else:
             workload = await self._workload.find(job, pod_sets)
+        await self._end_pods_without_quota(job)
         if workload is None:
             return await self._without_workload(job, pod_sets)
         if not self._slices.concerns(job) and await self._workload.follow(job, pod_sets, workload):
             return Result()
         await self._with_workload(job, pod_sets, workload)
         return await self._retain(job, workload)
+
+    async def _end_pods_without_quota(self, job: JSON) -> None:
+        """Pods of a job that holds no quota, and was started by hand, do not run on for their own grace period."""
+        if not self.kind.active(job) or self.kind.finished(job) is not None:
+            return
+        owned = self._workload.owned(job_key(job))
+        paid = (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)
+        if not any(from_api.condition_true(w, kind) for w in owned for kind in paid):
+            await self._writes.end_pods(job)
 
     async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> Result:
         prebuilt = rules.prebuilt_name(job, self._switches)
@@ -245,6 +255,8 @@ class JobReconciler:
         """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             await self._steps.release(workload)
+            if self._was_refused(workload):
+                await self._writes.stop(job, (), "NotAdmitted", "the job could not be started as it was admitted")
         elif workload.metadata.deletion_timestamp is not None:
             job = await self._writes.stop(
                 job, infos_at_stop(as_json(workload)), "WorkloadDeleted", "the Workload was deleted"
@@ -271,6 +283,11 @@ class JobReconciler:
             )
         elif not self.kind.suspend(job):  # neither suspended nor running: a stop was cut off before the admission came
             await self._writes.stop(job, infos_at_stop(as_json(workload)), "NotAdmitted", "")
+
+    def _was_refused(self, workload: wire.Workload) -> bool:
+        """Whether the job was never started, because it contradicts what it was admitted with."""
+        finished = from_api.condition(workload.status.conditions, names.CONDITION_FINISHED)
+        return finished is not None and finished.reason == names.REASON_FAILED_TO_START
 
     async def _leave(self, job: JSON, workload: wire.Workload) -> None:
         """Evicted: stop the job, and when its pods are gone give the quota back."""

@@ -10,6 +10,7 @@ from cachetools import TTLCache
 
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.short_stop import STOP_SECONDS, end_pods
 from kqueue.errors import ConflictError, NotFoundError
 from kqueue.jobs.kind import JobKind, PodSetInfo
 from kqueue.runtime.client import Client, Propagation
@@ -100,6 +101,17 @@ class JobWrites:
                 _log.info("job stopped", job=job_key(job), reason=why)
             job = written
         return job
+
+    async def end_pods(self, job: JSON) -> None:
+        """End what runs of a job that holds no quota, within seconds."""
+        meta = job["metadata"]
+        direct = self._kind.framework == "batch/job"
+        labels = self._kind.pod_selector(job)
+        ended = await end_pods(self._client, meta["namespace"], labels=labels, top=meta["uid"] if direct else "")
+        if ended:
+            message = f"Ended {len(ended)} pods that ran without quota, within {STOP_SECONDS} s"
+            self.event(job, reason="PodsEnded", message=message, warning=True)
+            _log.warning("pods without quota ended", job=job_key(job), pods=len(ended))
 
     def event(self, job: JSON, *, reason: str, message: str, warning: bool = False) -> None:
         """Something that its user should know of."""

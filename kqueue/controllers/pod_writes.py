@@ -18,6 +18,7 @@ from kqueue.api import names
 from kqueue.clock import Clock, utc_text
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS
+from kqueue.controllers.short_stop import STOP_SECONDS
 from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
@@ -127,20 +128,20 @@ class PodWrites:
         """The same for many, some at a time."""
         await self.each([pod for pod in pods if pod.finalizer], self.let_go)
 
-    async def delete(self, pod: ManagedPod) -> None:
-        """Ask for the pod's deletion, once."""
+    async def delete(self, pod: ManagedPod, *, grace_seconds: int | None = None) -> None:
+        """Ask for the pod's deletion, once; `grace_seconds` None: within its own grace period."""
         if pod.deleting:
             return
         namespace, name = split_key(pod.key)
         try:
-            await self._client.delete(PODS, name, namespace, uid=pod.uid)
+            await self._client.delete(PODS, name, namespace, uid=pod.uid, grace_seconds=grace_seconds)
         except NotFoundError:
             self._is_gone(pod)
             return
         self._deleted[pod.uid] = None
 
     async def stop(self, pod: ManagedPod, *, reason: str, message: str) -> None:
-        """Write on the pod why it has to go, and delete it."""
+        """Write on the pod why it has to go, and delete it: within seconds where it runs without quota."""
         namespace, name = split_key(pod.key)
         now = utc_text(self._clock.now())
         body = pods_kind.termination_target(pod.obj, reason=reason, message=message, now=now)
@@ -158,7 +159,7 @@ class PodWrites:
         except NotFoundError:
             self._is_gone(pod)
             return
-        await self.delete(pod)
+        await self.delete(pod, grace_seconds=STOP_SECONDS if reason == names.REASON_NOT_ADMITTED else None)
         self.tell(pod, reason=names.EVENT_STOPPED, message=message)
         _log.info("pod stopped", pod=pod.key, reason=reason)
 

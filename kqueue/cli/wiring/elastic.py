@@ -25,6 +25,7 @@ def make_elastic_ungater(wiring: Wiring) -> ElasticUngater:
         clock=wiring.clock,
         expectation_timeout=wiring.timings.expectation_timeout,
         on_released=wiring.counter.on_elastic_released,
+        recorder=wiring.events.by(GATES),
     )
     gates = ElasticGates(
         pods=watches.pods.store,

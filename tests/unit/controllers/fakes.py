@@ -165,11 +165,15 @@ class FakeClient(Client):
         lane: Lane = Lane.WATCH,
     ) -> bytes:
         """One page of the objects of a namespace, as they are when it is asked for."""
-        assert params.keys() <= {"limit", "continue"}
+        assert params.keys() <= {"limit", "continue", "labelSelector"}
+        chosen = dict(part.split("=") for part in params.get("labelSelector", "").split(",") if part)
         call = Call(verb="list", resource=resource, key=namespace or "", lane=lane)
 
         def act() -> Json:
             keys = [key for key in self.keys(resource) if namespace in (None, key.partition("/")[0])]
+            keys = [
+                k for k in keys if chosen.items() <= self._objects[resource, k]["metadata"].get("labels", {}).items()
+            ]
             start = int(params.get("continue", 0))
             end = start + int(params.get("limit", len(keys)))
             token = {"continue": str(end)} if end < len(keys) else {}
@@ -231,8 +235,9 @@ class FakeClient(Client):
         lane: Lane = Lane.JOBS,
     ) -> None:
         """Remove the object, or mark it while finalizers hold it."""
-        del propagation, resource_version, grace_seconds
-        call = Call(verb="delete", resource=resource, key=object_key(namespace or "", name), lane=lane)
+        del propagation, resource_version
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        call = Call(verb="delete", resource=resource, key=object_key(namespace or "", name), lane=lane, body=grace)
 
         def act() -> Json:
             old = self._existing(call)

@@ -301,3 +301,58 @@ async def test_who_stands(worlds: list[World]) -> None:
     pods = [pod("p0", gates=()), pod("p1"), pod("p2", gates=(), phase="Failed"), pod("p3", gates=(), pod_set="w")]
     worlds.append(world := World(*pods))
     assert world.ungater.standing("ns/a") == {"main": 1, "w": 1}
+
+
+# --- pods whose gates somebody else has removed
+
+OWNER = {"labels": prefixed(job_uid="job"), "ownerReferences": [owned_by("job")]}
+FREE = [pod(f"p{i}", gates=()) for i in range(5)]
+BY_TOPOLOGY = [pod("p3", gates=("kueue.x-k8s.io/topology",)), pod("p4", gates=("other",))]
+
+
+def waits(name: str, count: int, **more: Any) -> JSON:
+    """A slice that waits for quota."""
+    return slice_of(name, count, condition("QuotaReserved", "False"), minute=1, metadata=OWNER, **more)
+
+
+@pytest.mark.parametrize(
+    ("objects", "pods", "stopped"),
+    [
+        pytest.param([waits("b", 5, replaces="a")], FREE, ["p3", "p4"], id="the-last-by-name-beyond-what-was-admitted"),
+        pytest.param([waits("b", 5, replaces="a")], FREE[:3] + BY_TOPOLOGY, [], id="held-by-another-gate"),
+        pytest.param([waits("b", 5, replaces="a")], [*FREE[:3], pod("p3"), pod("p4")], [], id="held-by-ours"),
+        pytest.param([], FREE, [], id="it-shrinks-and-its-controller-chooses"),
+        pytest.param(
+            [waits("b", 5, replaces="a")],
+            [*FREE[:3], pod("p3", gates=(), deleted=True), pod("p4", gates=(), deleted=True)],
+            [],
+            id="they-are-on-their-way-out",
+        ),
+        pytest.param(
+            [slice_of("b", 5, replaces="a", minute=1, metadata=OWNER)], FREE, [], id="the-new-slice-was-admitted"
+        ),
+    ],
+)
+async def test_pods_beyond_what_was_admitted_are_stopped(
+    worlds: list[World], objects: list[JSON], pods: list[JSON], stopped: list[str]
+) -> None:
+    """Whoever may write pods may take their gates away; the third pod is the last that was paid for."""
+    worlds.append(world := World(slice_of("a", 3, metadata=OWNER), *objects, *pods))
+    await world.step()
+    await world.clock.advance(1)
+    await world.step()
+    deleted = [call for call in world.client.writes() if call.verb == "delete"]
+
+    assert [call.key for call in deleted] == [f"ns/{name}" for name in stopped]
+    assert all(call.body == {"gracePeriodSeconds": 5} for call in deleted)
+
+
+async def test_an_admission_that_the_watch_has_not_brought_stops_nobody(worlds: list[World]) -> None:
+    """Another leader has admitted the new slice and released its pods: the Workloads are read before a stop."""
+    worlds.append(world := World(slice_of("a", 3, metadata=OWNER), waits("b", 5, replaces="a"), *FREE))
+    world.client.put(WORKLOADS, slice_of("b", 5, replaces="a", minute=1, metadata=OWNER))
+    await world.step(late=True)
+    await world.clock.advance(1)
+    await world.step(late=True)
+
+    assert [call for call in world.client.writes() if call.verb == "delete"] == []

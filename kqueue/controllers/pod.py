@@ -154,6 +154,8 @@ class PodReconciler:
         if pod is not None:
             await self._writes.let_go(pod)
         if pod is not None and self._is_active(pod):
+            if self._is_ours(pod) and not any(map(_is_reserved, self._owned(key))):
+                await self._writes.shorten(pod)
             return Result(requeue_after=_STILL_THERE)
         for workload in self._owned(key):
             if pod is not None and not _controls(pod, workload):
@@ -292,7 +294,7 @@ class PodReconciler:
         if not pod.gated:
             name = prebuilt or workload_name_of(KIND, pod.obj, self._switches)
             if await self._read(f"{split_key(pod.key)[0]}/{name}") is None or prebuilt:
-                await self._stop(pod, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and has no Workload")
+                await self._stop(pod, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and has no Workload", soon=True)
             return Result()
         if prebuilt:
             message = f"Workload {prebuilt} does not exist, or is another's; the pod waits for it"
@@ -341,7 +343,8 @@ class PodReconciler:
         elif (evicted := from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)) is not None and (
             evicted.status == "True"
         ):
-            await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason)
+            soon = not _is_reserved(workload)
+            await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason, soon=soon)
             if pod.gated and not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
                 await self._follow.follow_queue(pod, workload)
             if not self._is_active(pod):
@@ -351,7 +354,9 @@ class PodReconciler:
         elif not from_api.is_admitted(workload):  # a status that somebody has spoilt is about to be put back
             now = await self._read(from_api.workload_key(workload))
             if now is None or not (from_api.is_admitted(now) or from_api.is_mangled(now)):
-                await self._stop(pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted")
+                await self._stop(
+                    pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted", soon=True
+                )
 
     async def _start_or_follow(self, pod: ManagedPod, workload: wire.Workload) -> None:
         if await self._follow.follow_queue(pod, workload):
@@ -373,9 +378,9 @@ class PodReconciler:
             self._on_started(workload, 1)
             _log.info("pod started", pod=pod.key, workload=from_api.workload_key(workload), cluster_queue=queue)
 
-    async def _stop(self, pod: ManagedPod, why: str, message: str, *, eviction: str = "") -> None:
+    async def _stop(self, pod: ManagedPod, why: str, message: str, *, eviction: str = "", soon: bool = False) -> None:
         if to_stop(pod.obj, why) and not pod.deleting:
-            await self._writes.stop(pod, reason=stop_reason(why, eviction), message=message)
+            await self._writes.stop(pod, reason=stop_reason(why, eviction), message=message, soon=soon)
 
     async def _retain(self, pod: ManagedPod, workload: wire.Workload) -> Result:
         """Delete a pod that kqueue has given up on, when its time has come."""
@@ -397,6 +402,10 @@ class PodReconciler:
             return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
         except NotFoundError:
             return None
+
+
+def _is_reserved(workload: wire.Workload) -> bool:
+    return from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
 
 
 def _is_over(workload: wire.Workload) -> bool:

@@ -105,7 +105,9 @@ class PodGroupReconciler:
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             await self._writes.let_go_all(members)
             late = pod_group_state.at_large(pod_group.newcomers(members, as_json(workload)))
-            await self._stop(late, names.REASON_NOT_ADMITTED, "The pod runs and its group has finished without it")
+            await self._stop(
+                late, names.REASON_NOT_ADMITTED, "The pod runs and its group has finished without it", soon=True
+            )
             await self._steps.release(workload)
             return Result()
         if workload.metadata.deletion_timestamp is not None:
@@ -154,7 +156,9 @@ class PodGroupReconciler:
         loose = pod_group_state.at_large(members)
         if loose:
             if await self._read(key) is None:
-                await self._stop(loose, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and its group has no Workload")
+                await self._stop(
+                    loose, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and its group has no Workload", soon=True
+                )
             return Result(requeue_after=1.0)
         if prebuilt:
             message = f"Workload {split_key(key)[1]} does not exist yet; the group waits for it"
@@ -353,7 +357,9 @@ class PodGroupReconciler:
         now = await self._read(from_api.workload_key(workload))
         if now is not None and not admitted and (from_api.is_admitted(now) or from_api.is_mangled(now)):
             return True  # our watch is behind, or a status that somebody has spoilt is about to be put back
-        await self._stop(loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted")
+        await self._stop(
+            loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted", soon=True
+        )
         return True
 
     async def _leave(self, members: Sequence[ManagedPod], workload: wire.Workload, reason: str, message: str) -> Result:
@@ -422,10 +428,12 @@ class PodGroupReconciler:
             and not from_api.is_over(now)
         )
 
-    async def _stop(self, members: Sequence[ManagedPod], why: str, message: str, *, eviction: str = "") -> None:
+    async def _stop(
+        self, members: Sequence[ManagedPod], why: str, message: str, *, eviction: str = "", soon: bool = False
+    ) -> None:
         reason = stop_reason(why, eviction)
         targets = pod_group_state.to_stop(members, why)
-        await self._writes.each(targets, lambda pod: self._writes.stop(pod, reason=reason, message=message))
+        await self._writes.each(targets, lambda pod: self._writes.stop(pod, reason=reason, message=message, soon=soon))
 
     async def _read(self, key: str) -> wire.Workload | None:
         """The Workload as the API server has it: asked before pods are deleted, for our watch may be behind."""

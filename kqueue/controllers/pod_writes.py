@@ -18,11 +18,11 @@ from kqueue.api import names
 from kqueue.clock import Clock, utc_text
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS
-from kqueue.controllers.short_stop import STOP_SECONDS
+from kqueue.controllers.short_stop import STOP_SECONDS, end_pod
 from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
-from kqueue.jobs.fields import text
+from kqueue.jobs.fields import text, whole
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.client import Client, PatchType
@@ -140,8 +140,13 @@ class PodWrites:
             return
         self._deleted[pod.uid] = None
 
-    async def stop(self, pod: ManagedPod, *, reason: str, message: str) -> None:
-        """Write on the pod why it has to go, and delete it: within seconds where it runs without quota."""
+    async def shorten(self, pod: ManagedPod) -> None:
+        """Of a pod that is being deleted and runs without quota: end it within seconds, whatever it was given."""
+        if (whole(pod.obj, "metadata", "deletionGracePeriodSeconds") or 0) > STOP_SECONDS:
+            await end_pod(self._client, pod.key, pod.uid)
+
+    async def stop(self, pod: ManagedPod, *, reason: str, message: str, soon: bool = False) -> None:
+        """Write on the pod why it has to go, and delete it; `soon`: it runs without quota, and ends within seconds."""
         namespace, name = split_key(pod.key)
         now = utc_text(self._clock.now())
         body = pods_kind.termination_target(pod.obj, reason=reason, message=message, now=now)
@@ -159,7 +164,7 @@ class PodWrites:
         except NotFoundError:
             self._is_gone(pod)
             return
-        await self.delete(pod, grace_seconds=STOP_SECONDS if reason == names.REASON_NOT_ADMITTED else None)
+        await self.delete(pod, grace_seconds=STOP_SECONDS if soon else None)
         self.tell(pod, reason=names.EVENT_STOPPED, message=message)
         _log.info("pod stopped", pod=pod.key, reason=reason)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -181,27 +181,21 @@ async def test_pods_of_an_elastic_job_are_not_released_by_hand(either_plane: Pla
             free = {"spec": {"schedulingGates": None}}
             with contextlib.suppress(RequestError):  # the webhook may refuse it; here the controller is tried
                 await tenant.request("PATCH", f"{tenant.road.pods}/{name}", free, content_type=MERGE_PATCH)
-        left = await until_pods(tenant, running=2, gated=3, without=set(held.values()))
+        paid = {p["metadata"]["uid"] for p in pods} - set(held.values())
 
-    assert {p["metadata"]["uid"] for p in pods} - set(held.values()) == {
-        p["metadata"]["uid"] for p in left if not is_gated(p)
-    }
+        def stopped(listed: Object) -> bool:
+            return {p["metadata"]["uid"] for p in listed["items"] if not is_gated(p)} == paid
+
+        await tenant.road.cluster.until(tenant.road.pods, stopped, what="only the pods that are paid for are released")
 
 
-async def until_pods(
-    tenant: Tenant, *, running: int, gated: int, without: set[str] | frozenset[str] = frozenset()
-) -> list[Object]:
-    """Wait until so many pods run and so many are gated, none of them one of `without`."""
+async def until_pods(tenant: Tenant, *, running: int, gated: int) -> list[Object]:
+    """Wait until so many pods run and so many are gated, and no others are there."""
 
     def reached(listed: Object) -> bool:
         pods = listed["items"]
-        states: Mapping[str, int] = {
-            "gated": sum(is_gated(p) for p in pods),
-            "running": sum(p["status"].get("phase") == "Running" for p in pods),
-            "all": len(pods),
-        }
-        gone = not without & {p["metadata"]["uid"] for p in pods}
-        return gone and states == {"gated": gated, "running": running, "all": gated + running}
+        runs = sum(p["status"].get("phase") == "Running" for p in pods)
+        return (runs, sum(map(is_gated, pods)), len(pods)) == (running, gated, running + gated)
 
     what = f"{running} pods run, {gated} are gated"
     return list((await tenant.road.cluster.until(tenant.road.pods, reached, what=what))["items"])

@@ -133,6 +133,10 @@ class Observer:
         named = bool(rules.queue_name(request.obj))
         queue = not ancestor and not named and await self._default_queue(request)
         without = self.policy.manage_without_queue
+        # a kind that is off lets its pods start, unless they would be queued for themselves without what they say
+        false_parent = false_parent or (
+            _claims_a_parent(request.obj) and (queue or without) and not self._is_on(request.obj)
+        )
         queued = not ancestor and (queue or without or named)
         classed = queued and await self._default_class(request.obj)
         if not (ancestor or queue or classed or without or false_parent):
@@ -232,9 +236,12 @@ class Observer:
         return not self.policy.accounts.makes(request.user, owner, request.namespace)
 
     def _shows_parent(self, obj: JSON, lineage: Lineage) -> bool:
-        """Whether the owners show the parent that a pod names, and that one is queued through its pods."""
-        parent = PARENTS.get(annotations_of(obj)[names.POD_SUSPENDING_PARENT_ANNOTATION])
-        return parent is not None and parent in lineage.owners and parent in self.policy.kinds
+        """Whether the owners show the parent that a pod names."""
+        return _parent_of(obj) in lineage.owners
+
+    def _is_on(self, obj: JSON) -> bool:
+        """Whether the kind of parent that a pod names is queued."""
+        return _parent_of(obj) in self.policy.kinds
 
     def _is_queued(self, obj: JSON) -> bool:
         """Whether an object without a queued owner is queued itself."""
@@ -261,6 +268,11 @@ def _kind_of(request: Request) -> GroupKind:
 
 def _claims_a_parent(obj: JSON) -> bool:
     return names.POD_SUSPENDING_PARENT_ANNOTATION in annotations_of(obj)
+
+
+def _parent_of(obj: JSON) -> GroupKind | None:
+    """Kind of the parent that a pod names; None where no such kind is queued through its pods."""
+    return PARENTS.get(annotations_of(obj)[names.POD_SUSPENDING_PARENT_ANNOTATION])
 
 
 def _names_another_controller(request: Request) -> bool:

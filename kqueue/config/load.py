@@ -18,6 +18,7 @@ from kqueue.config.model import DEFAULT_NAMESPACE, Configuration, cross_problems
 from kqueue.config.names import nearest
 from kqueue.config.section import PROBLEMS, Section
 from kqueue.config.without_effect import warnings
+from kqueue.documents import load_yaml
 from kqueue.errors import ConfigError, FieldError
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -119,7 +120,7 @@ class _StrictLoader(_FastLoader):
 
 def _mapping(text: str, source: str) -> dict[str, Any]:
     try:
-        documents = [d for d in yaml.load_all(text, Loader=_StrictLoader) if d is not None]
+        documents = load_yaml(text, _StrictLoader)
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from kqueue.documents import TooMuchError, check_json, load_yaml
 from kqueue.sandbox import failure, protobuf
 
 LARGEST = 3 * 1024 * 1024
@@ -66,24 +67,26 @@ def decode(body: bytes, content_type: str) -> Any:
 def from_json(body: bytes) -> Any:
     """Raises InvalidError (400)."""
     try:
+        check_json(body)
         return _decode_json(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise failure.bad_request(f"the body is not JSON: {error}") from error
+    except TooMuchError as error:
+        raise failure.bad_request(f"the body is refused: {error}") from error
 
 
 def from_yaml(body: bytes) -> Any:
     """Raises InvalidError (400); aliases are refused, because a few of them can mean terabytes."""
     if body[:1] == b"{":
         try:
+            check_json(body)
             return _decode_json(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TooMuchError):
             pass  # YAML in braces, perhaps
     try:
-        text = body.decode()
-        if ("*" in text or "&" in text) and any(
-            isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=_Base)
-        ):
-            raise failure.bad_request("the body is YAML with aliases, which are not read here: write the values out")
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 -- a safe loader
+        documents = load_yaml(body.decode(), _Loader, aliases=False)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise failure.bad_request(f"the body is not YAML: {error}") from error
+    if len(documents) > 1:
+        raise failure.bad_request(f"the body has {len(documents)} YAML documents; send one")
+    return documents[0] if documents else None

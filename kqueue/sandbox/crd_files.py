@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
+from kqueue.documents import load_yaml
 from kqueue.errors import ConfigError
 from kqueue.sandbox.api import Object
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast where PyYAML was built with libyaml
 _PACKAGE = Path(__file__).resolve().parent.parent
-
 
 SIMULATED = Path(__file__).resolve().parent / "crds"
 """Kinds of other projects, as far as the simulated cluster plays their controllers."""
@@ -34,6 +31,6 @@ def load_crds(folder: Path | None = None) -> list[Object]:
     documents = (
         document
         for path in sorted((folder or crd_folder()).glob("*.yaml"))
-        for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        for document in load_yaml(path.read_text(encoding="utf-8"))
     )
     return [found for found in documents if found and found.get("kind") == "CustomResourceDefinition"]

@@ -32,6 +32,7 @@ from typing import Any
 import yaml
 
 from kqueue.api.names import HOSTNAME_LABEL
+from kqueue.documents import first_document
 from kqueue.errors import ConfigError
 from kqueue.sandbox.amount import amount
 
@@ -151,8 +152,8 @@ def _from_sizes(text: str, allocatable: Mapping[str, str]) -> ClusterSpec:
 
 def _from_file(path: Path, allocatable: Mapping[str, str]) -> ClusterSpec:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        document = first_document(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"topology file {path} cannot be read: {reason}") from error
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kqueue.documents import first_document
 from kqueue.errors import ConfigError
 
 _MATCH = {"priorityClassName", "labels"}
@@ -55,8 +56,8 @@ def rules_in(path: Path) -> list[Rule]:
             text = file.read(_BYTES_MAX + 1)
         if len(text) > _BYTES_MAX:
             raise ConfigError(f"--queuemapping-file {path}: is longer than {_BYTES_MAX} bytes")
-        found = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
+        found = first_document(text)
+    except (OSError, ValueError, yaml.YAMLError) as e:
         raise ConfigError(f"--queuemapping-file {path}: {' '.join(str(e).split())}") from e
     if not isinstance(found, list) or not found:
         raise ConfigError(f"--queuemapping-file {path}: must be a list of rules, each with toLocalQueue or skip")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine
@@ -59,6 +60,7 @@ class Connection(RequestHandler):
             keepalive_timeout=bounds.idle,
             access_log=None,  # type: ignore[arg-type] # None is what switches it off
             max_headers=bounds.headers,
+            auto_decompress=False,  # a few KiB that mean many MiB: compressed bodies are for the handler to refuse
             lingering_time=bounds.lingering,
         )
         self._bounds, self._clock = bounds, clock
@@ -279,6 +281,17 @@ class Connections:
             for connection in self.open():
                 if connection.expired(now):
                     connection.cut()
+
+
+def not_listening(where: str, address: str, error: OSError, *, remedy: str) -> str:
+    """One sentence for an address that cannot be listened on; `where` is its setting or flag."""
+    if error.errno == errno.EADDRINUSE:
+        return f"{where}: {address}: address already in use; stop the process that listens there, or {remedy}"
+    if error.errno == errno.EACCES:
+        return f"{where}: no permission to listen on {address}; {remedy}"
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return f"{where}: {address} is no address of this machine; {remedy}"
+    return f"{where}: cannot listen on {address}: {error.strerror or error}; {remedy}"
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from kqueue.documents import TooMuchError, check_json
 from kqueue.errors import FieldError, KqueueError
 from kqueue.jobs.fields import mapping, sequence, text
 from webhooks.json_patch import operations
@@ -84,13 +85,13 @@ class Answer:
 ALLOWED = Answer()
 
 
-def read(body: bytes) -> Request:
-    """The request inside an AdmissionReview.
+def read(body: bytes, *, judged: bool = False) -> Request:
+    """The request inside an AdmissionReview.  `judged`: depth and number of values are known to be within limits.
 
     Raises:
         NotAReviewError: the body is something else; says which field is wrong and what is expected there.
     """
-    review = _decoded(body)
+    review = _decoded(body, judged)
     for name, wanted in (("kind", "AdmissionReview"), ("apiVersion", API_VERSION)):
         if review.get(name) != wanted:
             raise NotAReviewError(f"{name} is {_quoted(review.get(name))}; it must be {wanted!r}")
@@ -130,9 +131,15 @@ def write(request: Request, answer: Answer) -> bytes:
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _decoded(body: bytes) -> JSON:
+def _decoded(body: bytes, judged: bool) -> JSON:
     try:
+        if not judged:
+            check_json(body)
         review = msgspec.json.decode(body)
+    except TooMuchError as e:
+        raise NotAReviewError(f"the body is refused: {e}") from e
+    except UnicodeDecodeError as e:
+        raise NotAReviewError(f"the body is not UTF-8 (byte {e.start} of a text); send JSON in UTF-8") from e
     except (msgspec.DecodeError, RecursionError) as e:
         raise NotAReviewError(f"the body is not JSON ({e}); send an AdmissionReview of {API_VERSION}") from e
     if not isinstance(review, dict):

@@ -8,19 +8,21 @@ gets a sentence instead of "failed calling webhook".  Only what is no review at 
 from __future__ import annotations
 
 import asyncio
-import errno
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import structlog
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from kqueue.clock import Clock, SystemClock
-from kqueue.connections import Bounds, Connection, Connections
+from kqueue.connections import Bounds, Connection, Connections, not_listening
+from kqueue.documents import JsonScan, TooMuchError
 from kqueue.errors import ConfigError
 from webhooks.review import Answer, Fault, NotAReviewError, Request, read, write
 from webhooks.routes import Handler
@@ -34,10 +36,17 @@ READ_SECONDS = 10.0
 STOP_SECONDS = 10.0
 BOUNDS = Bounds(connections=1024, headers=64, idle=120.0, lingering=1.0)
 """API servers give up their own idle connections after 90 s: they come first, so none is cut as it is used again."""
-MAX_HELD = 64 * 1024 * 1024
+MAX_HELD = 32 * 1024 * 1024
 """Bytes of all bodies that are arriving."""
 MAX_AT_ONCE = 256
 """Reviews that are worked on; some of them wait for the API server."""
+LARGE = 64 * 1024
+"""Bytes beyond which a body is read alone: reading it may take tens of milliseconds, in which nothing else happens.  A
+thread would not help, because the parser holds the interpreter's lock until it is done."""
+MAX_LARGE = 4
+"""Large bodies that have arrived and wait until they are read."""
+REST = 3
+"""After a large body so many times as long as it took, so that small ones get three quarters of the time."""
 _HEADERS_BYTES = 512 * 1024
 _OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _PROBES = frozenset({"/healthz", "/readyz"})
@@ -83,6 +92,7 @@ class WebhookServer:
         self._on_review, self._clock = on_review, clock or SystemClock()
         self._max_body, self._read_seconds = max_body, read_seconds
         self._bodies = _Bodies(max_body, max_held)
+        self._large = LargeBodies(self._clock)
         self._places = asyncio.Semaphore(at_once)
         # Without an application around it: its routing takes as long as the answer to a small review.
         self._connections = Connections(
@@ -107,9 +117,8 @@ class WebhookServer:
         try:
             self._connections.listen(self._host, self._port)
         except OSError as e:
-            taken = e.errno == errno.EADDRINUSE
-            why = "is taken: choose another webhook.port" if taken else f"cannot be used ({e.strerror or e})"
-            raise ConfigError(f"webhook address {self._host or '*'}:{self._port} {why}") from e
+            address, remedy = f"{self._host or '*'}:{self._port}", "choose another webhook.host or webhook.port"
+            raise ConfigError(not_listening("webhook", address, e, remedy=remedy)) from e
         self._port = self._connections.port
         self._connections.start()
 
@@ -147,20 +156,41 @@ class WebhookServer:
         if http.method != "POST":
             return web.Response(status=405, text="send the AdmissionReview by POST", headers={"Allow": "POST"})
         try:
-            async with asyncio.timeout(self._read_seconds):
-                body = await self._bodies.read(http, connection)
-            connection.begin()  # not before: while its body is on the way, its place may be given to others
-            request = read(body)
+            request = await self._read(http, connection)
         except web.HTTPRequestEntityTooLarge:
             text = f"the body is larger than {self._max_body} bytes; no AdmissionReview is"
             return self._refuse(http, 413, text, started)
         except TimeoutError:
             return self._refuse(http, 408, f"the body did not arrive within {self._read_seconds:g} s", started)
-        except NotAReviewError as e:
-            return self._refuse(http, 400, str(e), started)
+        except CrowdedError as e:
+            return self._refuse(http, 429, str(e), started)
+        except (NotAReviewError, TooMuchError, HttpProcessingError, web.RequestPayloadError) as e:
+            return self._refuse(http, 400, _sentence(e), started)
         answer, result = await self._in_turn(handler, request, path)
         self._record(path, request.operation, result, started)
         return web.Response(body=answer, content_type="application/json")
+
+    async def _read(self, http: web.BaseRequest, connection: Connection) -> Request:
+        """The review in a request's body.
+
+        Raises:
+            NotAReviewError, TooMuchError, HttpProcessingError, RequestPayloadError: it is none that can be read.
+            HTTPRequestEntityTooLarge, TimeoutError: it is too long, or did not come in time.
+            CrowdedError: too many large ones wait.
+        """
+        coding = http.headers.get("Content-Encoding", "identity").strip().lower()
+        if coding != "identity":
+            raise NotAReviewError(f"the body is compressed (Content-Encoding: {coding[:32]}); send it as it is")
+        async with asyncio.timeout(self._read_seconds):
+            body = await self._bodies.read(http, connection)
+        connection.begin()  # not before: while its body is on the way, its place may be given to others
+        if len(body) <= LARGE:
+            return read(body)
+        try:
+            async with asyncio.timeout(self._read_seconds), self._large.turn():
+                return read(body, judged=True)
+        except TimeoutError:
+            raise CrowdedError("the review waited too long to be read, behind other large ones; try again") from None
 
     async def _in_turn(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
         """The answer, when there is a place; so a flood makes others wait and is no reason to refuse them."""
@@ -218,11 +248,13 @@ class _Bodies:
 
         Raises:
             HTTPRequestEntityTooLarge: it is longer than it may be.
+            TooMuchError: it is JSON of more values, or deeper, than it may be; told as soon as that is known.
         """
         if (http.content_length or 0) > self._longest:
             raise web.HTTPRequestEntityTooLarge(self._longest, http.content_length or 0)
         pieces: list[bytes] = []
         size = 0
+        scan: JsonScan | None = None
         self._arriving[connection] = None
         try:
             async for piece in http.content.iter_any():
@@ -233,6 +265,12 @@ class _Bodies:
                     raise web.HTTPRequestEntityTooLarge(self._longest, size)
                 if self._held > self._most:
                     self._give_up_first()
+                if scan is not None:
+                    scan.feed(piece)
+                elif size > LARGE:
+                    scan = JsonScan()
+                    for each in pieces:
+                        scan.feed(each)
         finally:
             self._held -= size
             self._arriving.pop(connection, None)
@@ -243,6 +281,51 @@ class _Bodies:
         if first is not None:
             del self._arriving[first]
             first.cut()
+
+
+class CrowdedError(Exception):
+    """There is no room for another large review."""
+
+
+class LargeBodies:
+    """Large bodies are read one at a time, with a rest after each, and few of them wait."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting = 0
+        self._one = asyncio.Lock()
+        self._rested_at = 0.0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for it; the block must not wait for anything.
+
+        Raises:
+            CrowdedError: too many wait already.
+        """
+        if self._waiting >= MAX_LARGE:
+            raise CrowdedError(f"more than {MAX_LARGE} reviews above {LARGE} bytes wait to be read; try again")
+        self._waiting += 1
+        try:
+            async with self._one:
+                if (rest := self._rested_at - self._clock.monotonic()) > 0:
+                    await self._clock.sleep(rest)
+                began = self._clock.monotonic()
+                try:
+                    yield
+                finally:
+                    now = self._clock.monotonic()
+                    self._rested_at = now + REST * (now - began)
+        finally:
+            self._waiting -= 1
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, NotAReviewError):
+        return str(error)
+    if isinstance(error, TooMuchError):
+        return f"the body is refused: {error}"
+    return "the body cannot be read to its end: its chunks or its length are wrong"
 
 
 def _result(answer: Answer) -> str:

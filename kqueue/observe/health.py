@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from aiohttp import web
 
 from kqueue.clock import Clock, SystemClock
 from kqueue.config.address import Address, parse_address
-from kqueue.connections import Bounds, Connection, Connections
+from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.errors import ConfigError
 from kqueue.observe.exposition import CONTENT_TYPE
 from kqueue.observe.metrics import Metrics
@@ -29,6 +27,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 BOUNDS = Bounds(connections=128, headers=64, request_bytes=16 * 1024, write=15.0)
 """Nobody has a reason to send a body.  A page of metrics may have some MiB."""
 _STOP_SECONDS = 1.0
+_REMEDY = 'choose another address, or "0" to switch it off'
 
 _log = structlog.get_logger(__name__)
 
@@ -155,7 +154,7 @@ class HealthServer:
         try:
             connections.listen(address.host, address.port)
         except OSError as e:
-            raise ConfigError(_not_usable(endpoint.setting, address, e)) from e
+            raise ConfigError(not_listening(endpoint.setting, str(address), e, remedy=_REMEDY)) from e
         connections.start()
         self._open.append(connections)
         self._addresses[endpoint.setting] = Address(address.host, connections.port)
@@ -211,14 +210,3 @@ def _parsed(endpoint: Endpoint) -> Address | None:
         return parse_address(endpoint.bind_address)
     except ValueError as e:
         raise ConfigError(f"{endpoint.setting}: {e} (found {endpoint.bind_address!r})") from None
-
-
-def _not_usable(setting: str, address: Address, error: OSError) -> str:
-    remedy = 'choose another address, or "0" to switch it off'
-    if error.errno == errno.EADDRINUSE:
-        return f"{setting}: {address} is in use by another process; stop it, {remedy}"
-    if error.errno == errno.EACCES:
-        return f"{setting}: no permission to listen on {address}; {remedy}"
-    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
-        return f"{setting}: {address} is no address of this machine; {remedy}"
-    return f"{setting}: cannot listen on {address}: {error.strerror or error}; {remedy}"

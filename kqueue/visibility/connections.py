@@ -5,7 +5,6 @@ When all places are taken, one that asks nothing makes room, unless it belongs t
 
 from __future__ import annotations
 
-import errno
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -123,10 +122,10 @@ class Connections:
         try:
             self._all.listen(host, port)
         except OSError as e:
-            setting = f"visibilityServer: {host or '*'}:{port}"
-            if e.errno == errno.EADDRINUSE:
-                raise ConfigError(f"{setting} is in use by another process; choose another bindPort") from e
-            raise ConfigError(f"{setting} cannot be used: {e.strerror or e}; see bindAddress and bindPort") from e
+            remedy = "choose another bindAddress or bindPort"
+            raise ConfigError(
+                connections.not_listening("visibilityServer", f"{host or '*'}:{port}", e, remedy=remedy)
+            ) from e
 
     def start(self, trust: Trust) -> None:
         """Let those in who connect."""

@@ -8,9 +8,12 @@ from this process; with two cores each has one.  A question is 10 KB: a pod of a
     webhook/job         a new Job with such a template: suspended
     webhook/workload    validation of a changed Workload of two pod sets, the object twice in the question
     webhook/floor       the same bytes to a server that decodes nothing and answers with a constant
+    webhook/attacked    new pods on four connections, one after the other, while six others send 8 MiB again and again:
+                        two of empty objects, two of as many values as are read, two of one long text
 
 `reviews_per_s` is what one core can do: reviews by seconds of CPU that the server needed.  `p99_ms` is what the one who
-asks waits at most in 99 of 100 cases, with 16 waiting all the time.
+asks waits at most in 99 of 100 cases, with 16 waiting all the time.  `peak_rss_mib` is the most memory that the server
+had; the chart lets it have 384 MiB.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import resource
 import ssl
 import sys
 import time
@@ -50,7 +54,7 @@ REVIEWS = 6_000
 REVIEW_BYTES = 10_000
 LIMIT_PER_S, LIMIT_P99_MS = 3_000, 10
 JUDGED = ("pod", "job")
-CPU_PATH, FLOOR_PATH = "/validate-cpu", "/validate-floor"
+CPU_PATH, MEMORY_PATH, FLOOR_PATH = "/validate-cpu", "/validate-memory", "/validate-floor"
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
 CONFIGURATION = (
     "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [batch/job, pod]}\n"
@@ -190,6 +194,9 @@ async def serve(folder: Path) -> None:
     async def cpu(_request: Request) -> Answer:
         return Answer(warnings=[repr(time.process_time())])
 
+    async def memory(_request: Request) -> Answer:
+        return Answer(warnings=[repr(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)])
+
     async def floor(_request: Request) -> Answer:
         return ALLOWED
 
@@ -200,7 +207,8 @@ async def serve(folder: Path) -> None:
         lookups=ApiLookups(NothingThere(), clock=clock),  # type: ignore[arg-type]
     )
     tls = CertificateFolder(folder, clock=clock)
-    server = WebhookServer(handlers | {CPU_PATH: cpu, FLOOR_PATH: floor}, ssl_context=tls.context, on_review=on_review)
+    own = {CPU_PATH: cpu, MEMORY_PATH: memory, FLOOR_PATH: floor}
+    server = WebhookServer(handlers | own, ssl_context=tls.context, on_review=on_review)
     await server.start()
     print(server.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)
@@ -267,12 +275,12 @@ async def asked(case: Case) -> list[tuple[float, float]]:
     return found
 
 
-async def hammer(connections: list[Connection], path: str, body: bytes) -> list[float]:
-    """Seconds of every question, `REVIEWS` in all."""
+async def hammer(connections: list[Connection], path: str, body: bytes, reviews: int = REVIEWS) -> list[float]:
+    """Seconds of every question, `reviews` in all."""
     times: list[float] = []
 
     async def one(connection: Connection) -> None:
-        for _ in range(REVIEWS // CONNECTIONS):
+        for _ in range(reviews // len(connections)):
             start = time.perf_counter()
             answer = await connection.ask(path, body)
             times.append(time.perf_counter() - start)
@@ -296,6 +304,94 @@ def run_case(name: str) -> Iterator[Figure]:
     yield Figure("p99_ms", [p99 for _, p99 in found], goal=at_most(LIMIT_P99_MS) if judged else None)
 
 
+HONEST, HOSTILE_BYTES = 4, 8 * 1024 * 1024
+HONEST_REVIEWS = 1_000
+LIMIT_ATTACKED_MS, LIMIT_ATTACKED_MIB = 200, 256
+
+
+def hostile_bodies() -> list[bytes]:
+    """What six connections send: refused early, read with much work, and read with much memory."""
+    start, end = review(pod())[:-2] + b',"options":', b"}}"
+    room = HOSTILE_BYTES - len(start) - len(end)
+    empty = start + b"[" + b"{}," * ((room - 3) // 3) + b"{}]" + end
+    costly = start + b"[" + b'{"":[]},' * 83_000 + b"{}]" + end
+    text = start + b'"' + b"x" * (room - 2) + b'"' + end
+    return [empty, empty, costly, costly, text, text]
+
+
+async def attack(port: int, tls: ssl.SSLContext, body: bytes) -> None:
+    """Send it again and again, on a new connection where the last one was closed."""
+    head = f"POST {CASES['pod'].path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    while True:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+            while True:
+                for start in range(0, len(body), 1 << 18):
+                    writer.write((head if start == 0 else b"") + body[start : start + (1 << 18)])
+                    await writer.drain()
+                answer = await reader.readuntil(b"\r\n\r\n")
+                length = int(answer.lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+                await reader.readexactly(length)
+        except (OSError, asyncio.IncompleteReadError):
+            writer.transport.abort()
+
+
+async def attacked() -> list[tuple[float, float]]:
+    """(milliseconds of the 99th of 100 honest reviews, peak MiB of the server) in each repetition."""
+    case = CASES["pod"]
+    body, found = case.body(), []
+    async with served() as (port, tls):
+        opened = [await asyncio.open_connection("127.0.0.1", port, ssl=tls, limit=1 << 20) for _ in range(HONEST)]
+        connections = [Connection(*each) for each in opened]
+        await hammer(connections, case.path, body, HONEST_REVIEWS)
+        attacks = await attackers(port)
+        try:
+            for _ in range(REPETITIONS):
+                times = await hammer(connections, case.path, body, HONEST_REVIEWS)
+                found.append((sorted(times)[len(times) * 99 // 100] * 1e3, await peak_mib(connections[0])))
+        finally:
+            check(attacks.returncode is None, "the attack has ended")
+            attacks.kill()
+            await attacks.wait()
+        for _, writer in opened:
+            writer.close()
+    return found
+
+
+async def attackers(port: int) -> asyncio.subprocess.Process:
+    """The six connections, from a process of their own, when all of them have sent something."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.webhook", "--attack", str(port), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        await process.stdout.readline()
+    return process
+
+
+async def attack_all(port: int) -> None:
+    """Until the process is killed."""
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tasks = [asyncio.create_task(attack(port, tls, body)) for body in hostile_bodies()]
+    await asyncio.sleep(1)
+    print("attacks", flush=True)
+    await asyncio.gather(*tasks)
+
+
+async def peak_mib(connection: Connection) -> float:
+    """The most memory that the server had."""
+    answer = json.loads(await connection.ask(MEMORY_PATH, review(pod())))
+    return float(answer["response"]["warnings"][0])
+
+
+def run_attacked() -> Iterator[Figure]:
+    """How long honest reviews take under attack, and what it costs."""
+    found = run_apart(attacked())
+    yield Figure("p99_ms", [p99 for p99, _ in found], goal=at_most(LIMIT_ATTACKED_MS))
+    yield Figure("peak_rss_mib", [mib for _, mib in found], goal=at_most(LIMIT_ATTACKED_MIB))
+
+
 def run_apart(work: Awaitable[list[tuple[float, float]]]) -> list[tuple[float, float]]:
     """On the loop that the product would use."""
 
@@ -305,8 +401,8 @@ def run_apart(work: Awaitable[list[tuple[float, float]]]) -> list[tuple[float, f
     return run(main())
 
 
-ROWS = tuple(Row(f"webhook/{name}", partial(run_case, name)) for name in CASES)
+ROWS = tuple(Row(f"webhook/{name}", partial(run_case, name)) for name in CASES) + (Row("webhook/attacked", run_attacked),)
 
 
 if __name__ == "__main__":
-    run(serve(Path(sys.argv[1])))
+    run(attack_all(int(sys.argv[2])) if sys.argv[1] == "--attack" else serve(Path(sys.argv[1])))

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bu
 from tests.unit.webhooks.test_review import review
 from webhooks.review import ALLOWED, Answer, Request
 from webhooks.routes import Handler
-from webhooks.server import WebhookServer
+from webhooks.server import MAX_BODY, MAX_LARGE, CrowdedError, LargeBodies, WebhookServer
 
 FEW = Bounds(connections=8)
 HEAD = b"POST /ok HTTP/1.1\r\nHost: h\r\n"
@@ -198,6 +199,85 @@ async def test_bodies_that_arrive_take_bounded_memory() -> None:
             padded = b" " * 8000 + review()
             assert '"allowed":true' in await asked(other, padded)
         assert await is_cut(slow[0][0])
+
+
+MANY = b"{}," * 700_000
+"""2 MiB, more values than a review may have."""
+LARGE_REVIEW = b" " * 100_000 + review()
+
+
+@pytest.mark.parametrize(
+    ("sent", "fact"),
+    [
+        pytest.param(b'{"a":[' + MANY, "more than 250000 values", id="empty-objects"),
+        pytest.param(b'{"a":[' + MANY.replace(b"{}", b"[]"), "more than 250000 values", id="empty-lists"),
+        pytest.param(b'{"a":[' + MANY.replace(b"{}", b"1"), "more than 250000 values", id="numbers"),
+        pytest.param(b'{"' + b'\\"' * 50_000 + b'":[' + MANY, "more than 250000 values", id="behind-a-long-text"),
+        pytest.param(b" " * 100_000 + b'{"a":' * 300, "nested more than 200 levels", id="depth"),
+    ],
+)
+async def test_a_hostile_body_is_refused_before_it_has_arrived(sent: bytes, fact: str) -> None:
+    """8 MiB are announced; the answer comes when the first part breaks a limit, and no objects were made of it."""
+    head = HEAD + b"Content-Length: %d\r\n\r\n" % MAX_BODY
+    async with serving(max_body=MAX_BODY, read_seconds=60) as server, connected(server, 2) as [hostile, honest]:
+        hostile[1].write(head + sent)
+        answer = await answered(hostile[0])
+
+        assert answer.startswith("HTTP/1.1 400")
+        assert fact in answer
+        assert '"allowed":true' in await asked(honest)
+
+
+async def test_a_chunk_that_is_none_is_refused_in_words() -> None:
+    """A bad request, not a bug of ours."""
+    sent = HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\nzz\r\n"
+    async with serving() as server, connected(server, 1, sent) as [(reader, _)]:
+        assert " 400 " in (await answered(reader)).splitlines()[0]
+
+
+async def test_large_reviews_are_read_one_by_one_with_rests() -> None:
+    """One that takes a second is followed by three seconds in which none is read."""
+    clock = FakeClock()
+    bodies, read_at = LargeBodies(clock), []
+
+    async def read_one() -> None:
+        async with bodies.turn():
+            read_at.append(clock.monotonic())
+            await clock.advance(1)
+
+    began = clock.monotonic()
+    tasks = [asyncio.create_task(read_one()) for _ in range(3)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        await clock.advance(0.5)
+
+    assert len(read_at) == 3
+    assert read_at[0] - began < 1
+    assert all(4 <= later - before <= 6 for before, later in pairwise(read_at))
+
+
+async def test_few_large_reviews_wait() -> None:
+    """One more is refused at once, so what waits takes bounded memory; a review that is read has given up its place."""
+    bodies, free = LargeBodies(FakeClock()), asyncio.Event()
+
+    async def read_one() -> None:
+        async with bodies.turn():
+            await free.wait()
+
+    tasks = [asyncio.create_task(read_one()) for _ in range(MAX_LARGE)]
+    await asyncio.sleep(0)
+    with pytest.raises(CrowdedError, match="try again"):
+        await read_one()
+    free.set()
+    await asyncio.gather(*tasks)
+    await read_one()
+
+
+async def test_a_large_review_is_answered() -> None:
+    """Its size alone is no harm."""
+    async with serving(max_body=MAX_BODY) as server, connected(server, 1) as [pair]:
+        for _ in range(3):
+            assert '"allowed":true' in await asked(pair, LARGE_REVIEW)
 
 
 @pytest.mark.parametrize(

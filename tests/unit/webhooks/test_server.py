@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -42,11 +43,13 @@ class Served:
     records: list[ReviewRecord]
     tls: ssl.SSLContext
 
-    async def ask(self, path: str, body: object = None, *, method: str = "POST") -> tuple[int, str]:
+    async def ask(
+        self, path: str, body: object = None, *, method: str = "POST", headers: dict[str, str] | None = None
+    ) -> tuple[int, str]:
         url = f"https://127.0.0.1:{self.server.port}{path}"
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, url, data=body, ssl=self.tls) as answer,
+            session.request(method, url, data=body, ssl=self.tls, headers=headers) as answer,
         ):
             return answer.status, await answer.text()
 
@@ -86,6 +89,9 @@ BUG = '"code":500,"reason":"InternalError","message":"the check failed on a bug 
         pytest.param("/mutate-unwritable", review(), 200, f"{BUG}(TypeError", "error", id="an-answer-nobody-can-write"),
         pytest.param("/mutate-ok", b"<html>", 400, "not JSON", "bad-request", id="garbage"),
         pytest.param("/mutate-ok", b"", 400, "not JSON", "bad-request", id="nothing"),
+        pytest.param("/mutate-ok", b'{"kind":"\xff"}', 400, "not UTF-8", "bad-request", id="invalid-utf-8"),
+        pytest.param("/mutate-ok", b"\xff\xfe{", 400, "not JSON", "bad-request", id="another-encoding"),
+        pytest.param("/mutate-ok", b'{"a":' * 300, 400, "nested more than 200", "bad-request", id="too-deep"),
         pytest.param("/mutate-ok", b"x" * 20_000, 413, "larger than 10000 bytes", "bad-request", id="oversized"),
         pytest.param("/mutate-nothing", review(), 404, "no webhook at /mutate-nothing", None, id="unknown-path"),
     ],
@@ -102,6 +108,25 @@ async def test_every_request_gets_an_answer(
     assert recorded == ([] if result is None else [result])
     assert again == 200
     assert json.loads(text)["response"]["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"\x1f\x8bno gzip", id="broken"),
+        pytest.param(gzip.compress(review()), id="whole"),
+        pytest.param(gzip.compress(b" " * 50_000_000), id="a-few-kilobytes-that-mean-megabytes"),
+        pytest.param(b"", id="nothing"),
+    ],
+)
+async def test_a_compressed_body_is_refused_in_words(served: Served, body: bytes) -> None:
+    """No API server sends one; it is never inflated, and no bug."""
+    status, text = await served.ask("/mutate-ok", body[:9000], headers={"Content-Encoding": "gzip"})
+    again, _ = await served.ask("/mutate-ok", review())
+
+    assert (status, "compressed (Content-Encoding: gzip); send it as it is" in text) == (400, True), text
+    assert [record.result for record in served.records] == ["bad-request", "allowed"]
+    assert again == 200
 
 
 async def test_what_is_recorded_has_few_values(served: Served) -> None:
@@ -147,7 +172,7 @@ async def test_a_client_that_speaks_no_tls_stops_nothing(served: Served) -> None
 
 async def test_a_taken_port_is_a_clear_error(served: Served) -> None:
     """The port and the remedy are named."""
-    with pytest.raises(ConfigError, match=f"127.0.0.1:{served.server.port} is taken: choose another webhook.port"):
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{served.server.port}: address already in use; stop"):
         await WebhookServer({}, ssl_context=None, port=served.server.port).start()
 
 

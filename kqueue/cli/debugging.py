@@ -6,18 +6,18 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import structlog
 
-from kqueue.cli.gauges import as_written, cohorts_above
 from kqueue.clock import Clock
-from kqueue.core.quota import FlavorResource, QuotaNode
-from kqueue.core.topology.capacity import Capacity
 from kqueue.observe import current_level, set_level
-from kqueue.state.cache import Cache
-from kqueue.state.queues import Queues
+
+if TYPE_CHECKING:  # a process that has nothing to dump starts without them
+    from kqueue.core.quota import FlavorResource, QuotaNode
+    from kqueue.core.topology.capacity import Capacity
+    from kqueue.state.cache import Cache
+    from kqueue.state.queues import Queues
 
 _log = structlog.get_logger(__name__)
 
@@ -78,6 +78,8 @@ async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = L
 
 
 def _lines(cache: Cache, queues: Queues) -> Iterator[tuple[str, dict[str, Any]]]:
+    from kqueue.cli.gauges import cohorts_above
+
     for name in sorted(cache.queue_names()):
         if (node := cache.node_of(name)) is not None:
             yield "dump: cluster queue", _cluster_queue(name, node, cache, queues)
@@ -90,6 +92,8 @@ def _lines(cache: Cache, queues: Queues) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _cluster_queue(name: str, node: QuotaNode, cache: Cache, queues: Queues) -> dict[str, Any]:
+    from kqueue.cli.gauges import cohorts_above
+
     held, inactive = cache.held_in(name), cache.inactive(name)
     (active, inadmissible), tried = queues.counts(name), queues.in_flight(name)
     parked = (item.key for item in queues.waiting(name) if not queues.is_active(item.key))
@@ -110,6 +114,8 @@ def _cluster_queue(name: str, node: QuotaNode, cache: Cache, queues: Queues) -> 
 
 def _quota(node: QuotaNode, quota: Mapping[FlavorResource, int]) -> dict[str, Any]:
     """Used and had of each column; of a cohort, used beyond what its members have themselves."""
+    from kqueue.cli.gauges import as_written
+
     columns = {
         f"{column.flavor}/{column.resource}": (
             f"{as_written(column.resource, node.usage.get(column, 0)):.15g}/{as_written(column.resource, amount):.15g}"
@@ -121,6 +127,10 @@ def _quota(node: QuotaNode, quota: Mapping[FlavorResource, int]) -> dict[str, An
 
 def _domains(flavor: str, capacity: Capacity) -> Iterator[tuple[str, dict[str, Any]]]:
     """What is free in each domain but the hosts."""
+    import numpy as np
+
+    from kqueue.cli.gauges import as_written
+
     tree = capacity.tree
     for depth, level in enumerate(tree.levels[:-1] or tree.levels):
         rows = {resource: capacity.row(resource) for resource in capacity.resources}

@@ -1,16 +1,20 @@
 """Which cluster the surroundings name: a kubeconfig, or the pod's own service account.
 
 The one module that knows `kubernetes_asyncio`, and it is asked for nothing but what a kubeconfig means: address, TLS,
-who we are.  It is imported on first use, because importing it costs 0.3 s and 40 MiB.
+who we are.  Of it only the parts that are needed are imported, on first use.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import ssl
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -103,9 +107,7 @@ class _Source:
         self._trust: tuple[object, ...] = ()
 
     async def load(self) -> Any:
-        from kubernetes_asyncio.client import Configuration
-
-        cfg: Any = Configuration()
+        cfg: Any = _library().Configuration()
         cfg.host = ""  # or it stays at http://localhost when the cluster entry has no server
         try:
             self.namespace = await self._load_into(cfg)
@@ -169,11 +171,10 @@ def _from_files(name: str, files: list[Path], context: str | None, overrides: Ov
         raise ConfigError(f"{name} does not exist: {remedy}")
 
     async def load_into(cfg: Any) -> str:
-        from kubernetes_asyncio.config.kube_config import KubeConfigMerger, load_kube_config_from_dict
-
-        merged: Any = KubeConfigMerger(os.pathsep.join(map(str, files))).config
+        library = _library().kube_config
+        merged: Any = library.KubeConfigMerger(os.pathsep.join(map(str, files))).config
         chosen = _with_context(merged.value, context, overrides)
-        loader: Any = await load_kube_config_from_dict(merged, context=chosen, client_configuration=cfg)
+        loader: Any = await library.load_kube_config_from_dict(merged, context=chosen, client_configuration=cfg)
         return loader.current_context["context"].get("namespace") or ""
 
     return _Source(name, load_into, overrides)
@@ -199,11 +200,40 @@ def _with_context(config: Any, context: str | None, overrides: Overrides) -> str
 _OVERRIDDEN = "(as the command line says)"
 
 
-async def _load_in_cluster(cfg: Any) -> str:
-    from kubernetes_asyncio import config
+_PARTS = ("kubernetes_asyncio", "kubernetes_asyncio.client")
 
-    load: Callable[..., None] = config.load_incluster_config
-    load(client_configuration=cfg)
+
+@cache
+def _library() -> SimpleNamespace:
+    """The parts of the library that know what a kubeconfig means: `Configuration`, `kube_config`, `incluster_config`.
+
+    Importing the library imports 700 classes of objects that nobody here needs, which takes 0.25 s.  So its two packages
+    are stood in for by empty ones while these parts are imported.
+    """
+    loaded = {name: sys.modules.pop(name) for name in _PARTS if name in sys.modules}
+    root = importlib.util.find_spec("kubernetes_asyncio")
+    assert root is not None and root.submodule_search_locations, "kqueue is installed with what it needs"
+    folder = Path(next(iter(root.submodule_search_locations)))
+    try:
+        for name, place in zip(_PARTS, (folder, folder / "client"), strict=True):
+            sys.modules[name] = empty = ModuleType(name)
+            empty.__path__ = [str(place)]
+        client: Any = sys.modules[_PARTS[1]]
+        client.Configuration = importlib.import_module("kubernetes_asyncio.client.configuration").Configuration
+        client.ApiClient = object  # named by functions that are not called here
+        config = {name: importlib.import_module(f"kubernetes_asyncio.config.{name}") for name in _CONFIG_PARTS}
+    finally:
+        for name in _PARTS:
+            sys.modules.pop(name, None)
+        sys.modules.update(loaded)
+    return SimpleNamespace(Configuration=client.Configuration, **config)
+
+
+_CONFIG_PARTS = ("kube_config", "incluster_config")
+
+
+async def _load_in_cluster(cfg: Any) -> str:
+    _library().incluster_config.load_incluster_config(client_configuration=cfg)
     return _own_namespace()
 
 

@@ -16,16 +16,15 @@ import structlog
 
 from kqueue import __version__
 from kqueue.cli.debugging import Signals, dump
-from kqueue.cli.operator import Operator
-from kqueue.cli.wiring.rules import custom_labels
 from kqueue.clock import Clock, SystemClock, utc_text
 from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
-from kqueue.observe import Checks, Endpoint, HealthServer, Metrics, traces_from
+from kqueue.observe import Checks, CustomLabel, Endpoint, HealthServer, Kind, Metrics, traces_from
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
 from kqueue.runtime.loop import tune_collector
 
 if TYPE_CHECKING:
+    from kqueue.cli.operator import Operator
     from webhooks.server import ReviewRecord
 
 _log = structlog.get_logger(__name__)
@@ -48,6 +47,8 @@ class Flags:
     """Where the API server reaches the webhooks of this process; empty: through the service of the configuration."""
     webhook_certificates: Path | None = None
     """Folder of certificates that somebody else looks after."""
+    webhook_register: bool | None = None
+    """Whether the webhooks keep their configurations at the API server."""
     visibility: bool = False
     """Serve the visibility API, unless its feature gate is off."""
     visibility_host: str | None = None
@@ -98,6 +99,8 @@ async def running(
     Raises:
         ConfigError: the kubeconfig or an address cannot be used.
     """
+    from kqueue.cli.operator import Operator  # brings in numpy and all that decides, which the webhooks do not need
+
     clock = clock or SystemClock()
     timings = timings or Timings.from_env()
     async with contextlib.AsyncExitStack() as stack:
@@ -145,7 +148,7 @@ async def _frame(
         cluster_queue_resources=options.enable_cluster_queue_resources,
         unadmitted=configuration.enabled("UnadmittedWorkloadsObservability"),
         hashes=configuration.enabled("SchedulingEquivalenceHashing"),
-        custom_labels=custom_labels(configuration),
+        custom_labels=_custom_labels(configuration),
         cache_seconds=timings.metrics_cache,
     )
     checks = Checks()
@@ -178,6 +181,14 @@ async def _frame(
             yield _Frame(client, metrics, checks)
 
 
+def _custom_labels(configuration: Configuration) -> dict[Kind, list[CustomLabel]]:
+    if not configuration.metrics.custom_labels:
+        return {}
+    from kqueue.cli.wiring.rules import custom_labels
+
+    return custom_labels(configuration)
+
+
 async def _ended(work: asyncio.Task[None]) -> None:
     work.cancel()
     try:
@@ -205,7 +216,7 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> KqueueError | None:
 async def _webhooks(
     frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock, timings: Timings
 ) -> AsyncIterator[None]:
-    """The webhooks in this process, registered at the API server.  Readiness waits for both."""
+    """The webhooks in this process, registered at the API server where they should be.  Readiness waits for both."""
     from kqueue.cli.admission import Place, admission  # brings in cryptography, which nobody else needs
 
     settings, management = configuration.webhook, configuration.internal_cert_management
@@ -214,6 +225,7 @@ async def _webhooks(
         port=settings.port if flags.webhook_port is None else flags.webhook_port,
         url=flags.webhook_url,
         certificates=flags.webhook_certificates or (None if management.enable else settings.cert_dir),
+        register=settings.register_webhooks if flags.webhook_register is None else flags.webhook_register,
     )
     frame.checks.add("webhooks", lambda: "are not registered yet")
     served = _Served(clock, frame.metrics, timings.certificate_remaining)

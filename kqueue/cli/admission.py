@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -48,13 +49,15 @@ class Place:
     """Where the webhooks listen (`port` 0 takes a free one), and where the API server reaches them.
 
     `url` empty: through our service; `{port}` in it stands for the real port.  `certificates` is a folder with tls.crt,
-    tls.key and ca.crt that somebody else looks after; None: our own.
+    tls.key and ca.crt that somebody else looks after; None: our own.  Without `register` the webhooks only answer, and
+    nothing of their configurations is read or written.
     """
 
     host: str
     port: int
     url: str = ""
     certificates: Path | None = None
+    register: bool = True
 
 
 class _Caretaker(Protocol):
@@ -119,8 +122,16 @@ async def admission(
             url=place.url.replace("{port}", str(server.port)),
             inject=place.certificates is None,
         )
-        await stack.enter_async_context(_registered(client, configuration, registrar, caretaker, clock))
+        if place.register:
+            kept = _registered(client, configuration, registrar, caretaker, clock)
+        else:
+            kept = _tended(partial(caretaker.look, _told_to_nobody), asyncio.Event(), clock)
+        await stack.enter_async_context(kept)
         yield server
+
+
+async def _told_to_nobody(_authorities: bytes) -> None:
+    """Whoever keeps the webhook configurations reads the authorities where the certificates lie."""
 
 
 def policy_of(configuration: Configuration) -> Policy:
@@ -205,18 +216,24 @@ async def _registered(
 ) -> AsyncIterator[None]:
     """Registered from the beginning of the block, and kept so."""
     wake = asyncio.Event()
-    async with contextlib.AsyncExitStack() as stack:
-        default_queues = await stack.enter_async_context(_default_queues(client, configuration, wake, clock))
+    async with _default_queues(client, configuration, wake, clock) as default_queues:
 
         async def announce(authorities: bytes) -> None:
             await registrar.bring(authorities, default_queues())
 
-        async def look() -> None:
-            await caretaker.look(announce)
+        async with _tended(partial(caretaker.look, announce), wake, clock):
+            yield
 
-        await look()
-        stack.push_async_callback(_ended, asyncio.create_task(_tend(look, wake, clock), name="webhook registration"))
+
+@asynccontextmanager
+async def _tended(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock: Clock) -> AsyncIterator[None]:
+    """Looked after from the beginning of the block."""
+    await look()
+    tending = asyncio.create_task(_tend(look, wake, clock), name="webhook registration")
+    try:
         yield
+    finally:
+        await _ended(tending)
 
 
 @asynccontextmanager

@@ -61,6 +61,13 @@ def register(app: typer.Typer) -> None:
                 help="Where the API server reaches the webhooks, https://HOST:{port}; else a Service, or loopback."
             ),
         ] = "",
+        register_webhooks: Annotated[
+            bool | None,
+            typer.Option(
+                "--register-webhooks/--no-register-webhooks",
+                help="Keep the webhook configurations, or leave them to others; overrides webhook.registerWebhooks.",
+            ),
+        ] = None,
         visibility_port: Annotated[
             int | None, typer.Option(help="Overrides visibilityServer.bindPort; 0 takes a free one.")
         ] = None,
@@ -108,6 +115,7 @@ def register(app: typer.Typer) -> None:
             webhook_host="127.0.0.1" if webhook_host is None and outside and not webhook_url else webhook_host,
             webhook_port=webhook_port,
             webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
+            webhook_register=register_webhooks,
             visibility=not outside or bool(visibility_url),  # nobody else could lead the API server to a desk
             visibility_host="127.0.0.1" if outside and _leads_here(visibility_url) else None,
             visibility_port=visibility_port,

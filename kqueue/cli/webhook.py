@@ -29,6 +29,13 @@ def register(app: typer.Typer) -> None:
         url: Annotated[
             str, typer.Option(help="Where the API server reaches us, https://HOST:{port}; else through the Service.")
         ] = "",
+        register_webhooks: Annotated[
+            bool | None,
+            typer.Option(
+                "--register-webhooks/--no-register-webhooks",
+                help="Keep the webhook configurations, or leave them to others; overrides webhook.registerWebhooks.",
+            ),
+        ] = None,
         health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
         metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
         metrics_secure: Annotated[
@@ -58,5 +65,6 @@ def register(app: typer.Typer) -> None:
             webhook_port=port,
             webhook_url=url,
             webhook_certificates=cert_dir,
+            webhook_register=register_webhooks,
         )
         run(run_webhooks(load(config, feature_gates=feature_gates), flags))

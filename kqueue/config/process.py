@@ -130,6 +130,8 @@ class Webhook(Section):
     """Empty: all interfaces."""
     cert_dir: Path = Path("/").joinpath("tmp", "k8s-webhook-server", "serving-certs")
     """Holds `tls.crt` and `tls.key`.  The default is the ecosystem's, whatever TMPDIR says."""
+    register_webhooks: bool = True
+    """Whether the webhooks keep the two webhook configurations themselves.  false: somebody else applies them."""
 
 
 class LeaderElection(Section):

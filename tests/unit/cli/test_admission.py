@@ -70,6 +70,25 @@ async def authority(client: Client) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=base64.b64decode(mutating[0]["clientConfig"]["caBundle"]).decode())
 
 
+@pytest.mark.parametrize("ours", [True, False], ids=["own-certificates", "a-folder"])
+async def test_without_registration_the_webhooks_only_answer(client: Client, tmp_path: Path, ours: bool) -> None:
+    """Nothing is read, made or changed at the API server's configurations: whoever manages them tells the authority."""
+    shown: list[bytes] = []
+    if not ours:
+        write_bundle(make_bundle(["localhost", "127.0.0.1"], now=SystemClock().now()), tmp_path)
+    place = {"register": False, "certificates": None if ours else tmp_path}
+    async with served(client, shown=shown, **place) as server:
+        found = await client.list_json(KINDS[0])
+        async with aiohttp.ClientSession() as session:
+            job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns"}}
+            url = f"https://127.0.0.1:{server.port}/mutate-batch-v1-job"
+            async with session.post(url, json=make_review(job), ssl=False) as answer:
+                assert (await answer.json())["response"]["allowed"] is True
+
+    assert found == []
+    assert len(shown) == 1
+
+
 def make_review(obj: JSON) -> JSON:
     """The API server's question about an object that is to be created."""
     group, _, version = obj["apiVersion"].partition("/")

@@ -24,6 +24,8 @@ VALIDATING_NAME = "kueue-validating-webhook-configuration"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Label that says who keeps a configuration; ours have the value `kqueue`."""
 OURSELVES = "kqueue"
+KEPT_BY = "kqueue.dev/kept-by"
+"""Label of a configuration that a chart made empty, and that the webhooks keep; ours have the value `kqueue`."""
 MOST_DEFAULT_QUEUES = 5_000
 """Namespaces with a default LocalQueue that are listed at most: the list stays below 400 KB of the 1.5 MB that etcd
 takes for an object."""
@@ -74,6 +76,12 @@ class Scope:
     default_queues: Sequence[str] = ()
     declared: Sequence[ReviewedKind] = ()
     """Kinds that users have declared."""
+
+
+def is_ours(metadata: JSON) -> bool:
+    """Whether the webhooks keep the whole configuration: they made it, or a chart made it empty for them."""
+    labels = metadata.get("labels") or {}
+    return OURSELVES in (labels.get(MANAGED_BY), labels.get(KEPT_BY))
 
 
 def webhook_configurations(target: Target, scope: Scope) -> list[JSON]:

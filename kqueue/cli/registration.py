@@ -1,6 +1,6 @@
 """The webhook configurations at the API server, kept as they should be.
 
-A configuration that we made (it says so in a label) is ours as a whole.  One that somebody else applied, as a chart
+A configuration that we made, or that a chart made empty for us (a label says so), is ours as a whole.  One that somebody else applied, as a chart
 does, stays theirs: of each entry that leads to us only `caBundle` is written, and nothing else ever.  Both are written
 only where something is wrong, and any number of replicas may do it at once.
 """
@@ -14,12 +14,12 @@ from typing import Any
 import structlog
 
 from kqueue.config import Configuration
-from kqueue.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError, ServerError
+from kqueue.errors import AlreadyExistsError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
 from kqueue.jobs.registry import declared_for
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import split_authorities
-from webhooks.configuration import MANAGED_BY, OURSELVES, Scope, Target, webhook_configurations
+from webhooks.configuration import Scope, Target, is_ours, webhook_configurations
 
 JSON = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io"
@@ -84,10 +84,10 @@ class Registrar:
         try:
             found = await self._client.get_json(resource, name)
         except NotFoundError:
-            await self._client.create(resource, wanted)
+            await self._create(resource, wanted)
             return True
         metadata = found["metadata"]
-        if (metadata.get("labels") or {}).get(MANAGED_BY) == OURSELVES:
+        if is_ours(metadata):
             if covers(found.get("webhooks") or [], wanted["webhooks"]):
                 return False
             lock = {"resourceVersion": metadata["resourceVersion"]}
@@ -97,6 +97,18 @@ class Registrar:
         if operations:
             await self._client.patch(resource, name, operations, content_type=PatchType.JSON)
         return bool(operations)
+
+
+    async def _create(self, resource: ResourceType, wanted: JSON) -> None:
+        try:
+            await self._client.create(resource, wanted)
+        except ForbiddenError as e:
+            name = wanted["metadata"]["name"]
+            raise ForbiddenError(
+                f"{resource.kind} {name} is not there, and we may not create it; `helm upgrade` makes it again: {e}",
+                status=e.status,
+                reason=e.reason,
+            ) from e
 
 
 def injection(found: JSON, target: Target) -> list[JSON]:

@@ -32,11 +32,13 @@ from tests.integration.installed.rights import Right
 from tests.integration.installed.services import ServiceNetwork, egress_file
 from tests.integration.road import KUEUE, Road, job, make_road
 from tests.integration.test_pods import Pods
+from webhooks.configuration import KEPT_BY
 
 pytestmark = [pytest.mark.slow, pytest.mark.controlplane]
 
 Object = dict[str, Any]
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/kueue-mutating-webhook-configuration"
+VALIDATING = MUTATING.replace("mutating", "validating")
 OUR_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
@@ -271,6 +273,7 @@ async def test_a_running_gang_outlives_upgrade_removal_and_return_and_nothing_st
     async with site() as there:
         cluster = there.cluster
         await cluster.add_nodes((1, 1, 1), prefix="system")
+        await made_by_an_earlier_release(cluster)
         await there.release.install({"configuration": pods_too})
         await there.kubelet.until_ready(controller=2, webhook=2)
         road = await make_road(cluster, shape=(1, 2, 4))
@@ -298,6 +301,7 @@ async def test_a_running_gang_outlives_upgrade_removal_and_return_and_nothing_st
             what="what runs is counted again",
         )
         returned = await pods_of(road, "long", running=4)
+        registered = await cluster.get(MUTATING)
 
         there.kubelet.without_image.add("uninstall")
         with pytest.raises(HelmError, match=r"timed out|deadline"):
@@ -310,9 +314,19 @@ async def test_a_running_gang_outlives_upgrade_removal_and_return_and_nothing_st
     assert before == upgraded == removed == returned == at_last
     assert {gate["name"] for gate in gated or ()} == {"kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology"}
     assert left == []
+    assert (registered["metadata"]["labels"][KEPT_BY], bool(registered["webhooks"])) == ("kqueue", True)
     assert stranger["spec"]["suspend"] is False
     assert "STATUS: uninstalling" in still
     assert there.kubelet.crashed == []
+
+
+async def made_by_an_earlier_release(cluster: Cluster) -> None:
+    """Its webhooks created the configurations themselves, so Helm does not know them and must leave them alone."""
+    for kind, path in (("MutatingWebhookConfiguration", MUTATING), ("ValidatingWebhookConfiguration", VALIDATING)):
+        collection, _, name = path.rpartition("/")
+        metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": "kqueue"}}
+        body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": metadata}
+        await cluster.request("POST", collection, body)
 
 
 async def pods_of(road: Road, name: str, *, running: int) -> dict[str, str]:

@@ -53,9 +53,16 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{/* The configuration file, as text.  What has to fit the objects of this chart is filled in here. */}}
 {{- define "kqueue.configuration" -}}
 {{- $ours := dict "apiVersion" "config.kueue.x-k8s.io/v1beta2" "kind" "Configuration" "namespace" .Release.Namespace -}}
+{{- $webhook := dict -}}
 {{- if .Values.certManager.enable -}}
 {{- $_ := set $ours "internalCertManagement" (dict "enable" false) -}}
-{{- $_ := set $ours "webhook" (dict "certDir" "/etc/kqueue/certificates") -}}
+{{- $_ := set $webhook "certDir" "/etc/kqueue/certificates" -}}
+{{- end -}}
+{{- if not (include "kqueue.registers" .) -}}
+{{- $_ := set $webhook "registerWebhooks" false -}}
+{{- end -}}
+{{- if $webhook -}}
+{{- $_ := set $ours "webhook" $webhook -}}
 {{- end -}}
 {{ merge $ours .Values.configuration | toYaml }}
 {{- end }}
@@ -76,6 +83,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{/* APIServices, the preferred version of a group first. */}}
 {{- define "kqueue.apis" -}}
 v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.visibility.kqueue.dev
+{{- end }}
+
+{{/* "true" where the webhooks keep their configurations, else empty; values of an older chart do not say. */}}
+{{- define "kqueue.registers" -}}
+{{- if not (and (hasKey .Values.webhook "register") (not .Values.webhook.register)) -}}true{{- end -}}
 {{- end }}
 
 {{- define "kqueue.lease" -}}

@@ -20,7 +20,7 @@ from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError, ServerError
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES, ResourceType
-from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME
+from webhooks.configuration import MUTATING_NAME, VALIDATING_NAME, is_ours
 
 JSON = dict[str, Any]
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
@@ -170,7 +170,7 @@ class Installation:
             found = [
                 obj
                 for obj in await self._client.list_json(resource)
-                if obj["metadata"]["name"] == name or (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == OURSELVES
+                if obj["metadata"]["name"] == name or is_ours(obj["metadata"])
             ]
             hooks += [hook for obj in found for hook in obj.get("webhooks") or ()]
             if not found:

@@ -26,7 +26,7 @@ from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
 from kqueue.jobs.declared import Declared
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
-from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME
+from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME, is_ours
 from webhooks.routes import FRAMEWORK_PATHS
 
 JSON = dict[str, Any]
@@ -171,7 +171,7 @@ async def _webhooks(client: Client) -> list[Leftover]:
     for resource in CONFIGURATIONS.values():
         for obj in await client.list_json(resource):
             metadata = obj["metadata"]
-            ours = (metadata.get("labels") or {}).get(MANAGED_BY) == OURSELVES
+            ours = is_ours(metadata)
             if not ours and metadata["name"] not in (MUTATING_NAME, VALIDATING_NAME):
                 continue
             found.append(

@@ -28,6 +28,7 @@ from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
 from tests.unit.charts.rendering import CHART, Object, by_template, configuration, helm, objects, one, rendered_text
 from tools.crds import FOLDER as CRDS
+from webhooks.configuration import MUTATING_NAME, VALIDATING_NAME, is_ours
 
 GOLDENS = Path(__file__).parent / "goldens"
 ALL_FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
@@ -235,6 +236,44 @@ def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
     assert starred == []
     assert {kind for kind, _rule in secrets} == {"Role"}
     assert all(rule.get("resourceNames") or rule["verbs"] == ["create"] for _kind, rule in secrets)
+
+
+def test_the_webhooks_may_change_two_configurations_and_create_none() -> None:
+    """The chart makes both, empty; Helm's merge leaves alone what it has never written."""
+    made = objects({})
+    rules = one(made, "ClusterRole", "kqueue-webhook")["rules"]
+    allowed = [rule for rule in rules if "admissionregistration.k8s.io" in rule["apiGroups"]]
+    kept = [o for o in made if o["kind"].endswith("WebhookConfiguration")]
+
+    assert [(rule["verbs"], len(rule["resourceNames"])) for rule in allowed] == [(["get", "patch"], 1)] * 2
+    assert {o["metadata"]["name"] for o in kept} == {MUTATING_NAME, VALIDATING_NAME}
+    assert all(is_ours(o["metadata"]) and "webhooks" not in o for o in kept)
+
+
+def test_whoever_manages_the_webhook_configurations_gets_no_rights_for_ours() -> None:
+    """No object, no right, and the processes are told."""
+    made = objects({"webhook": {"register": False}})
+    rules = one(made, "ClusterRole", "kqueue-webhook")["rules"]
+    written = yaml.safe_load(one(made, "ConfigMap", "kqueue-configuration")["data"]["config.yaml"])
+
+    assert not any(o["kind"].endswith("WebhookConfiguration") for o in made)
+    assert not any("admissionregistration.k8s.io" in rule["apiGroups"] for rule in rules)
+    assert written["webhook"] == {"registerWebhooks": False}
+
+
+def test_the_network_is_closed_but_for_what_is_served_and_asked() -> None:
+    """By default; every port that is let in is one that a pod has, and out go DNS and the API server only."""
+    made = objects({})
+    spec = one(made, "NetworkPolicy", "kqueue")["spec"]
+    pods = [o["spec"]["template"]["spec"] for o in made if o["kind"] == "Deployment"]
+    ports = {port["name"] for pod in pods for c in pod["containers"] for port in c["ports"]}
+    more = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 4318, "protocol": "TCP"}]}
+    wider = one(objects({"networkPolicy": {"egress": [more]}}), "NetworkPolicy", "kqueue")["spec"]
+
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert {port["port"] for rule in spec["ingress"] for port in rule["ports"]} == ports
+    assert [sorted(port["port"] for port in rule["ports"]) for rule in spec["egress"]] == [[53, 53, 443, 6443]]
+    assert wider["egress"] == [*spec["egress"], more]
 
 
 def test_rights_follow_the_frameworks() -> None:

@@ -13,6 +13,7 @@ import pytest
 from kqueue.cli.registration import CONFIGURATIONS, Registrar, covers, injection
 from kqueue.clock import SystemClock
 from kqueue.config import Configuration, parse
+from kqueue.errors import ForbiddenError
 from kqueue.runtime.certificates import make_bundle
 from kqueue.runtime.client import Client, RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
@@ -117,6 +118,37 @@ def of_a_chart() -> JSON:
         "metadata": {"name": NAMES[0], "labels": {"app.kubernetes.io/managed-by": "Helm"}},
         "webhooks": [stranger, ours, moved],
     }
+
+
+async def test_what_a_chart_made_empty_is_kept_as_a_whole(client: Client, requests: list[str]) -> None:
+    """Its labels and notes stay, which Helm needs; nothing is created."""
+    empty = {
+        "labels": {"app.kubernetes.io/managed-by": "Helm", "kqueue.dev/kept-by": "kqueue"},
+        "annotations": {"meta.helm.sh/release-name": "kqueue"},
+    }
+    for (kind, resource), name in zip(CONFIGURATIONS.items(), NAMES, strict=True):
+        body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name, **empty}}
+        await client.create(resource, body)
+    requests.clear()
+    await Registrar(client, make_configuration()).bring(OLD)
+    first = await stored(client)
+    await Registrar(client, make_configuration()).bring(NEW)
+
+    assert requests[:4] == ["get", "patch", "get", "patch"]
+    assert "create" not in requests
+    assert all(each["metadata"][key] == value for each in first for key, value in empty.items())
+    assert (bundles(first), bundles(await stored(client))) == ({OLD}, {NEW})
+
+
+async def test_an_account_that_may_not_create_says_what_does(client: Client) -> None:
+    """A configuration that somebody deleted comes back with the chart."""
+
+    async def forbidden(*_: object, **__: object) -> JSON:
+        raise ForbiddenError("no", status=403)
+
+    client.create = forbidden  # type: ignore[method-assign]
+    with pytest.raises(ForbiddenError, match=f"{NAMES[0]} is not there.*helm upgrade"):
+        await Registrar(client, make_configuration()).bring(OLD)
 
 
 async def test_of_what_somebody_else_applied_only_the_authority_is_written(client: Client) -> None:

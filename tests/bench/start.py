@@ -11,6 +11,9 @@ first cycle admits.
     first_rss_mib   the same until the first admission
     cpu_s           CPU seconds of the process until then: less than `first_s` where it waited for a core or the server
 
+    start/controller, start/webhook   the process against an API server that holds nothing: `cpu_s` is what it has used
+                    when its readiness probe says yes first; goal: 0.6
+
 `start/large` takes a minute: `make bench ROWS=start`.  `KQUEUE_START_SHARE=0.1` makes all of it smaller.
 """
 
@@ -18,14 +21,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +42,7 @@ from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 from kqueue.sandbox.nodes import new_node
 from kqueue.sandbox.store import Change
 from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
-from tests.bench.table import Figure, Row, at_most, check
+from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 
 SHARE = float(os.environ.get("KQUEUE_START_SHARE", "1"))
 RACKS, HOSTS, GPUS = max(1, round(100 * SHARE)), 150, 8
@@ -48,6 +53,7 @@ GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 RACK = "cloud.provider.com/topology-rack"
 AFTERWARDS, PATIENCE = 15.0, 300.0
 GOAL_SECONDS, GOAL_MIB = 30, 1024
+GOAL_READY_SECONDS = 0.6
 
 
 def ours(plural: str) -> Resource:
@@ -252,7 +258,62 @@ def measure() -> Iterator[Figure]:
     yield Figure("cpu_s", [cpu])
 
 
-ROWS = (Row("start/large", partial(measure), alone=True, asked="start"),)
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def is_ready(port: int) -> bool:
+    """What the readiness probe says."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+async def until_ready(command: Sequence[str], kubeconfig: Path) -> float:
+    """CPU seconds of one start."""
+    port = free_port()
+    flags = ["--kubeconfig", str(kubeconfig), "--health-address", f"127.0.0.1:{port}", "--metrics-address", "0",
+             "--log-level", "error"]  # fmt: skip
+    with started("kqueue", *command, *flags) as process:
+        async with asyncio.timeout(PATIENCE):
+            while not await asyncio.to_thread(is_ready, port):
+                check(process.poll() is None, "the process has ended")
+                await asyncio.sleep(0.01)
+        return cpu_seconds(process.pid)
+
+
+async def ready_times(command: Sequence[str]) -> list[float]:
+    """CPU seconds of each start, beside one API server; the first start writes the bytecode and is not counted."""
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    await sandbox.start()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            kubeconfig = Path(folder) / "config"
+            sandbox.write_kubeconfig(kubeconfig)
+            return [await until_ready(command, kubeconfig) for _ in range(1 + REPETITIONS)][1:]
+    finally:
+        await sandbox.stop()
+
+
+def measure_ready(*command: str) -> Iterator[Figure]:
+    """A start against an empty API server."""
+    yield Figure("cpu_s", asyncio.run(ready_times(command)), goal=at_most(GOAL_READY_SECONDS))
+
+
+WEBHOOK = ("webhook", "--host", "127.0.0.1", "--port", "0", "--url", "https://127.0.0.1:{port}")
+ROWS = (
+    Row("start/large", partial(measure), alone=True, asked="start"),
+    Row("start/controller", partial(measure_ready, "controller", "--no-leader-elect"), alone=True),
+    Row("start/webhook", partial(measure_ready, *WEBHOOK), alone=True),
+)
 
 
 if __name__ == "__main__":

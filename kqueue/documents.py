@@ -74,10 +74,9 @@ class JsonScan:
         if self._values > self._limits.values:
             raise TooMuchError(_too_large(self._limits))
         steps = memoryview(outside.translate(_STEPS, _NO_BRACKET)).cast("b")
-        deepest = self._depth
-        for self._depth in accumulate(steps, initial=self._depth):
-            deepest = max(deepest, self._depth)
-        if deepest > self._limits.depth:
+        depths = list(accumulate(steps, initial=self._depth))
+        self._depth = depths[-1]
+        if max(depths) > self._limits.depth:
             raise TooMuchError(_too_deep(self._limits))
 
     def _outside(self, piece: bytes) -> bytes:
@@ -111,9 +110,7 @@ def check_json(text: bytes, limits: Limits = LIMITS) -> None:
 # --- YAML
 
 
-def load_yaml(
-    text: str | bytes, loader: Any = None, *, aliases: bool = True, limits: Limits = LIMITS
-) -> list[Any]:
+def load_yaml(text: str | bytes, loader: Any = None, *, aliases: bool = True, limits: Limits = LIMITS) -> list[Any]:
     """The documents of a YAML text, empty ones left out; `loader` is a safe one (None: the fastest that there is).
 
     Without `aliases` a text that has some is refused.
@@ -126,7 +123,7 @@ def load_yaml(
 
     fastest = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml there is only the slow one
     _check_yaml(text, fastest, aliases, limits)
-    return [found for found in yaml.load_all(text, Loader=loader or fastest) if found is not None]  # noqa: S506
+    return [found for found in yaml.load_all(text, Loader=loader or fastest) if found is not None]
 
 
 @dataclass(slots=True)
@@ -158,7 +155,7 @@ def _check_yaml(text: str | bytes, loader: Any, aliases: bool, limits: Limits) -
                 raise _refused("it has aliases, which are not read here; write the values out", event)
             if any(each.anchor == event.anchor for each in opened):
                 raise _refused(f"*{event.anchor} stands inside of what it names; write it out", event)
-            opened[-1].values += anchored.get(event.anchor, 1)
+            opened[-1].values += anchored.get(event.anchor or "", 1)
         if opened[-1].values > limits.values:
             raise _refused(_too_large(limits), event)
 
@@ -173,7 +170,8 @@ def _close(opened: list[_Open], anchored: dict[str, int]) -> None:
 def _refused(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
     from yaml.constructor import ConstructorError
 
-    return ConstructorError(None, None, problem, event.start_mark)
+    mark: Any = event.start_mark
+    return ConstructorError(None, None, problem, mark)
 
 
 def first_document(text: str | bytes) -> Any:
@@ -189,5 +187,3 @@ def first_document(text: str | bytes) -> Any:
     if len(documents) > 1:
         raise ComposerError(None, None, f"one document is expected, found {len(documents)}", None)
     return documents[0] if documents else None
-
-

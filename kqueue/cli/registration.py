@@ -1,8 +1,8 @@
 """The webhook configurations at the API server, kept as they should be.
 
-A configuration that we made, or that a chart made empty for us (a label says so), is ours as a whole.  One that somebody else applied, as a chart
-does, stays theirs: of each entry that leads to us only `caBundle` is written, and nothing else ever.  Both are written
-only where something is wrong, and any number of replicas may do it at once.
+A configuration that we made, or that a chart made empty for us, is ours as a whole; a label says so.  One that somebody
+else applied stays theirs: of each entry that leads to us only `caBundle` is written, and nothing else ever.  Both are
+written only where something is wrong, and any number of replicas may do it at once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ class Registrar:
         if operations:
             await self._client.patch(resource, name, operations, content_type=PatchType.JSON)
         return bool(operations)
-
 
     async def _create(self, resource: ResourceType, wanted: JSON) -> None:
         try:

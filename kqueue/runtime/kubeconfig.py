@@ -207,13 +207,13 @@ _PARTS = ("kubernetes_asyncio", "kubernetes_asyncio.client")
 def _library() -> SimpleNamespace:
     """The parts of the library that know what a kubeconfig means: `Configuration`, `kube_config`, `incluster_config`.
 
-    Importing the library imports 700 classes of objects that nobody here needs, which takes 0.25 s.  So its two packages
-    are stood in for by empty ones while these parts are imported.
+    Importing all of it imports 700 classes of objects, which takes 0.25 s.  So empty packages stand in for its two
+    packages while these parts are imported.
     """
     loaded = {name: sys.modules.pop(name) for name in _PARTS if name in sys.modules}
     root = importlib.util.find_spec("kubernetes_asyncio")
-    assert root is not None and root.submodule_search_locations, "kqueue is installed with what it needs"
-    folder = Path(next(iter(root.submodule_search_locations)))
+    assert root is not None, "kqueue is installed with what it needs"
+    folder = Path(next(iter(root.submodule_search_locations or ())))
     try:
         for name, place in zip(_PARTS, (folder, folder / "client"), strict=True):
             sys.modules[name] = empty = ModuleType(name)

@@ -401,7 +401,10 @@ def run_apart(work: Awaitable[list[tuple[float, float]]]) -> list[tuple[float, f
     return run(main())
 
 
-ROWS = tuple(Row(f"webhook/{name}", partial(run_case, name)) for name in CASES) + (Row("webhook/attacked", run_attacked),)
+ROWS = (
+    *(Row(f"webhook/{name}", partial(run_case, name)) for name in CASES),
+    Row("webhook/attacked", run_attacked),
+)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -22,7 +23,7 @@ SMALL = Limits(depth=5, values=20)
         pytest.param(b"[" + b"{}," * 18 + b"{}]", "more than 20 values", id="empty-objects"),
         pytest.param(json.dumps("[{," * 100).encode(), None, id="brackets-in-a-text"),
         pytest.param(json.dumps('\\"[{,' * 100).encode(), None, id="escaped-quotes-in-a-text"),
-        pytest.param(json.dumps(["\\"] + [[[[[[0]]]]]]).encode(), "more than 5", id="a-text-that-ends-in-a-backslash"),
+        pytest.param(json.dumps(["\\", [[[[[0]]]]]]).encode(), "more than 5", id="a-text-that-ends-in-a-backslash"),
         pytest.param(b"[" * 30_000, "more than", id="brackets-that-never-close"),
         pytest.param(b"]" * 30 + b"[[[[[[", None, id="no-json-at-all-is-the-parser's"),
     ],
@@ -100,14 +101,13 @@ def test_yaml_is_read_as_before() -> None:
         pytest.param(["import", "-n", "team", "--queuemapping-file"], "a.yaml", id="import"),
     ],
 )
-def test_a_command_survives_thirty_thousand_brackets(tmp_path: object, command: list[str], name: str) -> None:
+def test_a_command_survives_thirty_thousand_brackets(tmp_path: Path, command: list[str], name: str) -> None:
     """In a process of its own, because a parser that overflows its stack ends it: exit code 2, one sentence."""
-    path = f"{tmp_path}/{name}"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("[" * 30_000)
+    path = tmp_path / name
+    path.write_text("[" * 30_000)
 
     done = subprocess.run(
-        [sys.executable, "-m", "kqueue", *command, path], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "kqueue", *command, str(path)], capture_output=True, text=True, timeout=60, check=False
     )
 
     assert (done.returncode, "nested" in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr

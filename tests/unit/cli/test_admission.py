@@ -76,8 +76,8 @@ async def test_without_registration_the_webhooks_only_answer(client: Client, tmp
     shown: list[bytes] = []
     if not ours:
         write_bundle(make_bundle(["localhost", "127.0.0.1"], now=SystemClock().now()), tmp_path)
-    place = {"register": False, "certificates": None if ours else tmp_path}
-    async with served(client, shown=shown, **place) as server:
+    folder = None if ours else tmp_path
+    async with served(client, shown=shown, register=False, certificates=folder) as server:
         found = await client.list_json(KINDS[0])
         async with aiohttp.ClientSession() as session:
             job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns"}}

@@ -165,7 +165,9 @@ async def test_a_taken_port_is_named_with_the_remedy(make: Callable[..., Site]) 
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
         site = make()
-        with pytest.raises(ConfigError, match=rf"metrics.bindAddress: {address}: address already in use; .* switch it off"):
+        with pytest.raises(
+            ConfigError, match=rf"metrics.bindAddress: {address}: address already in use; .* switch it off"
+        ):
             await site.server.start(probes=probes(), metrics=metrics_on(address))
         assert site.server.addresses == {}
 

@@ -12,7 +12,7 @@ import ssl
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,8 +25,9 @@ import yaml
 
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import Cluster
+from tests.integration.controlplane.processes import leashed
 from tests.integration.network import Gateway, Relay
-from tests.integration.road import HOST, Object, Road, has, make_road
+from tests.integration.road import HOST, Object, Road, has, hosts_of, make_road
 
 LEASE, RENEW, RETRY = 5, 3, 1
 """Seconds of leader election, in the proportions of the defaults."""
@@ -49,14 +50,23 @@ class Contender:
     process: asyncio.subprocess.Process
     log: Path
     health: str
+    read_from: int = 0
+    """Where in the log file its lines begin, and up to where they have been read."""
+    _lines: list[Object] = field(default_factory=list)
 
-    def lines(self) -> Iterator[Object]:
-        """What it has logged; not what comes from before there were logs."""
-        for line in self.log.read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                found = json.loads(line)
-                if isinstance(found, dict) and "event" in found:
-                    yield found
+    def lines(self) -> list[Object]:
+        """What it has logged; not what comes from before there were logs.  Only new lines are read from the file."""
+        with self.log.open("rb") as file:
+            file.seek(self.read_from)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self.read_from += len(line)
+                with contextlib.suppress(ValueError):
+                    found = json.loads(line)
+                    if isinstance(found, dict) and "event" in found:
+                        self._lines.append(found)
+        return self._lines
 
     def times(self, event: str) -> list[float]:
         """When something was logged, in Unix time."""
@@ -105,14 +115,23 @@ _WON, _LOST, _RELEASED = "leadership won", "leadership lost", "lease released"
 _ABOUT_LEADING = (_WON, _LOST, _RELEASED)
 
 
-def write_configuration(folder: Path, namespace: str) -> Path:
+@dataclass(frozen=True, slots=True)
+class Election:
+    """Times of leader election, in seconds."""
+
+    lease: float = LEASE
+    renew: float = RENEW
+    retry: float = RETRY
+
+
+def write_configuration(folder: Path, namespace: str, times: Election = Election()) -> Path:
     """A configuration with a lease of its own."""
     path = folder / "config.yaml"
     election = {
         "leaderElect": True,
-        "leaseDuration": f"{LEASE}s",
-        "renewDeadline": f"{RENEW}s",
-        "retryPeriod": f"{RETRY}s",
+        "leaseDuration": f"{times.lease}s",
+        "renewDeadline": f"{times.renew}s",
+        "retryPeriod": f"{times.retry}s",
         "resourceNamespace": namespace,
         "resourceName": NAME,
     }
@@ -123,25 +142,34 @@ def write_configuration(folder: Path, namespace: str) -> Path:
 
 @asynccontextmanager
 async def contender(
-    name: str, kubeconfig: Path, folder: Path, namespace: str, env: Mapping[str, str] | None = None
+    name: str,
+    kubeconfig: Path,
+    folder: Path,
+    namespace: str,
+    env: Mapping[str, str] | None = None,
+    *,
+    times: Election = Election(),
 ) -> AsyncIterator[Contender]:
-    """A controller process that competes; ended with the block."""
+    """A controller process that competes; ended with the block, or by the kernel with this process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = folder / f"{name}.log"
+    options = [
+        *("--leader-elect", "--kubeconfig", str(kubeconfig)),
+        *("--config", str(write_configuration(folder, namespace, times))),
+        *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", "--log-format", "json"),
+    ]
     with log.open("ab") as out:
+        begins = out.tell()
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "kqueue", "controller", "--leader-elect", "--kubeconfig", str(kubeconfig)),
-            *("--config", str(write_configuration(folder, namespace))),
-            *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", "--log-format", "json"),
+            *leashed([sys.executable, "-m", "kqueue", "controller", *options]),
             stdout=out,
             stderr=out,
             env={**os.environ, "KQUEUE_TIMING_QUEUE_FLUSH_WINDOW": "0.1", **(env or {})},
         )
     try:
-        yield Contender(name, process, log, f"http://127.0.0.1:{port}/readyz?verbose")
+        yield Contender(name, process, log, f"http://127.0.0.1:{port}/readyz?verbose", begins)
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGCONT)
@@ -312,7 +340,7 @@ class Load:
             assert len(own) == PODS, f"{name} had {len(own)} pods: it ran more than once, or not as a whole"
             assert not has(workload, "Evicted")
             assert "schedulingStats" not in workload["status"], name
-            wanted = _assigned(workload)
+            wanted = hosts_of(workload)
             there = Counter(nodes[p["spec"]["nodeName"]]["metadata"]["labels"][HOST] for p in own)
             lost = {node["name"] for node in workload["status"].get("nodeFailures", ())}
             strays = set(there - wanted) - lost  # where a machine is so busy that a node seems dead, hosts are replaced
@@ -327,24 +355,6 @@ def _gpus(workload: Object) -> int:
     held = workload["status"]["admission"]["podSetAssignments"]
     ended = sum(each["count"] for each in workload["status"].get("reclaimablePods", ()))
     return sum(int(each["resourceUsage"]["nvidia.com/gpu"]) for each in held) - GPUS_OF_POD * ended
-
-
-def _assigned(workload: Object) -> Counter[str]:
-    """Pods by host, as the Workload's admission says."""
-    assigned = Counter[str]()
-    for pod_set in workload["status"]["admission"]["podSetAssignments"]:
-        for part in pod_set["topologyAssignment"]["slices"]:
-            hosts = part["valuesPerLevel"][-1]
-            counts = part["podCounts"]
-            for index in range(part["domainCount"]):
-                host = hosts["universal"] if "universal" in hosts else _individual(hosts["individual"], index)
-                count = counts["universal"] if "universal" in counts else counts["individual"][index]
-                assigned[host] += count
-    return assigned
-
-
-def _individual(values: Object, index: int) -> str:
-    return f"{values.get('prefix', '')}{values['roots'][index]}{values.get('suffix', '')}"
 
 
 @asynccontextmanager

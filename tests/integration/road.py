@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -150,6 +151,23 @@ def has(obj: Object, kind: str) -> bool:
 def condition(obj: Object, kind: str) -> Object:
     """A condition that must be there."""
     return next(c for c in obj["status"]["conditions"] if c["type"] == kind)
+
+
+def hosts_of(workload: Object) -> Counter[str]:
+    """Pods by host, as the Workload's admission says; empty where it names none."""
+    assigned = Counter[str]()
+    for pod_set in workload.get("status", {}).get("admission", {}).get("podSetAssignments", ()):
+        for part in (pod_set.get("topologyAssignment") or {}).get("slices", ()):
+            hosts = part["valuesPerLevel"][-1]
+            counts = part["podCounts"]
+            for index in range(part["domainCount"]):
+                host = hosts["universal"] if "universal" in hosts else _individual(hosts["individual"], index)
+                assigned[host] += counts["universal"] if "universal" in counts else counts["individual"][index]
+    return assigned
+
+
+def _individual(values: Object, index: int) -> str:
+    return f"{values.get('prefix', '')}{values['roots'][index]}{values.get('suffix', '')}"
 
 
 async def make_road(cluster: Cluster, *, gpus: int = 512, shape: tuple[int, ...] = (2, 4, 8)) -> Road:

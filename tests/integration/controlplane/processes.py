@@ -25,6 +25,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+def leashed(argv: Sequence[str | Path]) -> list[str]:
+    """The command line that runs a program (by its absolute path) so that it ends when this process ends."""
+    return [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid()), *map(str, argv)]
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """One running part."""
@@ -38,10 +43,9 @@ class Process:
         """Start a program by its absolute path; its output goes to `logs/<name>.log`."""
         name = Path(argv[0]).name
         log = logs / f"{name}.log"
-        leash = [sys.executable, "-I", "-S", "-c", LEASH, str(os.getpid())]
         with log.open("ab") as sink:
             popen = subprocess.Popen(
-                [*leash, *map(str, argv)],
+                leashed(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,

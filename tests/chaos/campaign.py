@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from tests.chaos.audit import Audit, auditing
 from tests.chaos.faults import FAULTS, Pair, pair
 from tests.chaos.judge import PATIENCE, Breach, Judge, Totals
 from tests.chaos.load import Load
+from tests.chaos.world import Change
 from tests.integration.controlplane.cluster import Cluster
 
 REST_SECONDS = 15.0
@@ -74,6 +76,7 @@ class Campaign:
         self._plan, self._cluster, self._folder, self._report = plan, cluster, folder, report
         self._judge = Judge(plan.patience)
         self._submitting = asyncio.Event()
+        self._history: list[Change] = []  # since the last rest
         self.outcome = Outcome(breaches=self._judge.breaches, totals=self._judge.totals)
 
     async def run(self) -> Outcome:
@@ -133,6 +136,7 @@ class Campaign:
             await self._hear(audit)
         self._judge.at_rest(time.monotonic())
         self._tell_rest(time.monotonic() - began, known)
+        self._history.clear()
         await load.remove()
 
     async def _until_quiet(self, load: Load, audit: Audit) -> None:
@@ -146,11 +150,14 @@ class Campaign:
 
     async def _hear(self, audit: Audit) -> None:
         for change in await audit.drain():
+            self._history.append(change)
             self._judge.take(change)
 
     def _tell_rest(self, seconds: float, known: int) -> None:
         facts = {"seconds": round(seconds, 2), **asdict(self._judge.totals)}
         self.outcome.rests.append(facts)
         self._report("rest", facts)
-        for breach in self._judge.breaches[known:]:
-            self._report("breach", asdict(breach))
+        for number, breach in enumerate(self._judge.breaches[known:], start=known + 1):
+            evidence = self._folder / f"breach-{number}.jsonl"
+            evidence.write_text("".join(f"{json.dumps(asdict(change))}\n" for change in self._history))
+            self._report("breach", {**asdict(breach), "evidence": str(evidence)})

@@ -190,12 +190,13 @@ def _one_admission(world: World, before: Object | None, change: Change) -> Found
 
 
 def _one_run(world: World, _: Object | None, change: Change) -> Found:
-    """No more pods of a job are bound or have succeeded than were admitted."""
+    """No more pods of a job run than were admitted and have not succeeded."""
     for workload in world.holders():
         if w.owner(workload) == w.owner(change.obj):
-            started, count = world.started(workload), w.admitted_pods(workload)
-            if started > count and not _has_lost_nodes(workload):
-                yield w.label(workload), f"{started} pods run or have succeeded, and {count} were admitted"
+            running, left = world.running(workload), world.pods_left(workload)
+            if running > left and not _has_lost_nodes(workload):
+                done, count = len(world.done(workload)), w.admitted_pods(workload)
+                yield w.label(workload), f"{running} pods run and {done} have succeeded, and {count} were admitted"
 
 
 def _no_failure(_: World, __: Object | None, change: Change) -> Found:
@@ -250,10 +251,10 @@ def _not_whole(world: World, workload: Object) -> Iterator[tuple[str, str, str]]
     if has(workload, "Evicted"):
         yield STUCK, w.label(workload), "the Workload is evicted and has not given its quota back"
         return
-    started, count = world.started(workload), w.admitted_pods(workload)
-    if 0 < started < count:
-        yield PARTIAL, w.label(workload), f"{started} of {count} pods are bound"
-    elif started == 0:
+    running, left, done = world.running(workload), world.pods_left(workload), len(world.done(workload))
+    if running < left and running + done:
+        yield PARTIAL, w.label(workload), f"{running} of {left} pods are bound, {done} have succeeded"
+    elif running < left:
         yield STUCK, w.label(workload), "the Workload is admitted and none of its pods is bound"
 
 

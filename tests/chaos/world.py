@@ -38,6 +38,8 @@ class World:
     objects: dict[str, dict[str, Object]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     succeeded: dict[str, dict[str, str]] = field(default_factory=dict)
     """Job UID to {pod UID: host} of its pods that succeeded; pods that were deleted since are still in it."""
+    before_admission: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Workload UID to the pods that had succeeded before its present admission, which is for the others only."""
     _tree: QuotaTree | None = None
 
     def take(self, change: Change) -> Object | None:
@@ -51,6 +53,8 @@ class World:
             self._tree = None
         if change.kind == "Pod" and phase(change.obj) == "Succeeded":
             self.succeeded.setdefault(owner(change.obj), {})[uid] = change.obj["spec"].get("nodeName", "")
+        if change.kind == "Workload" and admission(change.obj) and not (before and admission(before)):
+            self.before_admission[uid] = frozenset(self.succeeded.get(owner(change.obj), {}))
         if change.kind == "Job" and change.deleted:
             self.succeeded.pop(uid, None)
         return before
@@ -111,19 +115,36 @@ class World:
         """Pods that are bound and have not ended."""
         return [pod for pod in self.all("Pod") if pod["spec"].get("nodeName") and phase(pod) not in _ENDED]
 
-    def started(self, workload: Object) -> int:
-        """How many pods of the Workload are bound or have succeeded."""
+    def running(self, workload: Object) -> int:
+        """How many pods of the Workload's job are bound and have not ended."""
         job = owner(workload)
-        running = {pod["metadata"]["uid"] for pod in self.running_pods() if owner(pod) == job}
-        return len(running | set(self.succeeded.get(job, {})))
+        return sum(owner(pod) == job for pod in self.running_pods())
+
+    def done(self, workload: Object) -> dict[str, str]:
+        """Pods that have succeeded since the Workload was admitted, with their hosts."""
+        before = self.before_admission.get(workload["metadata"]["uid"], frozenset())
+        succeeded = self.succeeded.get(owner(workload), {})
+        return {uid: host for uid, host in succeeded.items() if uid not in before}
 
     def pods_left(self, workload: Object) -> int:
-        """How many of the admitted pods have not succeeded."""
-        return max(0, admitted_pods(workload) - len(self.succeeded.get(owner(workload), {})))
+        """How many of the admitted pods have not succeeded.
+
+        A pod may succeed between the decision to admit and its write; so the job as a whole is counted, too.
+        """
+        wanted = sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
+        of_job = wanted - len(self.succeeded.get(owner(workload), {}))
+        return max(0, min(of_job, admitted_pods(workload) - len(self.done(workload))))
 
     def on_hosts(self, workload: Object) -> Counter[str]:
-        """Host to the number of pods that the Workload's admission puts there and that have not succeeded."""
-        return hosts_of(workload) - Counter(self.succeeded.get(owner(workload), {}).values())
+        """Host to the number of pods that the Workload's admission puts there and that have not succeeded.
+
+        When a pod succeeded between decision and write, nothing says which host it leaves: then only bound pods count.
+        """
+        assigned = hosts_of(workload) - Counter(self.done(workload).values())
+        if assigned.total() <= self.pods_left(workload):
+            return assigned
+        job = owner(workload)
+        return Counter(pod["spec"]["nodeName"] for pod in self.running_pods() if owner(pod) == job)
 
     def free(self) -> dict[str, Counter[str]]:
         """Host to what Workloads leave free of each resource, on nodes that take pods."""

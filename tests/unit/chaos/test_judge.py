@@ -60,14 +60,19 @@ def workload(
     hosts: str = "n1",
     to: str = "team",
     required: str = HOST_LABEL,
+    count: int | None = None,
 ) -> Object:
-    """A Workload; without `hosts` it has no admission, else one pod on each host that is named, the last has the rest."""
+    """A Workload; without `hosts` it has no admission, else one pod on each host that is named, the last has the rest.
+
+    `count` is how many pods are admitted; None: all.
+    """
+    count = pods if count is None else count
     asked = {"containers": [{"resources": {"requests": {GPU: str(gpus)}}}]}
     pod_set = {"name": "main", "count": pods, "template": {"spec": asked}, "topologyRequest": {"required": required}}
     names = hosts.split()
     status: Object = {"conditions": conditions(*true)}
     if names:
-        counts = [*[1] * (len(names) - 1), pods - len(names) + 1]
+        counts = [*[1] * (len(names) - 1), count - len(names) + 1]
         slices = [
             {
                 "domainCount": len(names),
@@ -75,7 +80,7 @@ def workload(
                 "podCounts": {"individual": counts},
             }
         ]
-        assigned = {"name": "main", "flavors": {GPU: "gpu"}, "resourceUsage": {GPU: str(pods * gpus)}, "count": pods}
+        assigned = {"name": "main", "flavors": {GPU: "gpu"}, "resourceUsage": {GPU: str(count * gpus)}, "count": count}
         given = {**assigned, "topologyAssignment": {"levels": [HOST_LABEL], "slices": slices}}
         status["admission"] = {"clusterQueue": to, "podSetAssignments": [given]}
     return {"metadata": meta(name, of=of), "spec": {"queueName": "team", "podSets": [pod_set]}, "status": status}
@@ -147,6 +152,25 @@ def test_a_job_that_was_preempted_and_ran_later_is_no_breach() -> None:
     judge = judged(history, lasts=2 * PATIENCE, rest=True)
     assert judge.breaches == []
     assert (judge.totals.admissions, judge.totals.evictions) == (2, 1)
+
+
+def test_a_job_of_which_a_part_is_done_is_admitted_for_the_rest() -> None:
+    """One of two pods succeeds, the job is preempted, and comes back for one pod: no breach, and nothing is missing."""
+    history = [
+        *WORLD,
+        ("j", job()),
+        ("w", workload("w1")),
+        *(("p", pod(name)) for name in ("p1", "p2")),
+        ("p", pod("p1", "Succeeded")),
+        ("w", workload("w1", "Evicted")),
+        ("p", pod("p2", "Failed")),
+        ("w", workload("w1", "Evicted", hosts="")),
+        ("w", workload("w1", count=1)),
+        ("p", pod("p3")),
+    ]
+    judge = judged(history, lasts=PATIENCE)
+    judge.look(3 * PATIENCE)
+    assert judge.breaches == []
 
 
 OTHER = workload("w2", of="b", hosts="n2")

@@ -15,6 +15,7 @@ Object = dict[str, Any]
 
 KINDS = ("Node", "ClusterQueue", "LocalQueue", "Job", "Workload", "Pod")
 _ENDED = ("Succeeded", "Failed")
+_TRACKED = "batch.kubernetes.io/job-tracking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class World:
             of_kind[uid] = change.obj
         if change.kind == "ClusterQueue" and (before is None or change.deleted or before["spec"] != change.obj["spec"]):
             self._tree = None
-        if change.kind == "Pod" and phase(change.obj) == "Succeeded":
+        if change.kind == "Pod" and phase(change.obj) == "Succeeded" and is_tracked(change.obj):
             self.succeeded.setdefault(owner(change.obj), {})[uid] = change.obj["spec"].get("nodeName", "")
         if change.kind == "Workload" and admission(change.obj) and not (before and admission(before)):
             self.before_admission[uid] = frozenset(self.succeeded.get(owner(change.obj), {}))
@@ -179,6 +180,11 @@ def owner(obj: Object) -> str:
 def phase(pod: Object) -> str:
     """The pod's phase."""
     return str(pod.get("status", {}).get("phase", ""))
+
+
+def is_tracked(pod: Object) -> bool:
+    """Whether the Job has still to count the pod: one that was stopped and then succeeds late counts for nobody."""
+    return _TRACKED in (pod["metadata"].get("finalizers") or ())
 
 
 def admission(workload: Object) -> Object:

@@ -86,8 +86,13 @@ def workload(
     return {"metadata": meta(name, of=of), "spec": {"queueName": "team", "podSets": [pod_set]}, "status": status}
 
 
-def pod(name: str, phase: str = "Running", *, of: str = "a", on: str = "n1") -> Object:
-    return {"metadata": meta(name, of=of), "spec": {"nodeName": on} if on else {}, "status": {"phase": phase}}
+def pod(name: str, phase: str = "Running", *, of: str = "a", on: str = "n1", tracked: bool = True) -> Object:
+    finalizers = ["batch.kubernetes.io/job-tracking"] if tracked else []
+    return {
+        "metadata": meta(name, of=of, finalizers=finalizers),
+        "spec": {"nodeName": on} if on else {},
+        "status": {"phase": phase},
+    }
 
 
 KIND_OF = {"n": "Node", "q": "ClusterQueue", "l": "LocalQueue", "j": "Job", "w": "Workload", "p": "Pod"}
@@ -171,6 +176,24 @@ def test_a_job_of_which_a_part_is_done_is_admitted_for_the_rest() -> None:
     judge = judged(history, lasts=PATIENCE)
     judge.look(3 * PATIENCE)
     assert judge.breaches == []
+
+
+def test_a_stopped_pod_that_succeeds_late_counts_for_nobody() -> None:
+    """The Job has given it up, so the job runs with all of its pods again: no breach."""
+    history = [
+        *WORLD,
+        ("j", job()),
+        ("w", workload("w1", "Evicted")),
+        ("p", pod("p1", tracked=False)),
+        ("p", pod("p1", "Succeeded", tracked=False)),
+        ("w", workload("w1", "Evicted", hosts="")),
+        ("w", workload("w1")),
+        *(("p", pod(name)) for name in ("p2", "p3")),
+        *(("p", pod(name, "Succeeded")) for name in ("p2", "p3")),
+        ("j", job(state="Complete")),
+        ("w", workload("w1", "Finished")),
+    ]
+    assert judged(history, rest=True).breaches == []
 
 
 OTHER = workload("w2", of="b", hosts="n2")

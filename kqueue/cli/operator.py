@@ -296,14 +296,19 @@ class Operator:
         """Write the last events, when `run` has ended."""
         await self.wiring.recorder.finish(self.timings.event_farewell)
 
-    async def _compete(self) -> None:
+    async def _sync(self) -> None:
+        """Return when every watch has brought its initial state."""
         for watch in self.watches.all():
             await watch.settled.wait()
         freeze_after_sync()
         self.synced.set()
         _log.info("every watch has synced", watches=len(self.watches.all()))
+
+    async def _compete(self) -> None:
+        """Lead when it may; the lease is watched while the caches are being filled, and taken when they are."""
         election = self.config.leader_election
         if not election.leader_elect:
+            await self._sync()
             await self._lead()
             return
         self.lease = lease = LeaderElection(
@@ -319,7 +324,9 @@ class Operator:
             clock=self.clock,
             on_change=lambda leads: self.metrics.leading(election.resource_name, leads=leads),
         )
-        await lease.run(self._succeed)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sync())
+            await lease.run(self._succeed, when=self.synced)
 
     async def _succeed(self) -> None:
         """Lead after somebody else may have: first know all that was written before."""

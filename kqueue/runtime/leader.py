@@ -4,7 +4,8 @@ What must never happen is that two lead.  Three rules see to it:
 
 - Every write of the lease carries the resourceVersion it was read at, so of two who try only one wins.
 - A follower does not compare written times (clocks differ); it notes on its own monotonic clock when the record last
-  *changed*, and takes over only after a full lease duration without change.
+  *changed*, and takes over only after a full lease duration without change.  A holder whose process has certainly
+  ended, which can be seen on its own machine, is followed as soon as what it sent must have arrived.
 - A leader that has not renewed for `renew_deadline`, for whatever reason, stops leading by itself.  That deadline is
   shorter than the lease, and it counts from before the last good renewal was *sent*.
 """
@@ -17,7 +18,7 @@ import random
 import socket
 import uuid
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from kqueue.errors import AlreadyExistsError, ConfigError, ConflictError, Kqueue
 from kqueue.runtime.backoff import pause_after
 from kqueue.runtime.deadline import cancel_and_wait, within
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.process_mark import has_ended, own_mark
 from kqueue.runtime.resources import LEASES, ResourceType
 
 _log = structlog.get_logger(__name__)
@@ -56,8 +58,17 @@ class LeaseApi(Protocol):
 
 
 def unique_identity() -> str:
-    """Host name and a random part: no two processes share it, nor a process with its own successor."""
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
+    """Host name, mark of the process where there is one, and a random part.
+
+    No two processes share it, nor a process with its own successor.
+    """
+    return "_".join(filter(None, (socket.gethostname(), own_mark(), str(uuid.uuid4()))))
+
+
+def _holder_has_ended(identity: str) -> bool:
+    """Whether the process with an identity of `unique_identity` ran on this machine and has ended for certain."""
+    parts = identity.rsplit("_", 2)
+    return len(parts) == 3 and has_ended(parts[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +107,8 @@ class _Observed:
 
     record: Json
     since: float
+    ended_at: float | None = None
+    """When we first saw that the process of the holder has ended; None while nothing is known of that."""
 
 
 def _stop_process() -> None:
@@ -120,11 +133,15 @@ class LeaderElection:
         chance: random.Random | None = None,
         on_change: Callable[[bool], None] | None = None,
         abort: Callable[[], None] = _stop_process,
+        has_ended: Callable[[str], bool] = _holder_has_ended,
     ) -> None:
-        """`on_change` is told True before `lead` is called and False after it has ended."""
+        """`on_change` is told True before `lead` is called and False after it has ended.
+
+        `has_ended` says whether the process of a holder, by its identity, has ended for certain.
+        """
         self._api, self._settings, self._clock = api, settings, clock
         self._chance = chance or random.Random()
-        self._on_change, self._abort = on_change, abort
+        self._on_change, self._abort, self._has_ended = on_change, abort, has_ended
         self._held: Json | None = None  # the lease as we last wrote it; None when we do not hold it
         self._renewed_at = 0.0
         self._observed: _Observed | None = None
@@ -161,14 +178,17 @@ class LeaderElection:
         because = f": {self._failure}" if self._failure else ""
         return f"the lease has not been {'renewed' if leads else 'seen'} for {age:.0f} s{because}"
 
-    async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def run(self, lead: Callable[[], Coroutine[Any, Any, None]], *, when: asyncio.Event | None = None) -> None:
         """Compete until `lead` returns by itself, or until cancelled.  Then the lease is released.
+
+        Before `when` is set the lease is watched and not taken: so a lease that nobody renews runs out while this
+        process is still getting ready.  None: it may be taken at once.
 
         Errors of `lead` are raised, after the lease was released.
         """
         try:
             while True:
-                await self._acquire()
+                await self._acquire(when or _set_event())
                 if await self._lead(lead):
                     return
         finally:
@@ -176,31 +196,49 @@ class LeaderElection:
 
     # --- following
 
-    async def _acquire(self) -> None:
-        """Return when the lease is ours."""
+    async def _acquire(self, ready: asyncio.Event) -> None:
+        """Return when the lease is ours; it is taken only when `ready` is set."""
         failures = 0
         while True:
             pause = self._settings.retry_period * self._chance.uniform(1.0, 1.2)
             try:
-                if await self._try_to_acquire():
+                if await self._try_to_acquire(take=ready.is_set()):
                     return
                 failures, self._heard_at = 0, self._clock.monotonic()
-                pause = min(pause, max(0.001, self._time_to_expiry()))
+                if ready.is_set():
+                    pause = min(pause, max(0.001, self._time_to_expiry()))
             except (KqueueError, TimeoutError) as e:
                 failures += 1
                 self._failure = str(e) or type(e).__name__
                 cap = self._settings.lease_duration
                 pause = max(pause, pause_after(failures, base=pause, cap=cap, chance=self._chance))
                 _log.warning("lease not reachable", lease=self._settings.name, error=str(e) or type(e).__name__)
-            await self._clock.sleep(pause)
+            await self._rest(pause, ready)
 
-    async def _try_to_acquire(self) -> bool:
-        """One look at the lease; take it if it is free, expired, or ours already.  True when it is ours."""
+    async def _rest(self, seconds: float, ready: asyncio.Event) -> None:
+        """Pause, but no longer than until `ready` is set."""
+        if ready.is_set():
+            await self._clock.sleep(seconds)
+            return
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(ready.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                await cancel_and_wait(wait)
+
+    async def _try_to_acquire(self, *, take: bool) -> bool:
+        """One look at the lease; take it if it is free, expired, or ours already.  True when it is ours.
+
+        Without `take` it is only looked at.
+        """
         try:
             lease = await self._request(self._read())
         except NotFoundError:
-            return await self._take(None)
+            return await self._take(None) if take else False
         self._observe(lease)
+        if not take:
+            return False
         holder = _spec(lease).get("holderIdentity") or ""
         # Ours although we do not know: the answer to our own acquiring write was lost.
         if holder in {"", self._settings.identity} or self._time_to_expiry() <= 0:
@@ -211,15 +249,38 @@ class LeaderElection:
         before = _spec(self._observed.record) if self._observed else None
         now = _spec(lease)
         if before == now:
+            self._look_for_the_holder()
             return
         self._observed = _Observed(lease, self._clock.monotonic())
+        self._look_for_the_holder()
         if before is None or before.get("holderIdentity") != now.get("holderIdentity"):
             _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "nobody")
 
+    def _look_for_the_holder(self) -> None:
+        """Note when the process of the holder was first seen to have ended, which only its own machine can tell."""
+        seen = self._observed
+        if seen is None or seen.ended_at is not None:
+            return
+        holder = _spec(seen.record).get("holderIdentity") or ""
+        if holder and self._has_ended(holder):
+            self._observed = replace(seen, ended_at=self._clock.monotonic())
+            _log.info("the holder of the lease has ended on this machine", lease=self._settings.name, holder=holder)
+
     def _time_to_expiry(self) -> float:
-        """Seconds until the observed record is a full duration old; its own duration counts, not ours."""
+        """Seconds until the observed record is a full duration old; its own duration counts, not ours.
+
+        A holder whose process has ended sends nothing any more: what it sent before has as long to arrive as what a
+        leader sent before it gave up, which is the lease less the renew deadline.
+        """
         if self._observed is None:
             return 0.0
+        if (ended_at := self._observed.ended_at) is not None:
+            arrived = ended_at + self._settings.lease_duration - self._settings.renew_deadline
+            return min(self._time_to_full_duration(), arrived - self._clock.monotonic())
+        return self._time_to_full_duration()
+
+    def _time_to_full_duration(self) -> float:
+        assert self._observed is not None
         duration = _spec(self._observed.record).get("leaseDurationSeconds") or self._settings.lease_duration
         return float(self._observed.since + duration - self._clock.monotonic())
 
@@ -347,6 +408,12 @@ class LeaderElection:
     def _tell(self, leading: bool) -> None:
         if self._on_change is not None:
             self._on_change(leading)
+
+
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 def _claimed(lease: Json | None, settings: ElectionSettings, now: datetime) -> Json:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +23,7 @@ from kqueue.errors import (
     NotFoundError,
     UnreachableError,
 )
+from kqueue.runtime import leader
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
@@ -103,7 +106,9 @@ class Door:
 class Candidate:
     """A process that competes, and what became of it."""
 
-    def __init__(self, name: str, shelf: Shelf, clock: FakeClock, **more: Any) -> None:
+    def __init__(
+        self, name: str, shelf: Shelf, clock: FakeClock, has_ended: Callable[[str], bool] = lambda _: False, **more: Any
+    ) -> None:
         self.door, self.name = Door(shelf), name
         self.terms = 0
         self.at_work = False
@@ -111,7 +116,9 @@ class Candidate:
         self.clock = clock
         self.aborted = False
         settings_ = ElectionSettings(namespace="ns", name="l", identity=name, **more)
-        self.election = LeaderElection(self.door, settings_, clock=clock, chance=random.Random(name), abort=self._abort)
+        self.election = LeaderElection(
+            self.door, settings_, clock=clock, chance=random.Random(name), abort=self._abort, has_ended=has_ended
+        )
 
     def _abort(self) -> None:
         self.aborted = True
@@ -129,8 +136,8 @@ class Candidate:
             finally:
                 self.at_work = False
 
-    def run(self) -> Any:
-        return self.election.run(self.lead)
+    def run(self, when: asyncio.Event | None = None) -> Any:
+        return self.election.run(self.lead, when=when)
 
 
 async def pass_time(clock: FakeClock, seconds: float, *candidates: Candidate) -> None:
@@ -538,3 +545,78 @@ async def test_readiness_says_what_keeps_it_from_its_part(
 
     assert (told is None) is (trouble is None)
     assert trouble is None or (trouble in (told or "") and "refused" in (told or ""))
+
+
+async def killed(shelf: Shelf, clock: FakeClock) -> None:
+    """A leader of the name `dead` renews for the last time now, and gives nothing back."""
+    dead = Candidate("dead", shelf, clock)
+    async with running(dead.run()):
+        await pass_time(clock, 1, dead)
+        lease = shelf.lease
+    assert lease is not None
+    shelf.store(lease)
+
+
+async def test_a_lease_runs_out_while_its_successor_gets_ready() -> None:
+    """It is watched from the start, a look every retry period, and taken as soon as the successor is ready, not before."""
+    clock, shelf, ready = FakeClock(), Shelf(), asyncio.Event()
+    await killed(shelf, clock)
+    late = Candidate("late", shelf, clock)
+    async with running(late.run(ready)):
+        await pass_time(clock, 40, late)
+        assert (late.terms, shelf.spec["holderIdentity"]) == (0, "dead")
+        assert 40 / 2.4 <= late.door.requests <= 40 / 2 + 2
+        ready.set()
+        await pass_time(clock, 0.25, late)
+        assert (late.at_work, shelf.spec["holderIdentity"]) == (True, "late")
+
+
+async def test_a_lease_that_nobody_has_is_not_taken_before_its_taker_is_ready() -> None:
+    """Neither made nor taken: whoever leads must be able to work."""
+    clock, shelf, ready = FakeClock(), Shelf(), asyncio.Event()
+    early = Candidate("early", shelf, clock)
+    async with running(early.run(ready)):
+        await pass_time(clock, 10, early)
+        assert shelf.lease is None
+        ready.set()
+        await pass_time(clock, 0.25, early)
+        assert early.at_work
+
+
+@pytest.mark.parametrize(
+    ("ended", "earliest", "latest"),
+    [
+        pytest.param(True, 5.0, 6.0, id="what-it-sent-has-the-margin-between-deadline-and-lease-to-arrive"),
+        pytest.param(False, 15.0, 18.0, id="a-holder-of-which-nothing-is-known-keeps-its-whole-lease"),
+    ],
+)
+async def test_a_holder_that_has_ended_on_this_machine_is_followed_sooner(
+    ended: bool, earliest: float, latest: float
+) -> None:
+    """Only when its end is certain."""
+    clock, shelf = FakeClock(), Shelf()
+    await killed(shelf, clock)
+    successor = Candidate("next", shelf, clock, has_ended=lambda holder: ended and holder == "dead")
+    async with running(successor.run()):
+        await pass_time(clock, earliest - 0.25, successor)
+        assert not successor.at_work
+        await pass_time(clock, latest - earliest + 0.25, successor)
+        assert successor.at_work
+
+
+async def test_the_end_of_a_process_shows_in_its_identity() -> None:
+    """A child that runs is alive; when it has ended its successor on this machine knows, before and after its parent has
+    read its exit status.
+    """
+    script = (
+        "import sys; from kqueue.runtime.leader import unique_identity as u; print(u(), flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, **pipes)
+    assert child.stdout is not None
+    identity = (await asyncio.wait_for(child.stdout.readline(), 30)).decode().strip()
+    assert not leader._holder_has_ended(identity)
+    child.kill()
+    await asyncio.wait_for(child.wait(), 30)
+    assert leader._holder_has_ended(identity)
+    assert not leader._holder_has_ended(unique_identity())

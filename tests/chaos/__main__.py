@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import shutil
 import signal
 import statistics
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kqueue.sandbox.crd_files import SIMULATED
-from tests.chaos.campaign import Campaign, Plan
+from tests.chaos.campaign import Campaign, Plan, judged_again
 from tests.chaos.faults import FAULTS, HAND_OVER_SECONDS, NoLeaderError
 from tests.chaos.judge import NO_LEADER, PATIENCE, RULES, STUCK
 from tests.integration.conftest import CRDS
@@ -38,7 +39,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="append one JSON object per loss, rest and breach; a campaign "
                         "that was stopped goes on after the last loss in the file")  # fmt: skip
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds before a state counts as stuck")
-    parser.add_argument("--keep", type=Path, help="an empty folder for logs, kept; else a temporary one")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and histories, kept; else a temporary one")
+    parser.add_argument("--judge", type=Path, help="only judge the histories in a folder that was kept")
     found = parser.parse_args(argv)
     found.kinds = found.kinds.split(",")
     if unknown := sorted(set(found.kinds) - set(FAULTS)):
@@ -133,26 +135,41 @@ def _end_on_sigterm() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
+def judge_again(folder: Path, patience: float) -> int:
+    """Print the verdict on a folder that was kept, and return the exit code."""
+    judge = judged_again(folder, patience)
+    for breach in judge.breaches:
+        print(progress("breach", asdict(breach)))
+    print(progress("end", asdict(judge.totals)))
+    return FOUND if judge.breaches else 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the table, and return the exit code."""
     options = arguments(argv)
+    if options.judge is not None:
+        return judge_again(options.judge, options.patience)
     if reason := binaries.why_missing():
         print(reason, file=sys.stderr)
         return 2
     journal, code = Journal(options.json), 0
-    with contextlib.ExitStack() as stack:
-        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kqueue-chaos-")))
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            asyncio.run(run(options, journal, folder))
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            code = INTERRUPTED
-        except NoLeaderError as error:
-            print(error, file=sys.stderr)
-            sentence = f"nobody led within {HAND_OVER_SECONDS:.0f} s of a fault"
-            journal.write("breach", {"rule": NO_LEADER, "subject": "lease", "sentence": sentence, "revision": 0})
+    folder = options.keep or Path(tempfile.mkdtemp(prefix="kqueue-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        asyncio.run(run(options, journal, folder))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        code = INTERRUPTED
+    except NoLeaderError as error:
+        print(error, file=sys.stderr)
+        sentence = f"nobody led within {HAND_OVER_SECONDS:.0f} s of a fault"
+        journal.write("breach", {"rule": NO_LEADER, "subject": "lease", "sentence": sentence, "revision": 0})
     print(table(journal.entries))
-    return FOUND if any(entry["what"] == "breach" for entry in journal.entries) else code
+    if any(entry["what"] == "breach" for entry in journal.entries):
+        print(f"logs and histories of this process are in {folder}")
+        return FOUND
+    if options.keep is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
 
 
 if __name__ == "__main__":

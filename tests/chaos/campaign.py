@@ -157,7 +157,26 @@ class Campaign:
         facts = {"seconds": round(seconds, 2), **asdict(self._judge.totals)}
         self.outcome.rests.append(facts)
         self._report("rest", facts)
-        for number, breach in enumerate(self._judge.breaches[known:], start=known + 1):
-            evidence = self._folder / f"breach-{number}.jsonl"
-            evidence.write_text("".join(f"{json.dumps(asdict(change))}\n" for change in self._history))
-            self._report("breach", {**asdict(breach), "evidence": str(evidence)})
+        history = write_history(self._folder, len(self.outcome.rests), self._history)
+        for breach in self._judge.breaches[known:]:
+            self._report("breach", {**asdict(breach), "evidence": str(history)})
+
+
+def write_history(folder: Path, number: int, changes: Sequence[Change]) -> Path:
+    """Write what happened up to one rest since the one before; returns the file."""
+    path = folder / f"history-{number:03d}.jsonl"
+    path.write_text("".join(f"{json.dumps(asdict(change))}\n" for change in changes))
+    return path
+
+
+def judged_again(folder: Path, patience: float = PATIENCE) -> Judge:
+    """The verdict on the histories that a campaign has left in a folder, with a rest after each of them."""
+    judge = Judge(patience)
+    for path in sorted(folder.glob("history-*.jsonl")):
+        now = 0.0
+        for line in path.read_text().splitlines():
+            change = Change(**json.loads(line))
+            judge.take(change)
+            now = change.at
+        judge.at_rest(now)
+    return judge

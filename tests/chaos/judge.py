@@ -307,8 +307,11 @@ def _phantoms(world: World) -> Iterator[tuple[str, str, str]]:
 
 
 def _ran_again(world: World) -> Found:
-    """Jobs of which more pods succeeded than the Job wants."""
+    """Jobs that count more pods than they want, or whose pods run after their end."""
+    running = Counter(w.owner(pod) for pod in world.running_pods())
     for job in world.all("Job"):
-        done = len(world.succeeded.get(job["metadata"]["uid"], {}))
-        if done > job["spec"]["completions"]:
-            yield w.label(job), f"{done} pods succeeded, and the Job wants {job['spec']['completions']}"
+        wanted, done = job["spec"]["completions"], w.counted(job)
+        if done > wanted:
+            yield w.label(job), f"{done} pods succeeded, and the Job wants {wanted}"
+        elif has(job, "Complete") and (left := running[job["metadata"]["uid"]]):
+            yield w.label(job), f"the Job is Complete, and {left} of its pods run"

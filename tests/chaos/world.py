@@ -15,7 +15,6 @@ Object = dict[str, Any]
 
 KINDS = ("Node", "ClusterQueue", "LocalQueue", "Job", "Workload", "Pod")
 _ENDED = ("Succeeded", "Failed")
-_TRACKED = "batch.kubernetes.io/job-tracking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +37,7 @@ class World:
 
     objects: dict[str, dict[str, Object]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     succeeded: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Job UID to {pod UID: host} of its pods that succeeded; pods that were deleted since are still in it."""
+    """Job UID to {pod UID: host} of its pods that reported success; pods that were deleted since are still in it."""
     before_admission: dict[str, frozenset[str]] = field(default_factory=dict)
     """Workload UID to the pods that had succeeded before its present admission, which is for the others only."""
     _tree: QuotaTree | None = None
@@ -52,7 +51,7 @@ class World:
             of_kind[uid] = change.obj
         if change.kind == "ClusterQueue" and (before is None or change.deleted or before["spec"] != change.obj["spec"]):
             self._tree = None
-        if change.kind == "Pod" and phase(change.obj) == "Succeeded" and is_tracked(change.obj):
+        if change.kind == "Pod" and phase(change.obj) == "Succeeded":
             self.succeeded.setdefault(owner(change.obj), {})[uid] = change.obj["spec"].get("nodeName", "")
         if change.kind == "Workload" and admission(change.obj) and not (before and admission(before)):
             self.before_admission[uid] = frozenset(self.succeeded.get(owner(change.obj), {}))
@@ -130,10 +129,11 @@ class World:
     def pods_left(self, workload: Object) -> int:
         """How many of the admitted pods have not succeeded.
 
-        A pod may succeed between the decision to admit and its write; so the job as a whole is counted, too.
+        A pod may succeed between the decision to admit and its write; so what the Job counts is subtracted, too.
         """
         wanted = sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
-        of_job = wanted - len(self.succeeded.get(owner(workload), {}))
+        job = self.objects["Job"].get(owner(workload))
+        of_job = wanted - (counted(job) if job is not None else 0)
         return max(0, min(of_job, admitted_pods(workload) - len(self.done(workload))))
 
     def on_hosts(self, workload: Object) -> Counter[str]:
@@ -182,9 +182,14 @@ def phase(pod: Object) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def is_tracked(pod: Object) -> bool:
-    """Whether the Job has still to count the pod: one that was stopped and then succeeds late counts for nobody."""
-    return _TRACKED in (pod["metadata"].get("finalizers") or ())
+def counted(job: Object) -> int:
+    """How many pods the Job counts as succeeded.
+
+    A pod may report success while its Job stops it; then the Job may have given it up, and runs it again later.
+    """
+    status = job.get("status") or {}
+    uncounted = (status.get("uncountedTerminatedPods") or {}).get("succeeded") or ()
+    return (status.get("succeeded") or 0) + len(uncounted)
 
 
 def admission(workload: Object) -> Object:

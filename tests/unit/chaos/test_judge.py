@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.__main__ import Journal, main, table
+from tests.chaos.campaign import judged_again, write_history
 from tests.chaos.judge import FAILED, HOST, PARTIAL, PHANTOM, QUOTA, STUCK, TWICE, Judge
 from tests.chaos.world import Change
 
@@ -47,8 +49,9 @@ def local_queue(name: str = "team") -> Object:
     return {"metadata": meta(name), "spec": {"clusterQueue": name}}
 
 
-def job(name: str = "a", *, pods: int = 2, state: str = "") -> Object:
-    return {"metadata": meta(name), "spec": {"completions": pods}, "status": {"conditions": conditions(state)}}
+def job(name: str = "a", *, pods: int = 2, done: int = 0, state: str = "") -> Object:
+    status = {"conditions": conditions(state), "succeeded": done}
+    return {"metadata": meta(name), "spec": {"completions": pods}, "status": status}
 
 
 def workload(
@@ -124,7 +127,7 @@ CLEAN: list[tuple[str, Object]] = [
     ("p", pod("p2")),
     ("p", pod("p1", "Succeeded")),
     ("p", pod("p2", "Succeeded")),
-    ("j", job(state="Complete")),
+    ("j", job(done=2, state="Complete")),
     ("w", workload("w1", "Finished")),
     ("q", queue("team")),
 ]
@@ -151,7 +154,7 @@ def test_a_job_that_was_preempted_and_ran_later_is_no_breach() -> None:
         ("w", workload("w1", hosts="n2")),
         *(("p", pod(name, on="n2")) for name in ("p3", "p4")),
         *(("p", pod(name, "Succeeded", on="n2")) for name in ("p3", "p4")),
-        ("j", job(state="Complete")),
+        ("j", job(done=2, state="Complete")),
         ("w", workload("w1", "Finished", hosts="n2")),
     ]
     judge = judged(history, lasts=2 * PATIENCE, rest=True)
@@ -167,6 +170,7 @@ def test_a_job_of_which_a_part_is_done_is_admitted_for_the_rest() -> None:
         ("w", workload("w1")),
         *(("p", pod(name)) for name in ("p1", "p2")),
         ("p", pod("p1", "Succeeded")),
+        ("j", job(done=1)),
         ("w", workload("w1", "Evicted")),
         ("p", pod("p2", "Failed")),
         ("w", workload("w1", "Evicted", hosts="")),
@@ -184,13 +188,13 @@ def test_a_stopped_pod_that_succeeds_late_counts_for_nobody() -> None:
         *WORLD,
         ("j", job()),
         ("w", workload("w1", "Evicted")),
-        ("p", pod("p1", tracked=False)),
-        ("p", pod("p1", "Succeeded", tracked=False)),
+        ("p", pod("p1")),
+        ("p", pod("p1", "Succeeded")),
         ("w", workload("w1", "Evicted", hosts="")),
         ("w", workload("w1")),
         *(("p", pod(name)) for name in ("p2", "p3")),
         *(("p", pod(name, "Succeeded")) for name in ("p2", "p3")),
-        ("j", job(state="Complete")),
+        ("j", job(done=2, state="Complete")),
         ("w", workload("w1", "Finished")),
     ]
     assert judged(history, rest=True).breaches == []
@@ -255,6 +259,12 @@ BREACHES = [
         "ns/w1",
         id="more-pods-run-than-were-admitted",
     ),
+    pytest.param(
+        [("j", job(done=1)), ("w", workload("w1", gpus=1)), *(("p", pod(name)) for name in ("p1", "p2"))],
+        TWICE,
+        "ns/w1",
+        id="a-pod-that-the-job-has-counted-runs-again",
+    ),
     pytest.param([("j", job(state="Failed"))], FAILED, "ns/a", id="a-job-fails"),
 ]
 
@@ -311,12 +321,7 @@ def test_a_job_that_cannot_start_may_wait(history: list[tuple[str, Object]]) -> 
 AT_REST = [
     pytest.param([("j", job())], STUCK, "ns/a", id="a-job-has-no-end"),
     pytest.param([("q", queue("team", told=1))], PHANTOM, "team", id="a-status-reports-a-reservation"),
-    pytest.param(
-        [("j", job(state="Complete")), *(("p", pod(name, "Succeeded")) for name in ("p1", "p2", "p3"))],
-        TWICE,
-        "ns/a",
-        id="a-job-ran-again",
-    ),
+    pytest.param([("j", job(done=3, state="Complete"))], TWICE, "ns/a", id="a-job-counts-more-pods-than-it-wants"),
 ]
 
 
@@ -336,7 +341,7 @@ def test_a_history_that_goes_back_is_refused() -> None:
         judge.take(Change(revision=4, at=0, kind="Node", obj=node("n2")))
 
 
-def test_a_journal_goes_on_after_the_last_loss(tmp_path: Any) -> None:
+def test_a_journal_goes_on_after_the_last_loss(tmp_path: Path) -> None:
     """Losses of an earlier process count, a line that was cut off does not, and faults that were survived do not."""
     path = tmp_path / "campaign.jsonl"
     first = Journal(path)
@@ -360,6 +365,21 @@ def test_the_table_tells_losses_by_kind_and_what_was_found() -> None:
     assert lines[1].split() == ["kill", "2", "5.00", "6.00", "0"]
     assert lines[2].startswith("4 jobs finished, 4 admissions and 2 evictions judged from 20 changes")
     assert lines[-1] == "1 stuck jobs, 0 breaches"
+
+
+def test_a_history_that_was_kept_is_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict is the same as on the way, also over several files, and the exit code tells it."""
+    changes = [
+        Change(revision=number, at=float(number), kind=KIND_OF[kind], obj=obj)
+        for number, (kind, obj) in enumerate(CLEAN, start=1)
+    ]
+    write_history(tmp_path, 1, changes)
+    assert judged_again(tmp_path).totals.completed == 1
+    assert main(["--judge", str(tmp_path)]) == 0
+    late = Change(revision=len(CLEAN) + 1, at=100.0, kind="Job", obj=job("b"))
+    write_history(tmp_path, 2, [late])
+    assert main(["--judge", str(tmp_path)]) == 1
+    assert "stuck: ns/b: at rest: the Job has not come to its end" in capsys.readouterr().out
 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,6 +135,17 @@ class Connection(RequestHandler):
         response.force_close()
         return response
 
+    async def _handle_request(self, *request: Any) -> tuple[web.StreamResponse, bool]:
+        """Answer one request.
+
+        When the server stops and gives up waiting in the same turn of the loop in which the answer ends, aiohttp sets
+        the result of a future that is cancelled.  The connection is closed then anyway, which is no error.
+        """
+        try:
+            return await super()._handle_request(*request)
+        except asyncio.InvalidStateError as e:
+            raise ConnectionAbortedError("the server stopped before the answer was sent") from e
+
     def unreadable(self, status: int) -> web.Response:
         """The answer to what is no request."""
         return web.Response(status=status, text="this is no request that can be read\n")

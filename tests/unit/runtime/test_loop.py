@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import ssl
 import sys
+from typing import Any
 
 import pytest
 import structlog
@@ -33,6 +35,64 @@ def test_without_uvloop_asyncio_serves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert loop_name() == "asyncio"
     assert run(answer()) == 42
+
+
+CLOSED = "unable to perform operation on <TCPTransport closed=True reading=False 0x7f>; the handler is closed"
+
+
+class Peer(asyncio.Protocol):
+    """What a loop names as the protocol of a connection."""
+
+
+def connection(error: BaseException) -> dict[str, Any]:
+    """What a loop reports of a connection."""
+    return {"message": "Fatal error on SSL protocol", "exception": error, "protocol": Peer(), "transport": None}
+
+
+@pytest.mark.parametrize(
+    ("error", "level"),
+    [
+        pytest.param(ssl.SSLError(1, "application data after close notify"), "debug", id="tls-after-the-end"),
+        pytest.param(ConnectionResetError(104, "Connection reset by peer"), "debug", id="reset"),
+        pytest.param(BrokenPipeError(32, "Broken pipe"), "debug", id="broken-pipe"),
+        pytest.param(TimeoutError("SSL shutdown timed out"), "debug", id="no-goodbye-in-time"),
+        pytest.param(RuntimeError(CLOSED), "debug", id="written-after-it-was-closed"),
+        pytest.param(RuntimeError("dictionary changed size during iteration"), "error", id="a-bug-in-a-protocol"),
+        pytest.param(ssl.SSLCertVerificationError(1, "self-signed"), "error", id="a-certificate-is-not-trusted"),
+        pytest.param(AttributeError("x"), "error", id="another-bug"),
+    ],
+)
+def test_a_connection_that_the_other_side_ended_is_no_error_of_ours(
+    error: BaseException, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On the loop that the commands run on: one plain sentence at debug level; a bug keeps its traceback and level."""
+
+    async def report() -> None:
+        asyncio.get_running_loop().call_exception_handler(connection(error))
+
+    with structlog.testing.capture_logs() as logs, caplog.at_level("ERROR", logger="asyncio"):
+        run(report())
+
+    said = [(each["log_level"], each["event"]) for each in logs]
+    assert said == ([("debug", "a connection was ended by the other side")] if level == "debug" else [])
+    assert [record.exc_info is not None for record in caplog.records] == ([True] if level == "error" else [])
+
+
+def test_a_task_whose_error_nobody_reads_is_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+    """Also when the error is that of a connection: somebody started the task and forgot it."""
+
+    async def fails() -> None:
+        raise ConnectionResetError("reset")
+
+    async def forgets() -> None:
+        task = asyncio.ensure_future(fails())
+        await asyncio.wait([task])
+        del task
+        gc.collect()
+
+    with caplog.at_level("ERROR", logger="asyncio"):
+        run(forgets())
+    assert [record.message.splitlines()[0] for record in caplog.records] == ["Task exception was never retrieved"]
 
 
 async def test_lag_is_measured_and_logged() -> None:

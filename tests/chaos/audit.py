@@ -7,10 +7,12 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http.client import TOO_MANY_REQUESTS
 
 import aiohttp
 
 from tests.chaos.world import KINDS, Change, Object
+from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.road import KUEUE, has
 
@@ -26,6 +28,7 @@ assert set(PATHS) == set(KINDS)
 _LINE_BYTES = 1 << 22
 _QUIET_SECONDS = 0.5
 _LONGEST_WAIT = 20.0
+_ATTEMPTS = 20
 
 
 class HistoryLostError(Exception):
@@ -62,12 +65,23 @@ class Audit:
             HistoryLostError: the server does not go on where the last watch ended.
         """
         async with self.cluster.access.session() as session:
-            listed = await self.cluster.access.request("GET", PATHS[kind], session=session)
+            listed = await self._list(session, kind)
             for obj in listed["items"]:
                 self._take(kind, obj)
             version = listed["metadata"]["resourceVersion"]
             while True:
                 version = await self._watch(session, kind, version)
+
+    async def _list(self, session: aiohttp.ClientSession, kind: str) -> Object:
+        """All objects of a kind; an API server that has just started may ask for patience a few times."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self.cluster.access.request("GET", PATHS[kind], session=session)
+            except RequestError as error:
+                if error.status != TOO_MANY_REQUESTS:
+                    raise
+            await asyncio.sleep(_QUIET_SECONDS)
+        raise HistoryLostError(f"{kind} could not be listed: the API server asked for patience {_ATTEMPTS} times")
 
     async def _watch(self, session: aiohttp.ClientSession, kind: str, version: str) -> str:
         """One watch until it ends; returns the version to go on at."""

@@ -93,6 +93,9 @@ class Campaign:
             submitting = asyncio.create_task(load.run(self._submitting))
             try:
                 await self._losses(both, load, audit)
+                if submitting.done():
+                    submitting.result()
+                    raise AssertionError("the load ended before the campaign")
             finally:
                 submitting.cancel()
                 await asyncio.gather(submitting, return_exceptions=True)

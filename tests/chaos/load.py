@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
+from http.client import TOO_MANY_REQUESTS
 from typing import Any
 
+import aiohttp
+
 from tests.chaos.audit import Audit
+from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL, Cluster
 from tests.integration.road import HOST, KUEUE, Object, job, queue_objects
 
@@ -71,9 +75,18 @@ class Load:
             while True:
                 await while_.wait()
                 if len(self.unfinished()) < self.backlog:
-                    made = await self.cluster.access.request("POST", self.jobs, self.draw(), session=session)
-                    self.uids[made["metadata"]["uid"]] = made["metadata"]["name"]
+                    await self._submit(session)
                 await asyncio.sleep(self.chance.uniform(0.5, 1.5) / self.rate)
+
+    async def _submit(self, session: aiohttp.ClientSession) -> None:
+        """Submit one Job; one that a busy API server does not take is left out."""
+        try:
+            made = await self.cluster.access.request("POST", self.jobs, self.draw(), session=session)
+        except (RequestError, aiohttp.ClientError, TimeoutError) as error:
+            if isinstance(error, RequestError) and error.status < TOO_MANY_REQUESTS:
+                raise
+            return
+        self.uids[made["metadata"]["uid"]] = made["metadata"]["name"]
 
     def draw(self) -> Object:
         """The next Job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -53,6 +54,24 @@ async def test_a_create_that_failed_is_tried_again_at_once(world: Jobs) -> None:
     world.client.fail(ServerError("on fire", status=500), verb="create")
     with pytest.raises(ServerError):
         await world.step()
+
+    assert await world.step() == [CREATE]
+
+
+async def test_a_create_that_was_cut_off_is_tried_again_at_once(world: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the lead, as a rule: the same process may win it again, and the job does not wait for the end of a minute."""
+    asked = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.client, "create", hang)
+        step = asyncio.ensure_future(world.step())
+        await asyncio.wait_for(asked.wait(), 5)
+        step.cancel()
+        await asyncio.gather(step, return_exceptions=True)
 
     assert await world.step() == [CREATE]
 

@@ -78,6 +78,10 @@ class Claims:
     def __bool__(self) -> bool:
         return bool(self._kept)
 
+    def all(self) -> Iterator[Claim]:
+        """All claims, in the order in which they are fulfilled."""
+        return (kept.claim for kept in self._kept.values())
+
     def of(self, uid: str) -> Claim | None:
         """The claim of a preemptor; None when it has none."""
         kept = self._kept.get(uid)

@@ -14,7 +14,7 @@ Source: the compatible system's scheduling cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -25,6 +25,8 @@ from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
 from kqueue.core.preemption import Rules, Target, lesser, simulate
+from kqueue.core.quota import QuotaNode, Usage
+from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Algorithm, algorithm_for
 from kqueue.core.topology.result import LevelQuality, usage_of
@@ -57,6 +59,8 @@ class Outcome(StrEnum):
     """It was preempted for a workload that is not admitted yet."""
     GATED = "Gated"
     """There is whom to preempt, and a gate of its own keeps it from that."""
+    AFTER_LOWER_SHARE = "AfterLowerShare"
+    """It could preempt; a ClusterQueue with a lower share waits for its victims, and its next workload goes first."""
     HELD = "Held"
     """Nobody is admitted until the pods of those admitted before are ready."""
     REFUSED = "Refused"
@@ -194,6 +198,7 @@ def plan(
     demands: Demands | None = None,
     enter: Callable[[Phase], None] = lambda _phase: None,
     reserves: bool = True,
+    next_head: NextHead = no_next_head,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -210,12 +215,14 @@ def plan(
         demands: what follows from the form of workloads, to be handed in again with the next cycle; None: begin anew.
         enter: told whenever the plan goes over to another phase, and after each decision.
         reserves: what somebody waits for is kept from later entries; off where there are none.
+        next_head: with fair sharing, the workload that comes next in a ClusterQueue whose head is a preemptor.
     """
     enter(Phase.NOMINATE)
     nominator = Nominator(
         snapshot, Claims(snapshot, snapshot.claims), rules, demands if demands is not None else Demands()
     )
     cycle = _Cycle(snapshot, nominator.claims, rules, held_by, one_at_a_time, looks, order, nominator, reserves)
+    cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     entries: list[Entry] = []
     for head in heads:
         try:
@@ -283,6 +290,7 @@ class _Cycle:
     order: ordering.OrderRules
     nominator: Nominator
     reserves: bool = True
+    share_order: ShareOrder = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """By the identity of what is asked for and given, which stays with it."""
 
@@ -309,13 +317,23 @@ class _Cycle:
         Whoever fits into what was kept for it goes first: it takes nothing that another one could have, and must not
         lose it to one that only keeps room free for a while.
         """
-        kept = [e for e in entries if e.stand is FITS and self.claims.of(e.head.uid) is not None]
+        first = (FITS,) if self.rules.fair is None else (FITS, FITS_LATER)
+        kept = [e for e in entries if e.stand in first and self.claims.of(e.head.uid) is not None]
         served = {entry.head.uid for entry in kept}
         for some in (kept, [e for e in entries if e.head.uid not in served] if kept else entries):
             if self.rules.fair is None:
                 yield from ordering.classical(some, order)
             else:
-                yield from ordering.tournament(some, self.snapshot.nodes, order)
+                yield from ordering.tournament(some, self.snapshot.nodes, order, self._under_way(some))
+
+    def _under_way(self, entries: Sequence[Entry]) -> Mapping[QuotaNode, Usage]:
+        """By how much nodes above these entries will hold more, or less, once all claims are fulfilled."""
+        if not self.claims or not entries:
+            return {}
+        nodes = {node: None for e in entries for node in self.snapshot.nodes[e.head.queue].path_to_root()}
+        before = {node: dict(node.usage) for node in nodes}
+        with self.claims.fulfilled(besides=""):
+            return differences(nodes, before)
 
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
@@ -353,6 +371,9 @@ class _Cycle:
         stand = entry.stand
         if stand is FITS:
             return self._admit(entry)
+        if entry.is_preemptor and (lower := self._lower_share(entry)) is not None:
+            blocker = Blocker(kind=BlockerKind.LOWER_SHARE, queue=lower)
+            return _wait(entry, Outcome.AFTER_LOWER_SHARE, WaitReason.WAITING_FOR_QUOTA, blocker)
         if stand is PREEMPTS:
             return self._preempt(entry)
         if stand is FITS_LATER:
@@ -378,6 +399,26 @@ class _Cycle:
         claim = self._claim(entry)
         self.claims.keep(claim)
         return Preempt(head=entry.head, targets=entry.targets, claim=claim)
+
+    def _lower_share(self, entry: Entry) -> str | None:
+        """A ClusterQueue whose next workload goes before this preemption; None: there is none.
+
+        What was claimed before is not given up.
+        """
+        if self.rules.fair is None or self.claims.of(entry.head.uid) is not None:
+            return None
+        claims = self.share_order.concerns(self.claims.all())
+        if not claims:
+            return None
+        with (
+            without_older(entry.head, self.snapshot),
+            self.claims.fulfilled(besides=entry.head.uid),
+            simulate(self.snapshot, with_domains=False) as simulation,
+        ):
+            for target in entry.targets:
+                simulation.remove(target.admitted)
+            simulation.charge(entry.head.queue, entry.usage)
+            return self.share_order.first_below(entry.head.queue, claims)
 
     def _claim(self, entry: Entry) -> Claim:
         """What it claims from here on.  Those who were to leave for it before still do, and wait for it as well."""
@@ -425,6 +466,8 @@ class _Cycle:
             return _wait(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)
         if self.one_at_a_time:
             self.held_by = entry.head.key
+        if (claim := self.claims.of(entry.head.uid)) is not None:
+            self.share_order.fulfilled(claim)
         self.claims.give_up(entry.head.uid)
         if entry.head.replaces is None:
             self._charge(entry)

@@ -54,6 +54,7 @@ class BlockerKind(StrEnum):
     NAMESPACE = "Namespace"
     REQUESTS = "Requests"
     YIELDS = "Yields"
+    LOWER_SHARE = "LowerShare"
     LEAVING = "Leaving"
     PODS_NOT_READY = "PodsNotReady"
     PREEMPTION_GATED = "PreemptionGated"
@@ -242,6 +243,9 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,
     BlockerKind.YIELDS: lambda b: f"it was preempted for {b.detail}, which is admitted first",
+    BlockerKind.LOWER_SHARE: lambda b: (
+        f"ClusterQueue {b.queue} has a lower share and waits for workloads that it preempts; its next workload is first"
+    ),
     BlockerKind.LEAVING: lambda b: f"fits as soon as those have left who are preempted for {b.detail}",
     BlockerKind.PREEMPTION_GATED: lambda b: (
         f"others could be preempted for it once these gates of it are open: {b.detail}"

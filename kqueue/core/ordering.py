@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heapify, heappop, heapreplace
+from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from kqueue.core.fair_share import borrows, dominant_share
-from kqueue.core.quota import FlavorResource, QuotaNode, rising
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage, rising, total
 from kqueue.core.workload import Head
 
 
@@ -60,6 +61,7 @@ class OrderRules:
 
 
 DEFAULT_RULES = OrderRules()
+_NOTHING_UNDER_WAY: Mapping[QuotaNode, Usage] = MappingProxyType({})
 
 
 def classical(entries: Iterable[E], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
@@ -76,7 +78,12 @@ def classical(entries: Iterable[E], rules: OrderRules = DEFAULT_RULES) -> Iterat
     yield from sorted(entries, key=key)
 
 
-def tournament(entries: Iterable[E], nodes: Mapping[str, QuotaNode], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
+def tournament(
+    entries: Iterable[E],
+    nodes: Mapping[str, QuotaNode],
+    rules: OrderRules = DEFAULT_RULES,
+    under_way: Mapping[QuotaNode, Usage] = _NOTHING_UNDER_WAY,
+) -> Iterator[E]:
     """Fair sharing: the winner of all cohorts on its way to the root, again and again, until no entry is left.
 
     At a cohort, what wins in one child meets what wins in the others.  First come preemptors (by rule), then children
@@ -89,8 +96,9 @@ def tournament(entries: Iterable[E], nodes: Mapping[str, QuotaNode], rules: Orde
         nodes: the quota nodes of their ClusterQueues.  Between two entries usage may change on the path from the queue
             of the entry that was handed out last to its root, and nowhere else: only that path is looked at again.
         rules: which comparisons take part.
+        under_way: what nodes will hold more (negative: less) by what was decided in earlier cycles: shares count it.
     """
-    rankings = _Rankings[E](nodes, rules)
+    rankings = _Rankings[E](nodes, rules, under_way)
     rankings.seat(entries)
     while rankings.of_trees:
         entry = rankings.of_trees[0][2]
@@ -118,9 +126,12 @@ class _Rankings(Generic[E]):
     place only.
     """
 
-    def __init__(self, nodes: Mapping[str, QuotaNode], rules: OrderRules) -> None:
+    def __init__(
+        self, nodes: Mapping[str, QuotaNode], rules: OrderRules, under_way: Mapping[QuotaNode, Usage]
+    ) -> None:
         self._nodes = nodes
         self._rules = rules
+        self._under_way = under_way
         self._at: dict[QuotaNode, list[tuple[_Key, int, E]]] = {}
         self.of_trees: list[tuple[_Key, int, E]] = []
         """The winners of all trees."""
@@ -158,9 +169,11 @@ class _Rankings(Generic[E]):
         (_, waits, _, _, _, seniority), position, entry = ranking[0]
         if node.parent is None:
             return self._alone(entry), position, entry
-        added = rising(entry.usage, self._nodes[entry.head.queue], node)
+        added = asked = rising(entry.usage, self._nodes[entry.head.queue], node)
+        if node in self._under_way:
+            added = total((asked, self._under_way[node]))
         share = dominant_share(node, added)
-        is_borrower = self._rules.non_borrowing_first and share.is_borrowing and borrows(node, added, added)
+        is_borrower = self._rules.non_borrowing_first and share.is_borrowing and borrows(node, asked, added)
         return (False, waits, is_borrower, share.is_endless, share.scaled, seniority), position, entry
 
     def _alone(self, entry: E) -> _Key:

@@ -16,7 +16,7 @@ from kqueue.core.workload import LastTried
 
 _NOT_LOOKED = frozenset({Outcome.HELD, Outcome.YIELDS, Outcome.REFUSED, Outcome.BROKEN})
 """Outcomes that are not about flavors: the next try begins where this one did."""
-_BEGINS_ANEW = frozenset({Outcome.DEFERRED, Outcome.GATED})
+_BEGINS_ANEW = frozenset({Outcome.DEFERRED, Outcome.GATED, Outcome.AFTER_LOWER_SHARE})
 """Outcomes after which the flavors in front have changed by themselves."""
 
 Place = frozenset[tuple[tuple[str, str], int]]

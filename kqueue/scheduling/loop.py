@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -57,6 +57,7 @@ _REQUEUE = {
     Outcome.DEFERRED: RequeueReason.PENDING_PREEMPTION,
     Outcome.YIELDS: RequeueReason.GENERIC,
     Outcome.GATED: RequeueReason.PREEMPTION_GATED,
+    Outcome.AFTER_LOWER_SHARE: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.REFUSED: RequeueReason.GENERIC,
 }
@@ -67,7 +68,7 @@ _GATED = Outcome.GATED
 _GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
 """Outcomes after which a preemptor keeps what it claims."""
 
-_PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED})
+_PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})
 """Outcomes whose words are others from cycle to cycle: who took the room, who is to leave for whom."""
 
 _MOST_SCANS = 100_000
@@ -609,7 +610,21 @@ class SchedulingLoop:
             looks=settings.looks,
             demands=self._demands,
             enter=self._watch.enter,
+            next_head=self._next_head,
         )
+
+    def _next_head(self, queue: str, without: Collection[str]) -> Head | None:
+        """The workload of a ClusterQueue that is tried next when these are left out; None: there is none to be read."""
+        keys, _ = self._queues.front(queue, len(without) + 1)
+        for key in keys:
+            obj = self._writer.newest(key) if key not in without else None
+            if obj is None:
+                continue
+            try:
+                return self._heads.make(obj, None, queue=queue, now=self._clock.now())
+            except InvalidObjectError:
+                return None
+        return None
 
     def rules(self, now: datetime) -> Rules:
         """How preemption chooses at that time.  Whoever asks by them leaves nothing behind here."""

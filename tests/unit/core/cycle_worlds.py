@@ -7,7 +7,7 @@ leave some time after they were told to.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -222,6 +222,12 @@ class Model:
         self.chance.shuffle(heads)
         return heads
 
+    def next_head(self, queue: str, without: Collection[str]) -> Head | None:
+        """The first of a queue besides these."""
+        waits = [h for h in self.pending.values() if h.queue == queue and h.uid not in self.parked]
+        left = [head for head in waits if head.key not in without]
+        return min(left, key=lambda h: (-h.priority, h.timestamp, h.uid), default=None)
+
     def rules(self) -> Rules:
         """How preemption chooses in this world."""
 
@@ -237,7 +243,7 @@ class Model:
         ready = {uid for uid in self.claims if leaving.isdisjoint(self.counted_on[uid])}
         decisions = []
         snapshot = self.snapshot(self.claims.values())
-        for decision in plan(snapshot, heads, rules=self.rules()):
+        for decision in plan(snapshot, heads, rules=self.rules(), next_head=self.next_head):
             uid = decision.head.uid
             decisions.append(decision)
             match decision:
@@ -292,7 +298,7 @@ class Model:
         uid = decision.head.uid
         assert decision.targets
         claims = [*self.claims.values(), decision.claim]
-        self.counted_on[uid] = {victim for claim in claims for victim in claim.victims}
+        self.counted_on[uid] = {victim for claim in claims for victim in claim.victims} | {*decision.claim.counts_on}
         self.preemptions.begin(decision.claim)
         self.memory.pop(uid, None)
         self.preemptions.evicts(uid, (t.admitted.uid for t in decision.targets if not t.admitted.evicted))
@@ -317,7 +323,7 @@ class Model:
         if after is not None:
             self.memory[uid] = after
         has_more = decision.has_more_flavors and not goes_round(decision, before)
-        if decision.outcome is not Outcome.SKIPPED and not has_more:
+        if decision.outcome not in (Outcome.SKIPPED, Outcome.AFTER_LOWER_SHARE) and not has_more:
             self.parked.add(uid)
 
     def release(self, uid: str) -> None:

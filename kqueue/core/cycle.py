@@ -546,7 +546,8 @@ class _Cycle:
                 amount = max(0, min(amount, quota.minus(own.nominal, used)))
             elif own.borrowing_limit is not None:
                 amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
-            quota.add_usage(node, column, amount)
+            # more than is free cannot be kept: charged, it would have later preemptors evict more than they need
+            quota.add_usage(node, column, min(amount, max(0, quota.available(node, column))))
         for flavor, found in entry.placement.items():
             charge_domains(flavor, added_pods(entry.head, found), self.snapshot.topologies)
 

@@ -24,7 +24,7 @@ from tests.unit.core.cycle_worlds import CPU, Model
 
 BILLION = 1_000_000_000
 COLUMN = FlavorResource("pool", CPU)
-WORLDS = int(os.environ.get("KQUEUE_SHARE_WORLDS", "60"))
+WORLDS = int(os.environ.get("KQUEUE_SHARE_WORLDS", "12"))
 MAX_CYCLES = 600
 STRATEGIES = {
     "both": (Strategy.LTE, Strategy.LTI),
@@ -209,6 +209,19 @@ def test_shares_end_on_target_in_random_trees(fair: tuple[Strategy, ...], reclai
         assert world.unfair() == [], f"seed {seed}"
         assert len(world.admitted) == quota, f"seed {seed}"
         assert world.evictions <= 2 * quota, f"seed {seed}"
+
+
+def test_what_waits_without_candidates_costs_later_preemptors_no_further_victim() -> None:
+    """Beside free quota that it may keep it is charged nothing, so each preemptor evicts what it needs."""
+    for seed in range(0, 120, 4):
+        world = random_world(seed, (Strategy.LTI,), Preempts.LOWER_PRIORITY)
+        for _ in range(30):
+            before = len(world.leaving)
+            world.cycle()
+            preempted = [c for c in world.claims.values() if len(c.victims) > 1]
+            assert len(world.leaving) >= before and not preempted, f"seed {seed}: {preempted}"
+            for uid in world.leaving:
+                world.release(uid)
 
 
 @pytest.mark.parametrize("reclaims", [Preempts.LOWER_PRIORITY, Preempts.ANY])

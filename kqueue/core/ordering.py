@@ -126,9 +126,7 @@ class _Rankings(Generic[E]):
     place only.
     """
 
-    def __init__(
-        self, nodes: Mapping[str, QuotaNode], rules: OrderRules, under_way: Mapping[QuotaNode, Usage]
-    ) -> None:
+    def __init__(self, nodes: Mapping[str, QuotaNode], rules: OrderRules, under_way: Mapping[QuotaNode, Usage]) -> None:
         self._nodes = nodes
         self._rules = rules
         self._under_way = under_way

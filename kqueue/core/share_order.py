@@ -70,9 +70,7 @@ class ShareOrder:
         return self._next[known]
 
 
-def _compared(
-    own_side: Mapping[QuotaNode | None, QuotaNode], node: QuotaNode
-) -> tuple[QuotaNode, QuotaNode] | None:
+def _compared(own_side: Mapping[QuotaNode | None, QuotaNode], node: QuotaNode) -> tuple[QuotaNode, QuotaNode] | None:
     """The children of the lowest cohort around both queues, own side first; None: they are in different trees."""
     while node.parent is not None:
         if node.parent in own_side:

@@ -12,6 +12,7 @@ from kqueue.clock import Clock
 from kqueue.config.selector import LabelSelector
 from kqueue.controllers.record import ObjectReference, workload_reference
 from kqueue.core.cycle import Admit, Phase, Retargeted
+from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import Target
 from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
@@ -189,17 +190,19 @@ class CycleObserver:
         self._record(
             workload, reason=names.EVENT_PREEMPTED, message=f"{message}; {priorities} of the one that it leaves for"
         )
-        who = f"{victim.key} (UID {victim.uid}) of ClusterQueue {victim.queue}"
+        who = mentioned((Mention(victim.key),), readers_of(from_api.workload_key(preemptor)))
+        who = f"{who} (UID {victim.uid}) of ClusterQueue {victim.queue}"
         self._record(
             preemptor,
             reason=names.EVENT_PREEMPTED_WORKLOAD,
             message=f"{who} makes room: {target.reason}; {priorities} of this one",
         )
 
-    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         """Count it, and say that it comes to an end."""
         self._metrics.cluster_queue(queue).preemption_loop()
-        message = f"Preempted {', '.join(victims)} before without being admitted; they are safe from it from now on"
+        who = mentioned(victims, readers_of(from_api.workload_key(preemptor)))
+        message = f"Preempted {who} before without being admitted; they are safe from it from now on"
         self._record(preemptor, reason=names.EVENT_PREEMPTION_LOOP, message=message, warning=True)
 
     def _record(self, workload: wire.Workload, *, reason: str, message: str, warning: bool = False) -> None:

@@ -26,6 +26,7 @@ from typing import cast
 
 from kqueue.core import quota
 from kqueue.core.charging import same_hosts
+from kqueue.core.mention import Mention
 from kqueue.core.outlook import Outlook, come_true
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.quota import FlavorResource, QuotaNode
@@ -120,9 +121,9 @@ class Claims:
         kept = self._kept.get(uid)
         return kept is not None and bool(kept.victims or kept.counted_on)
 
-    def names(self, *, besides: str) -> str:
-        """The preemptors, except for one, as words."""
-        return ", ".join(sorted(kept.claim.key for uid, kept in self._kept.items() if uid != besides))
+    def preemptors(self, *, besides: str) -> tuple[Mention, ...]:
+        """All preemptors, except for one."""
+        return tuple(Mention(kept.claim.key, kept.claim.queue) for uid, kept in self._kept.items() if uid != besides)
 
     def keep(self, claim: Claim) -> None:
         """Charge a claim, in place of what the same preemptor claimed before."""

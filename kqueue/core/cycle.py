@@ -23,6 +23,7 @@ from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
+from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
 from kqueue.core.preemption import Rules, Target, lesser, simulate
 from kqueue.core.quota import QuotaNode, Usage
@@ -145,8 +146,8 @@ class Wait:
 
     @property
     def message(self) -> str:
-        """All blockers as sentences."""
-        return message(self.blockers)
+        """All blockers as sentences, for those who read the workload."""
+        return message(self.blockers, readers_of(self.head.key))
 
 
 @value(kw_only=True)
@@ -160,13 +161,10 @@ class Preempt:
 
     @property
     def message(self) -> str:
-        """What it waits for, as a sentence."""
-        going = [t.admitted.key for t in self.targets]
-        shown = ", ".join(sorted(going)[:_SHOWN]) + (f" and {len(going) - _SHOWN} more" if len(going) > _SHOWN else "")
+        """What it waits for, as a sentence for those who read the workload."""
+        going = [Mention(target.admitted.key, target.admitted.queue) for target in self.targets]
+        shown = mentioned(going, readers_of(self.head.key))
         return f"Preempting {len(going)} workload{'s' if len(going) != 1 else ''} to make room: {shown}"
-
-
-_SHOWN = 5
 
 
 Decision = Admit | Preempt | Wait
@@ -303,7 +301,7 @@ class _Cycle:
         claim = self.claims.because_of(head)
         if claim is None:
             return None
-        blocker = Blocker(kind=BlockerKind.YIELDS, detail=claim.key)
+        blocker = Blocker(kind=BlockerKind.YIELDS, workloads=(Mention(claim.key, claim.queue),))
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
 
     def nominate(self, head: Head) -> Entry:
@@ -379,8 +377,8 @@ class _Cycle:
         if stand is FITS_LATER:
             if self.claims.of(uid) is None:
                 self.claims.keep(entry.claim())
-            others = self.claims.names(besides=uid)
-            leaving = Blocker(kind=BlockerKind.LEAVING, detail="it" if self.claims.waits_for_its_own(uid) else others)
+            others = () if self.claims.waits_for_its_own(uid) else self.claims.preemptors(besides=uid)
+            leaving = Blocker(kind=BlockerKind.LEAVING, workloads=others)
             return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
         comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
         self.claims.give_up(uid)
@@ -460,7 +458,7 @@ class _Cycle:
 
     def _admit(self, entry: Entry) -> Decision:
         if self.held_by:
-            blocker = Blocker(kind=BlockerKind.PODS_NOT_READY, detail=self.held_by)
+            blocker = Blocker(kind=BlockerKind.PODS_NOT_READY, workloads=(Mention(self.held_by),))
             if self.claims.of(entry.head.uid) is None:
                 self.claims.keep(entry.claim())  # its turn is yet to come: later entries do not count on its room
             return _wait(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)

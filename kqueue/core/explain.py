@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
+from kqueue.core.mention import MayName, Mention, mentioned, nobody_reads
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology.result import Misfit, MisfitCode
 from kqueue.core.value import value
@@ -67,8 +68,8 @@ class Blocker:
     `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
     missing where (topology blockers only); `never` is True when not even an empty cluster, or the whole cohort, could
     hold it; `holders` counts the workloads of lower priority that hold it in the same queue, None where nobody looked;
-    `used` is what the queue itself uses of its own `nominal` quota, None where nobody looked; `detail` is what has no
-    number.
+    `used` is what the queue itself uses of its own `nominal` quota, None where nobody looked; `workloads` are other
+    workloads that the sentence speaks of; `detail` is what has no number, and never the name of a workload.
     """
 
     kind: BlockerKind
@@ -84,17 +85,19 @@ class Blocker:
     used: int | None = None
     nominal: int = 0
     detail: str = ""
+    workloads: tuple[Mention, ...] = ()
 
 
-def sentence(blocker: Blocker) -> str:
-    """The blocker for a person: what is asked, what is free, where."""
-    text = _TEXTS[blocker.kind](blocker)
+def sentence(blocker: Blocker, may_name: MayName = nobody_reads) -> str:
+    """The blocker for a person: what is asked, what is free, where; workloads are named where readers may know them."""
+    about = _ABOUT_WORKLOADS.get(blocker.kind)
+    text = about(mentioned(blocker.workloads, may_name)) if about is not None else _TEXTS[blocker.kind](blocker)
     return f"pod set {blocker.pod_set}: {text}" if blocker.pod_set else text
 
 
-def message(blockers: Sequence[Blocker]) -> str:
+def message(blockers: Sequence[Blocker], may_name: MayName = nobody_reads) -> str:
     """All blockers, one sentence each, without repetition, in the order given."""
-    return "; ".join(dict.fromkeys(map(sentence, blockers)))
+    return "; ".join(dict.fromkeys([sentence(blocker, may_name) for blocker in blockers]))
 
 
 def most_severe(reasons: Iterable[WaitReason]) -> WaitReason:
@@ -242,13 +245,17 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,
-    BlockerKind.YIELDS: lambda b: f"it was preempted for {b.detail}, which is admitted first",
     BlockerKind.LOWER_SHARE: lambda b: (
         f"ClusterQueue {b.queue} has a lower share and waits for workloads that it preempts; its next workload is first"
     ),
-    BlockerKind.LEAVING: lambda b: f"fits as soon as those have left who are preempted for {b.detail}",
     BlockerKind.PREEMPTION_GATED: lambda b: (
         f"others could be preempted for it once these gates of it are open: {b.detail}"
     ),
-    BlockerKind.PODS_NOT_READY: lambda b: f"the pods of {b.detail} must be ready before another workload is admitted",
+}
+_ABOUT_WORKLOADS: dict[BlockerKind, Callable[[str], str]] = {
+    BlockerKind.YIELDS: lambda others: f"it was preempted for {others}, which is admitted first",
+    BlockerKind.LEAVING: lambda others: f"fits as soon as those have left who are preempted for {others or 'it'}",
+    BlockerKind.PODS_NOT_READY: lambda others: (
+        f"the pods of {others} must be ready before another workload is admitted"
+    ),
 }

@@ -14,7 +14,9 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.cycle import Preempt
+from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import PreemptionReason, Target
+from kqueue.core.workload import Admitted
 from kqueue.errors import KqueueError
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api, status
@@ -44,6 +46,11 @@ class _Round:
     open: dict[str, Target]
 
 
+def _as_read_by(victim: Admitted, preemptor: wire.Workload, queue: str) -> str:
+    """The preemptor, for those who read the victim."""
+    return mentioned((Mention(from_api.workload_key(preemptor), queue),), readers_of(victim.key))
+
+
 class EvictionObserver(Protocol):
     """Who wants to know.  Calls must return at once and must not raise."""
 
@@ -53,8 +60,8 @@ class EvictionObserver(Protocol):
         """A victim was told to leave, and the write is done; `workload` is as written, `queue` the preemptor's."""
         ...
 
-    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
-        """The preemptor has made the same workloads (namespace/name) leave before, and was not admitted since."""
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
+        """The preemptor has made the same workloads leave before, and was not admitted since."""
         ...
 
 
@@ -84,8 +91,9 @@ class Evictions:
             return
         circles = set(self._preemptions.evicts(decision.head.uid, [t.admitted.uid for t in new]))
         if circles:
-            victims = sorted(t.admitted.key for t in new if t.admitted.uid in circles)
-            _log.error("preemption goes round in circles", workload=decision.head.key, victims=victims)
+            victims = [Mention(t.admitted.key, t.admitted.queue) for t in new if t.admitted.uid in circles]
+            keys = sorted(victim.key for victim in victims)
+            _log.error("preemption goes round in circles", workload=decision.head.key, victims=keys)
             self._observer.preemption_loop(preemptor, queue=decision.head.queue, victims=victims)
         round_ = _Round(preemptor, decision.head.queue, {t.admitted.key: t for t in new})
         self._writes.spawn(self._evict_all(round_), ended=partial(self._settle, round_))
@@ -111,7 +119,7 @@ class Evictions:
     async def _evict(self, target: Target, preemptor: wire.Workload, queue: str) -> None:
         victim = target.admitted
         message = (
-            f"Makes room for {from_api.workload_key(preemptor)} (UID {preemptor.metadata.uid}, job UID "
+            f"Makes room for {_as_read_by(victim, preemptor, queue)} (UID {preemptor.metadata.uid}, job UID "
             f"{preemptor.metadata.labels.get(names.JOB_UID_LABEL, 'unknown')}): {_REASONS[target.reason]}; "
             f"from {self._cache.path_of(victim.queue)} to {self._cache.path_of(queue)}"
         )

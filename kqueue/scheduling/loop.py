@@ -24,6 +24,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.cycle import Admit, Decision, Outcome, Phase, Preempt, Retargeted, Wait, plan
 from kqueue.core.demand import Demands
+from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import Lowest, Preemptor, Rules
 from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.workload import Admitted, Claim, Head, PodSet, Snapshot
@@ -393,7 +394,8 @@ class SchedulingLoop:
         for claim in self._preemptions.passed(queue, by=item.uid):
             passed = self._writer.newest(claim.key)
             if passed is not None and passed.metadata.uid == claim.uid:
-                message = f"{item.key} goes first in ClusterQueue {queue}, and gets what others were made to leave for"
+                first = mentioned((Mention(item.key, queue),), readers_of(claim.key))
+                message = f"{first} goes first in ClusterQueue {queue}, and gets what others were made to leave for"
                 self._waits.tell(claim.key, passed, Why(names.REASON_WAITING_FOR_QUOTA, message))
 
     def _wake_unless_stuck(self, tries: _Tries) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from kqueue.core.cycle import Admit, Preempt, Wait
-from kqueue.core.explain import Blocker, BlockerKind, sentence
+from kqueue.core.explain import Blocker, sentence
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology.result import LevelQuality, Shortage
 from kqueue.core.why import (
@@ -28,9 +28,6 @@ from kqueue.visibility.asked import JSON
 
 _BLOCKERS_SHOWN = 50
 _WORKLOADS_SHOWN = 20
-_NAMES_OTHERS = frozenset({BlockerKind.YIELDS, BlockerKind.LEAVING, BlockerKind.PODS_NOT_READY})
-"""Blockers whose details are keys of workloads."""
-
 SOMEBODY = "a workload of another namespace"
 
 
@@ -61,10 +58,7 @@ class Audience:
 
     def text(self, blocker: Blocker) -> str:
         """A blocker as a sentence, which names nobody who may not be named."""
-        if blocker.kind in _NAMES_OTHERS:
-            keys = [key if "/" not in key or self.may_name(key) else SOMEBODY for key in blocker.detail.split(", ")]
-            blocker = Blocker(kind=blocker.kind, pod_set=blocker.pod_set, detail=", ".join(dict.fromkeys(keys)))
-        return sentence(blocker)
+        return sentence(blocker, self._readable.__contains__)
 
 
 def namespaces_in(look: Look | None, found: Sequence[WhatIf]) -> set[str]:
@@ -75,8 +69,7 @@ def namespaces_in(look: Look | None, found: Sequence[WhatIf]) -> set[str]:
         if isinstance(look.decision, Preempt):
             keys |= {target.admitted.key for target in look.decision.targets}
         if isinstance(look.decision, Wait):
-            told = (b for b in look.decision.blockers if b.kind in _NAMES_OTHERS)
-            keys |= {key for blocker in told for key in blocker.detail.split(", ") if "/" in key}
+            keys |= {workload.key for blocker in look.decision.blockers for workload in blocker.workloads}
     for what_if in found:
         if isinstance(what_if.change, WorkloadsEnd):
             keys |= {workload.key for workload in what_if.change.workloads}

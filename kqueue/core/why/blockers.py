@@ -166,7 +166,7 @@ def _identity(blocker: Blocker) -> tuple[object, ...]:
     kind = blocker.kind
     if kind in (BlockerKind.QUOTA, BlockerKind.TOPOLOGY, BlockerKind.EXCEEDS_MAX_QUOTA):
         return kind, blocker.pod_set, blocker.flavor, blocker.resource
-    return kind, blocker.pod_set, blocker.flavor, blocker.resource, blocker.detail
+    return kind, blocker.pod_set, blocker.flavor, blocker.resource, blocker.detail, blocker.workloads
 
 
 def look(head: Head, world: World, trials: Trials, found: Look) -> Iterator[None]:

@@ -20,6 +20,7 @@ from kqueue.cli.telemetry import CycleObserver, Events, WorkloadCounter, job_con
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
 from kqueue.core.cycle import Admit, Phase, PlacementQuality, Retargeted
+from kqueue.core.mention import Mention
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment
 from kqueue.core.workload import Admitted
@@ -579,7 +580,7 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
         preemptor=preemptor,
         message="Makes room for ns/p",
     )
-    observer.preemption_loop(preemptor, queue="team", victims=["ns/victim"])
+    observer.preemption_loop(preemptor, queue="team", victims=[Mention("ns/victim", "lender")])
     observer.retargeted("team", Retargeted.NEW_TARGETS)
     observer.cycle_ended(seconds=1, success=True, robbed={"team": 2}, phases={Phase.ORDER: 0.25})
 

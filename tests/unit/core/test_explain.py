@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message, mildest, most_severe, sentence
+from kqueue.core.mention import Mention
 from kqueue.core.topology.result import Exclusions, LayerFit, Misfit, MisfitCode, Shortage
 
 GPU = "nvidia.com/gpu"
@@ -86,8 +87,8 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
             id="more-than-there-ever-is",
         ),
         pytest.param(
-            make_blocker(BlockerKind.TAKEN_THIS_CYCLE, detail="ns/other"),
-            ["until ns/other took the room in the same cycle", "tried again"],
+            make_blocker(BlockerKind.TAKEN_THIS_CYCLE, detail="another workload"),
+            ["until another workload took the room in the same cycle", "tried again"],
             id="too-late",
         ),
         pytest.param(
@@ -106,18 +107,18 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
             id="the-lesser-ones-hold-too-little",
         ),
         pytest.param(
-            make_blocker(BlockerKind.YIELDS, detail="ns/other"),
-            ["it was preempted for ns/other, which is admitted first"],
+            make_blocker(BlockerKind.YIELDS, workloads=(Mention("ns/other", "spare"),)),
+            ["it was preempted for a workload of ClusterQueue spare, which is admitted first"],
             id="it-left-for-another",
         ),
         pytest.param(
-            make_blocker(BlockerKind.LEAVING, detail="ns/other"),
-            ["fits as soon as those have left who are preempted for ns/other"],
+            make_blocker(BlockerKind.LEAVING, workloads=(Mention("ns/other", "spare"),)),
+            ["fits as soon as those have left who are preempted for a workload of ClusterQueue spare"],
             id="others-leave-for-another",
         ),
         pytest.param(
-            make_blocker(BlockerKind.PODS_NOT_READY, detail="ns/other"),
-            ["the pods of ns/other must be ready before another workload is admitted"],
+            make_blocker(BlockerKind.PODS_NOT_READY, workloads=(Mention("ns/other"),)),
+            ["the pods of a workload of another namespace must be ready before another workload is admitted"],
             id="pods-are-not-ready",
         ),
         pytest.param(make_blocker(BlockerKind.QUEUE, detail="it is stopped"), ["it is stopped"], id="queue"),

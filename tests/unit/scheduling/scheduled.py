@@ -8,6 +8,7 @@ from typing import Any
 
 from kqueue.api.wire import kueue as wire
 from kqueue.core.cycle import Admit, Phase, Retargeted
+from kqueue.core.mention import Mention
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
 from kqueue.scheduling.loop import SchedulingLoop
@@ -66,9 +67,9 @@ class Observed:
     def retargeted(self, queue: str, result: Retargeted) -> None:
         self.retargets.append((queue, result))
 
-    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[str]) -> None:
+    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         del queue
-        self.loops.append((preemptor.metadata.name, tuple(victims)))
+        self.loops.append((preemptor.metadata.name, tuple(victim.key for victim in victims)))
 
     def not_mended(self, workload: wire.Workload, *, message: str) -> None:
         del workload

@@ -349,7 +349,7 @@ async def test_one_that_makes_room_for_another_names_it_only_to_those_who_may_re
     )
     blocker = (await desk.ask())["pending"]["blockers"][0]
     assert blocker["kind"] == "Yields"
-    assert blocker["message"] == "it was preempted for a workload of another namespace, which is admitted first"
+    assert blocker["message"] == "it was preempted for a workload of ClusterQueue team, which is admitted first"
 
     desk.readable.add("secret")
     assert "secret/preemptor" in (await desk.ask())["pending"]["blockers"][0]["message"]

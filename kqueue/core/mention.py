@@ -1,0 +1,56 @@
+"""Workloads that a message speaks of: named to readers of their namespace, counted for all others.
+
+Conditions, events and annotations are read by whoever may read the object on which they stand.  So names of workloads
+of other namespaces do not belong there: these are counted, and their ClusterQueue is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from kqueue.core.value import value
+
+MayName = Callable[[str], bool]
+"""Whether the readers of a message may know the names of workloads of this namespace."""
+
+
+@value()
+class Mention:
+    """A workload by its key (namespace/name) and its ClusterQueue; empty where that is not known."""
+
+    key: str
+    queue: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """Where it lives."""
+        return self.key.partition("/")[0]
+
+
+def nobody_reads(_namespace: str) -> bool:
+    """No workload is named."""
+    return False
+
+
+def readers_of(key: str) -> MayName:
+    """The readers of the workload with this key: they may know the names of its namespace."""
+    own = Mention(key).namespace
+    return lambda namespace: namespace == own
+
+
+def mentioned(workloads: Iterable[Mention], may_name: MayName, *, most: int = 5) -> str:
+    """These workloads as part of a sentence, each once: names in order, `most` of them, and counts of all others."""
+    every = sorted(set(workloads), key=lambda one: (one.key, one.queue))
+    named = [one.key for one in every if may_name(one.namespace)]
+    hidden = Counter(one.queue for one in every if not may_name(one.namespace))
+    parts = [", ".join(named[:most])] if named else []
+    if len(named) > most:
+        parts.append(f"{len(named) - most} more")
+    parts += [_counted(count, queue) for queue, count in sorted(hidden.items())]
+    return " and ".join(parts)
+
+
+def _counted(count: int, queue: str) -> str:
+    who = "a workload" if count == 1 else f"{count} workloads"
+    return f"{who} of ClusterQueue {queue}" if queue else f"{who} of another namespace"

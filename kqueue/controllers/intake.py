@@ -263,10 +263,10 @@ class Intake:
             self._changed_nodes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """A foreign pod came, changed or left.  What it freed is looked at later, because such pods come and go."""
+        """A bound pod came, changed or left.  What a foreign one freed is looked at later: these come and go."""
         seen = new if new is not None else old
         assert seen is not None
-        before, after = old.foreign if old is not None else None, new.foreign if new is not None else None
+        before, after = old.bound if old is not None else None, new.bound if new is not None else None
         if before != after:
             self._freed_nodes.add(self._cache.on_pod(seen.key, after))
 

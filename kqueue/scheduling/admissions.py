@@ -108,6 +108,7 @@ class Admissions:
             timestamp=head.timestamp,
             takes_over=head.replaces.key if head.replaces is not None else None,
             job=from_api.controller_of(obj.metadata),
+            pods_of=from_api.siblings_key(obj),
         )
         charge = self._cache.assumed(holding)
         with charge:

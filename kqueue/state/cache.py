@@ -216,7 +216,7 @@ class Cache:
         return changed
 
     def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
-        """A foreign pod took its place, changed or (None) left; the names of nodes on which it freed something."""
+        """A bound pod took its place, changed or (None) left; the names of nodes on which it freed something."""
         return frozenset(self.ledger.on_pod(key, facts))
 
     # --- workloads ---------------------------------------------------------------------------------------------
@@ -412,6 +412,7 @@ class Cache:
             ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
             takes_over=from_api.replaced_key(obj),
             job=from_api.controller_of(obj.metadata),
+            pods_of=from_api.siblings_key(obj),
         )
 
     def _hold(self, holding: Holding) -> None:
@@ -434,7 +435,7 @@ class Cache:
         if old is None:
             self._charge(holding)
         elif (old.admission, old.requests) != (holding.admission, holding.requests):
-            self._drop(holding.key)
+            self._drop(holding.key, replaced=True)
             self._charge(holding)
         elif (old.admitted, old.local_queue) != (holding.admitted, holding.local_queue):
             self._recounts.follow(holding.key, old, holding)
@@ -455,7 +456,8 @@ class Cache:
         self._recounts.follow(holding.key, None, holding)
         self._sums.add(_share(holding), sign=1)
 
-    def _drop(self, key: str) -> bool:
+    def _drop(self, key: str, *, replaced: bool = False) -> bool:
+        """Hold nothing for a workload any more; `replaced`: but its domains, until they are charged anew."""
         included = self._included.pop(key, None)
         holding = self._holdings.pop(key, None)
         if holding is None:
@@ -470,7 +472,8 @@ class Cache:
         self._sums.add(_share(holding), sign=-1)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
         self._of_many_flavors.discard(key)
-        self.ledger.remove_usage(key)
+        if not replaced:
+            self.ledger.remove_usage(key)
         if holding.takes_over is not None and self._newer.pop(holding.takes_over, None) is not None:
             left_alone = self._included.pop(holding.takes_over, None)
             if left_alone is not None:
@@ -496,7 +499,9 @@ class Cache:
             for flavor in self._standing_in(pod_set):
                 usages.append(AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests))
         if usages:
-            self.ledger.add_usage(holding.key, usages)
+            self.ledger.add_usage(holding.key, usages, pods_of=holding.pods_of)
+        else:
+            self.ledger.remove_usage(holding.key)
 
     def _standing_in(self, pod_set: PodSetAssignment) -> list[str]:
         """The flavor that the pods are counted in; all that may become it, while none of them is known."""
@@ -755,7 +760,7 @@ class Cache:
         return Drift("node", name, believed, told) if self.on_node(name, told) else None
 
     def _audit_pod(self, key: str, told: from_api.PodView | None) -> Drift | None:
-        believed, actual = self.ledger.pods.get(key), told.foreign if told is not None else None
+        believed, actual = self.ledger.pods.get(key), told.bound if told is not None else None
         if believed == actual:
             return None
         self.on_pod(key, actual)

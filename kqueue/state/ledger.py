@@ -19,6 +19,7 @@ from kqueue.core.value import value
 from kqueue.core.why.world import Spare
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
+from kqueue.state.bound_pods import BoundPods, Held, amounts_of, place_of
 from kqueue.state.room import Amounts, LeftOut, Room, Shared, subtract, without_zeros
 
 K = TypeVar("K")
@@ -39,7 +40,7 @@ class AssignedUsage:
 
 
 class NodeLedger:
-    """What is believed about nodes, foreign pods and usage by topology.  Mutable, changed by plain calls only.
+    """What is believed about nodes, bound pods and usage by topology.  Mutable, changed by plain calls only.
 
     Args:
         merge_duplicate_hostnames: nodes of one host name label share a leaf, instead of all but the first being left
@@ -55,12 +56,17 @@ class NodeLedger:
         self._topologies: dict[str, tuple[str, ...]] = {}
         self._flavors: dict[str, Flavor] = {}
         self._usages: dict[str, tuple[AssignedUsage, ...]] = {}
+        self._pods_of: dict[str, str] = {}
+        """Workloads with usage, by what their pods are found by, and the other way round."""
+        self._workloads_of: dict[str, set[str]] = {}
         self._host_usage: dict[Path, Amounts] = {}
         self._rooms: dict[str, Room] = {}
         self._alike: dict[str, tuple[Room, ...]] = {}  # as `_sharing` found them among these rooms
         self._shared = Shared(
             nodes=self._nodes, foreign=self._foreign, merge_duplicate_hostnames=merge_duplicate_hostnames
         )
+        self._bound = BoundPods(self._nodes, self._charge_pods, self._held_for)
+        self._freed: set[str] = set()
         self._foreign_recounts = Recounts(_taken_on_node)
         self._usage_recounts = Recounts(_taken_in_domains)
         self._generation = 0
@@ -83,31 +89,47 @@ class NodeLedger:
             self._nodes[name] = facts
         for room in self._rooms.values():
             room.on_node(name, facts)
+        self._bound.on_node(name)
         self._generation += 1
         return True
 
     def on_pod(self, key: str, facts: PodFacts | None) -> set[str]:
-        """A foreign pod was seen; None: it is gone, terminal, or no foreign pod any more.
+        """A bound pod was seen; None: it is gone or terminal.
 
         Returns:
-            Nodes on which something became free: the pod left, moved away, or asks for less.
+            Nodes on which something became free: a foreign pod left, moved away, or asks for less.
         """
         before = self._pods.get(key)
         if before == facts:
             return set()
-        touched = {pod.node for pod in (before, facts) if pod is not None}
-        if before is not None:
-            self._add_foreign(before, -1)
-            del self._pods[key]
+        self._freed.clear()
         if facts is not None:
-            self._add_foreign(facts, 1)
             self._pods[key] = facts
+        else:
+            del self._pods[key]
+        for pod, sign in ((before, -1), (facts, 1)):
+            if pod is not None and not pod.workload:
+                self._add_foreign(pod.node, amounts_of(pod), sign)
         self._foreign_recounts.follow(key, before, facts)
-        for node in touched:
-            for room in self._rooms.values():
-                room.refresh_node(node)
+        for node in {pod.node for pod in (before, facts) if pod is not None and not pod.workload}:
+            self._refresh_node(node)
+        self._bound.on_pod(key, before, facts)
         self._generation += 1
-        return {before.node} if before is not None and _frees(before, facts) else set()
+        left = {before.node} if before is not None and not before.workload and _frees(before, facts) else set()
+        return left | self._freed
+
+    def _charge_pods(self, node: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Pods that name Workloads take more, or less, than these hold."""
+        for amounts, sign in ((before, -1), (after, 1)):
+            self._add_foreign(node, amounts, sign)
+        if any(after.get(resource, 0) < amount for resource, amount in before.items()):
+            self._freed.add(node)
+        self._refresh_node(node)
+        self._generation += 1
+
+    def _refresh_node(self, node: str) -> None:
+        for room in self._rooms.values():
+            room.refresh_node(node)
 
     def on_topology(self, name: str, levels: Sequence[str] | None) -> None:
         """A Topology was seen with these levels, or is gone (None)."""
@@ -130,32 +152,59 @@ class NodeLedger:
             self._flavors[name] = facts
         self._reopen([name])
 
-    def add_usage(self, workload: str, usages: Iterable[AssignedUsage]) -> None:
+    def add_usage(self, workload: str, usages: Iterable[AssignedUsage], *, pods_of: str = "") -> None:
         """The workload holds these domains.  Whatever it held before is given back first.
 
-        Usage in a flavor that has no topology yet is kept, and counts as soon as it has one.
+        Usage in a flavor that has no topology yet is kept, and counts as soon as it has one.  `pods_of`: what its pods
+        are found by, where other workloads share that; empty: its own key.
         """
-        if workload in self._usages:
-            self.remove_usage(workload)
         held = tuple(usages)
         if not held:
+            self.remove_usage(workload)
             return
+        self._uncount(workload)
         self._usages[workload] = held
+        self._pods_of[workload] = pods_of or workload
+        self._workloads_of.setdefault(pods_of or workload, set()).add(workload)
         self._usage_recounts.follow(workload, None, held)
         for usage in held:
             self._count_usage(usage, 1)
+        self._bound.on_usage(pods_of or workload)
         self._generation += 1
 
     def remove_usage(self, workload: str) -> bool:
         """The workload holds nothing any more.  False: it held nothing before."""
+        pods_of = self._uncount(workload)
+        if pods_of is None:
+            return False
+        self._bound.on_usage(pods_of)
+        return True
+
+    def _uncount(self, workload: str) -> str | None:
+        """Take what the workload holds out of the sums; what its pods are found by, None: it held nothing.
+
+        The caller says so to the bound pods.
+        """
         held = self._usages.pop(workload, None)
         if held is None:
-            return False
+            return None
+        pods_of = self._pods_of.pop(workload)
+        self._workloads_of[pods_of].discard(workload)
+        if not self._workloads_of[pods_of]:
+            del self._workloads_of[pods_of]
         self._usage_recounts.follow(workload, held, None)
         for usage in held:
             self._count_usage(usage, -1)
         self._generation += 1
-        return True
+        return pods_of
+
+    def _held_for(self, pods_of: str) -> Held:
+        """What the workloads whose pods are found by a name hold, in flavors whose topology is known."""
+        for workload in self._workloads_of.get(pods_of, ()):
+            for usage in self._usages[workload]:
+                if usage.flavor in self._rooms:
+                    for domain in usage.assignment.domains:
+                        yield place_of(usage.assignment, domain.values), _taken_by_pods(usage, domain.count)
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -249,6 +298,9 @@ class NodeLedger:
 
         What is found wrong is healed in the same step.  Sums are counted anew, facts are taken for true.
         """
+        for found in self._bound.audit_steps(self._pods):
+            self._generation += bool(found)
+            yield found
         yield from self._audit_foreign()
         yield from self._audit_usage()
         for flavor, room in list(self._rooms.items()):
@@ -261,16 +313,20 @@ class NodeLedger:
         with self._foreign_recounts.open() as recount:
             for _ in recount.steps(self._pods):
                 yield []
-            for nodes in chunks({**self._foreign, **recount.sums}):
-                yield [drift for node in nodes if (drift := self._audit_node(node, recount.sums.get(node))) is not None]
+            for nodes in chunks({**self._foreign, **dict.fromkeys(self._bound.nodes()), **recount.sums}):
+                found = (self._audit_node(node, recount.sums.get(node)) for node in nodes)
+                yield [drift for drift in found if drift is not None]
 
-    def _audit_node(self, node: str, actual: Amounts | None) -> Drift | None:
-        believed = self._foreign.get(node)
+    def _audit_node(self, node: str, unnamed: Amounts | None) -> Drift | None:
+        """`unnamed`: what pods take that name no Workload."""
+        believed, total = self._foreign.get(node), dict(unnamed or {})
+        for amounts in self._bound.charged_on(node):
+            accumulate(total, amounts.items(), 1)
+        actual = total or None
         if believed == actual:
             return None
         self._set(self._foreign, node, actual)
-        for room in self._rooms.values():
-            room.refresh_node(node)
+        self._refresh_node(node)
         return Drift("foreign-pod", f"on {node}", believed, self._foreign.get(node))
 
     def _audit_usage(self) -> Iterator[list[Drift]]:
@@ -342,12 +398,11 @@ class NodeLedger:
 
     # -- sums ----------------------------------------------------------------------------------------------------------
 
-    def _add_foreign(self, pod: PodFacts, sign: int) -> None:
-        total = self._foreign.setdefault(pod.node, {})
-        for _, amounts in _taken_on_node(pod):
-            accumulate(total, amounts, sign)
+    def _add_foreign(self, node: str, amounts: Mapping[str, int], sign: int) -> None:
+        total = self._foreign.setdefault(node, {})
+        accumulate(total, amounts.items(), sign)
         if not total:
-            del self._foreign[pod.node]
+            del self._foreign[node]
 
     def _count_usage(self, usage: AssignedUsage, sign: int) -> None:
         sharing = self._sharing(usage.flavor)
@@ -395,6 +450,8 @@ class NodeLedger:
                 self._rooms[name] = Room(self._shared, facts, levels, usage=self._host_usage if shared else {})
         for usage in affected:
             self._count_usage(usage, 1)
+        for pods_of in {self._pods_of[w] for w, held in self._usages.items() if any(u.flavor in flavors for u in held)}:
+            self._bound.on_usage(pods_of)
         self._generation += 1
 
     @property
@@ -404,13 +461,14 @@ class NodeLedger:
 
     @property
     def pods(self) -> Mapping[str, PodFacts]:
-        """All foreign pods, by key."""
+        """All bound pods, by key."""
         return self._pods
 
 
 def _taken_on_node(pod: PodFacts) -> Iterator[tuple[str, Iterable[tuple[str, int]]]]:
-    """What a foreign pod takes, by node."""
-    yield pod.node, (*pod.requests, (PODS, 1))
+    """What a pod takes that names no Workload, by node."""
+    if not pod.workload:
+        yield pod.node, (*pod.requests, (PODS, 1))
 
 
 def _taken_in_domains(held: Iterable[AssignedUsage]) -> Iterator[tuple[tuple[str, Path], Iterable[tuple[str, int]]]]:
@@ -424,10 +482,14 @@ def _taken_by(usage: AssignedUsage) -> Iterator[tuple[Path, Amounts]]:
     """What one pod set takes, by written domain."""
     assignment = usage.assignment
     for domain in assignment.domains:
-        count = domain.count
-        amounts = {resource: amount * count for resource, amount in usage.requests.items()}
-        amounts[PODS] = amounts.get(PODS, 0) + count
-        yield assignment.named(domain.values), amounts
+        yield assignment.named(domain.values), _taken_by_pods(usage, domain.count)
+
+
+def _taken_by_pods(usage: AssignedUsage, count: int) -> Amounts:
+    """What so many pods of a pod set take."""
+    amounts = {resource: amount * count for resource, amount in usage.requests.items()}
+    amounts[PODS] = amounts.get(PODS, 0) + count
+    return amounts
 
 
 def _frees(before: PodFacts, after: PodFacts | None) -> bool:

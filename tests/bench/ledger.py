@@ -288,7 +288,7 @@ def memory() -> Iterator[Figure]:
         }
         view = pod_view(msgspec.json.decode(msgspec.json.encode(body), type=wire.Pod))
         views[view.key] = view
-        ledger.on_pod(view.key, view.foreign)
+        ledger.on_pod(view.key, view.bound)
     assert len(ledger.snapshot()["flavor-0"].tree) == 100_000
     yield Figure("peak_rss_mib", [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024], at_most(400))
     yield Figure("interpreter_mib", [base])

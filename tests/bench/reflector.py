@@ -172,7 +172,7 @@ async def _reflect(client: Client, how: str) -> int:
     reflector: Reflector[Pod, PodView] = Reflector(
         client, PODS, decode=Pod, view=pod_view, clock=SystemClock(), settings=settings, on_sync=freeze_after_sync
     )
-    reflector.store.add_index("node", lambda pod: (pod.foreign.node,) if pod.foreign else ())
+    reflector.store.add_index("node", lambda pod: (pod.bound.node,) if pod.bound else ())
     running = asyncio.ensure_future(reflector.run())
     await reflector.synced.wait()
     running.cancel()

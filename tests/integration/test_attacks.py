@@ -13,13 +13,14 @@ import pytest
 
 from kqueue.cli.process import Flags, running
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, Access, RequestError
-from tests.integration.road import Object, job
+from tests.integration.road import Object, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams
 
 pytestmark = pytest.mark.slow
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 PARENT = "kueue.x-k8s.io/pod-suspending-parent"
+WORKLOAD = "kueue.x-k8s.io/workload"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
 ALL_MANAGED = "manageJobsWithoutQueueName: true\nintegrations: {frameworks: [batch/job, pod]}\n"
 HOUR = 3600
@@ -232,3 +233,43 @@ async def test_a_forged_child_is_stopped_where_no_webhook_saw_it(either_plane: P
         path = f"{tenant.road.jobs}/forged"
         await tenant.road.cluster.until(path, lambda found: found["spec"]["suspend"], what="the forged Job is stopped")
         await tenant.road.until_running(small=1)
+
+
+async def test_a_pod_that_can_never_run_keeps_no_quota(either_plane: Plane) -> None:
+    """A pod names a Workload and asks for a node that there is not: the evicted Workload's quota goes all the same."""
+    async with attacked(either_plane, webhooks=False) as tenant:
+        road = tenant.road
+        await tenant.submit("first", pods=1, suspend=True)
+        await road.until_running(first=1)
+        workload = (await road.workload_of("first"))["metadata"]["name"]
+        stray = tenant.pod("stray", annotations={WORKLOAD: workload}, labels={"batch.kubernetes.io/job-name": "none"})
+        stray["spec"]["nodeSelector"] = {"no": "such"}
+        await tenant.request("POST", road.pods, stray)
+        await road.events_of("first", "StrayPod")
+        await tenant.submit("second", pods=1, suspend=True)
+        off = {"spec": {"active": False}}
+        path = f"{road.workloads}/{workload}"
+        await road.cluster.request("PATCH", path, off, content_type=MERGE_PATCH)
+        await road.until_workload("second", "Admitted")
+
+
+async def test_a_pod_that_says_that_it_is_placed_takes_room(either_plane: Plane) -> None:
+    """Its marks hide it from no gang: none is placed onto its host while it runs."""
+    road = await make_road(either_plane.cluster, shape=(1, 1, 1))
+    placed = job("forged", road.namespace, run_seconds=LONG)["spec"]["template"]
+    placed["metadata"] |= {"name": "forged", "annotations": placed["metadata"]["annotations"] | {WORKLOAD: "none"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", **placed}
+    await road.cluster.request("POST", road.pods, pod)
+    runs = "a pod that runs"
+    await road.cluster.until(f"{road.pods}/forged", lambda found: found["status"].get("phase") == "Running", what=runs)
+    async with running(configuration(), flags(either_plane), timings=FAST) as process:
+        await process.operator.ready.wait()
+        await road.submit("gang", pods=1)
+
+        def waits(listed: Object) -> bool:
+            told = [c["message"] for w in listed["items"] for c in w.get("status", {}).get("conditions", [])]
+            return any("do not fit" in message for message in told)
+
+        await road.cluster.until(road.workloads, waits, what="a gang that does not fit")
+        await road.cluster.request("DELETE", f"{road.pods}/forged")
+        await road.until_workload("gang", "Admitted")

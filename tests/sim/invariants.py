@@ -372,7 +372,7 @@ def rebuilt(world: World) -> Cache:
     for node in watches.nodes.store.values():
         cache.on_node(node.name, node)
     for pod in watches.pods.store.values():
-        cache.on_pod(pod.key, pod.foreign)
+        cache.on_pod(pod.key, pod.bound)
     for workload in watches.workloads.store.values():
         cache.on_workload(f"{workload.metadata.namespace}/{workload.metadata.name}", workload)
     return cache

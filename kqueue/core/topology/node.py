@@ -116,16 +116,17 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """A pod on a node that is not ours, so that what it takes is subtracted from its node.
+    """A pod that takes room on a node: `spec.nodeName` is set, and its phase is neither Failed nor Succeeded.
 
-    A pod is foreign when `spec.nodeName` is set, its phase is neither Failed nor Succeeded, and it carries none of the
-    topology marker annotations (pods placed by topology are accounted by their workload's assignment).  A pod with a
-    deletion timestamp counts until it is terminal or gone.
+    A pod with a deletion timestamp counts until it is terminal or gone.
 
     Args:
         node: `spec.nodeName`.
         requests: `core.pod_requests.pod_requests` of its spec, as sorted (resource, amount) pairs; without `pods`.
+        workload: namespace/name by which the pods of the Workload that it names are found; empty: it names none.  What
+            that Workload holds at the node covers what the pod takes; the pod is foreign as far as nothing covers it.
     """
 
     node: str
     requests: tuple[tuple[str, int], ...] = field(default=())
+    workload: str = ""

@@ -89,10 +89,11 @@ class ElasticPod:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What is kept of any pod: its key, at most one of the first two, and whose quota it may still need."""
+    """What is kept of any pod: its key, what it takes on its node, and whose quota it may still need."""
 
     key: str
-    foreign: PodFacts | None = None
+    bound: PodFacts | None = None
+    """None: no node runs it yet, or it has ended."""
     gang: GangPod | None = None
     workload: str = ""
     """namespace/name of the Workload whose quota the pod may need, or that all slices of its job share; see
@@ -121,7 +122,7 @@ class PodView:
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
 """Equal request tuples are kept once: thousands of pods of one DaemonSet share theirs."""
 _forms: dict[tuple[Any, ...], tuple[tuple[str, int], ...]] = {}
-"""Requests of foreign pods by what their containers say."""
+"""Requests of pods by what their containers say."""
 _FORMS_MAX = 10_000
 """More forms than any cluster has; somebody who makes them all different gets no memory of ours."""
 
@@ -131,23 +132,34 @@ def pod_view(pod: wire_core.Pod) -> PodView:
     meta = pod.metadata
     key = sys.intern(f"{meta.namespace}/{meta.name}")
     terminal = pod.status.phase in ("Succeeded", "Failed")
-    started_by = _started_by(pod, terminal)
-    gang, foreign = None, None
+    named = _named(pod)
+    started_by = "" if terminal else named
+    bound, gang = None, None
+    if pod.spec.node_name and not terminal:
+        bound = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec), workload=named)
     if any(marker in meta.annotations for marker in names.TOPOLOGY_MARKER_ANNOTATIONS):
-        named = meta.annotations.get(names.WORKLOAD_ANNOTATION) or meta.annotations.get(
-            names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION
-        )
-        gang = _gang_pod(pod, named, terminal=terminal) if named else None
-    elif pod.spec.node_name and not terminal:
-        foreign = PodFacts(node=sys.intern(pod.spec.node_name), requests=_requests_of(pod.spec))
-    elastic = _elastic_pod(pod, terminal)
+        owner = _owner_name(meta.annotations)
+        gang = _gang_pod(pod, owner, terminal=terminal) if owner else None
+    elastic = _elastic_pod(pod, started_by, terminal=terminal)
     if not started_by or pod.spec.node_name:
-        return PodView(key, foreign, gang, started_by, elastic)
+        return PodView(key, bound, gang, started_by, elastic)
     controller = controller_of(meta)
     if controller is None:
-        return PodView(key, foreign, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")
+        return PodView(key, bound, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")
     may_run = not pod.spec.scheduling_gates
-    return PodView(key, foreign, gang, started_by if may_run else "", elastic, controller[1] if may_run else "")
+    return PodView(key, bound, gang, started_by if may_run else "", elastic, controller[1] if may_run else "")
+
+
+def _owner_name(annotations: Mapping[str, str]) -> str:
+    """The Workload that a pod names, by either of two annotations; empty: none."""
+    return annotations.get(names.WORKLOAD_ANNOTATION) or annotations.get(names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION, "")
+
+
+def _named(pod: wire_core.Pod) -> str:
+    """namespace/name by which the pods of the Workload that a pod names are found; empty: it names none."""
+    annotations = pod.metadata.annotations
+    name = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or _owner_name(annotations)
+    return sys.intern(f"{pod.metadata.namespace}/{name}") if name else ""
 
 
 def _is_queued(meta: ObjectMeta) -> bool:
@@ -155,19 +167,11 @@ def _is_queued(meta: ObjectMeta) -> bool:
     return names.MANAGED_LABEL in meta.labels or names.POD_GROUP_NAME_LABEL in meta.labels
 
 
-def _started_by(pod: wire_core.Pod, terminal: bool) -> str:
-    """namespace/name of the Workload, or of the slices, that a pod names; empty where it names none or has ended."""
-    annotations = pod.metadata.annotations
-    started_by = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.WORKLOAD_ANNOTATION)
-    return sys.intern(f"{pod.metadata.namespace}/{started_by}") if started_by and not terminal else ""
-
-
-def _elastic_pod(pod: wire_core.Pod, terminal: bool) -> ElasticPod | None:
+def _elastic_pod(pod: wire_core.Pod, siblings: str, *, terminal: bool) -> ElasticPod | None:
     """Pods with the name of a slice, or with the gate."""
     meta, gates = pod.metadata, tuple(gate.name for gate in pod.spec.scheduling_gates)
     if names.WORKLOAD_SLICE_NAME_ANNOTATION not in meta.annotations and names.ELASTIC_JOB_GATE not in gates:
         return None
-    siblings = _started_by(pod, terminal)
     if not siblings and (terminal or names.ELASTIC_JOB_GATE not in gates):
         return None
     return ElasticPod(

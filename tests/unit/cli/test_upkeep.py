@@ -151,7 +151,7 @@ class Yard:
         self.queues = Queues(self.clock.now, lambda: None)
         self.queues.set_cluster_queue("team", Strategy("BestEffortFIFO"))
         self.nodes = {f"n{i}": make_node(f"n{i}") for i in range(nodes)}
-        self.pods = {"ns/p": PodView("ns/p", foreign=PodFacts(node="n0", requests=(("cpu", 1000),)))}
+        self.pods = {"ns/p": PodView("ns/p", bound=PodFacts(node="n0", requests=(("cpu", 1000),)))}
         intake = Intake(
             cache=self.cache, queues=self.queues, namespace_labels=lambda _: {}, wake=self.wake, clock=self.clock
         )
@@ -191,7 +191,7 @@ async def test_others_run_while_an_audit_goes_on(monkeypatch: pytest.MonkeyPatch
     yard, turns = Yard(nodes=50), 0
     for name, node in yard.nodes.items():
         yard.cache.on_node(name, node)
-    yard.cache.on_pod("ns/p", yard.pods["ns/p"].foreign)
+    yard.cache.on_pod("ns/p", yard.pods["ns/p"].bound)
 
     async def others() -> None:
         nonlocal turns

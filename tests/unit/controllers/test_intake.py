@@ -391,7 +391,7 @@ async def test_foreign_pods_take_room_and_what_they_free_is_looked_at_later(yard
         pytest.param(None, make_view(cpus=3), 5, id="a pod has come"),
         pytest.param(make_view(cpus=3), make_view(cpus=3), 5, id="a pod has changed somehow"),
         pytest.param(None, make_view(None), 8, id="a pod has no node yet"),
-        pytest.param(None, make_view(gang=True), 8, id="a pod of a gang counts by its Workload"),
+        pytest.param(None, make_view(gang=True), 7, id="a pod that names a Workload which holds nothing"),
         pytest.param(make_view(node="elsewhere"), None, 8, id="a pod has left a node that nobody uses"),
     ],
 )
@@ -417,10 +417,10 @@ async def test_a_pod_that_shrinks_frees_something(yard: Yard) -> None:
     assert (free_cpus(yard), yard.tried_again()) == (7, {"left", "other"})
 
 
-def test_a_pod_is_foreign_or_of_a_gang() -> None:
-    """What the intake is told of a pod: its node and requests only where nobody else counts it."""
-    assert make_view(cpus=3).foreign == PodFacts(node="h1", requests=(("cpu", 3000),))
-    assert make_view(gang=True).foreign is None
+def test_a_pod_is_taken_in_with_the_workload_that_it_names() -> None:
+    """The intake gets a pod's node, its requests, and the Workload that may account for them."""
+    assert make_view(cpus=3).bound == PodFacts(node="h1", requests=(("cpu", 3000),))
+    assert make_view(gang=True).bound == PodFacts(node="h1", requests=(("cpu", 1000),), workload="ns/a")
 
 
 # --- windows ---------------------------------------------------------------------------------------------------------

@@ -111,6 +111,15 @@ def make_class(cpu: str) -> wire_core.RuntimeClass:
     return read(wire_core.RuntimeClass, obj)  # type: ignore[no-any-return]
 
 
+def make_pod(name: str, *, node: str, of: str = "", cpu: int = 1, phase: str = "Running") -> from_api.PodView:
+    """A pod on a node that names a Workload, or none."""
+    marks = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    annotations = {**marks, "kueue.x-k8s.io/workload": of} if of else marks
+    spec = {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]}
+    meta = {"name": name, "namespace": "ns", "uid": name, "annotations": annotations}
+    return from_api.pod_view(read(wire_core.Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
+
+
 CHECKS = {"admissionChecks": [{"name": "budget"}]}
 QUEUE_SPECS: tuple[JSON, ...] = (
     {},
@@ -213,6 +222,16 @@ VARIANTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "side": (make_local("side", "right"), make_local("side", "missing")),
     },
 }
+VARIANTS = {
+    **VARIANTS,
+    "pod": {
+        f"{of or 'alone'}-{number}": tuple(
+            make_pod(f"{of or 'alone'}-{number}", node=node, of=of, cpu=cpu)
+            for node, cpu in (("h1", 1), ("h2", 1), ("h2", 3), ("h3", 1))
+        )
+        for of, number in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("c", 1), ("", 1))
+    },
+}
 WORKLOADS = tuple("abcdefgh")
 
 
@@ -245,6 +264,7 @@ class Process:
             "queue": intake.on_cluster_queue,
             "local": intake.on_local_queue,
             "workload": intake.on_workload,
+            "pod": intake.on_pod,
             "limits": lambda old, new: self._again(requests.on_limit_range(old, new)),
             "class": lambda old, new: self._again(requests.on_runtime_class(old, new)),
         }
@@ -300,6 +320,7 @@ def believed(cache: Cache) -> dict[str, Any]:
             if capacity is not None
         },
         "nodes": cache.ledger.free_by_node(),
+        "foreign": {node: cache.ledger.foreign_on(node) for node in cache.ledger.nodes},
         "holdings": {h.key: (h.uid, h.admission, h.requests, h.evicted) for h in cache.holdings()},
         "inactive": {name: cache.inactive(name) for name in cache.queue_names()},
     }

@@ -88,7 +88,7 @@ def make_node(name: str, cpus: int = 8) -> NodeFacts:
 
 
 def make_pod(key: str, node: str, cpus: int = 1) -> PodView:
-    return PodView(key, foreign=PodFacts(node=node, requests=(("cpu", cpus * 1000),)))
+    return PodView(key, bound=PodFacts(node=node, requests=(("cpu", cpus * 1000),)))
 
 
 class Yard:
@@ -114,7 +114,7 @@ class Yard:
         for name, node in self.nodes.items():
             cache.on_node(name, node)
         for key, pod in self.pods.items():
-            cache.on_pod(key, pod.foreign)
+            cache.on_pod(key, pod.bound)
         for key, workload in self.workloads.items():
             cache.on_workload(key, workload)
         return cache
@@ -303,7 +303,7 @@ def shrink_a_node(yard: Yard) -> None:
 
 def move_a_pod(yard: Yard) -> None:
     yard.pods["ns/p"] = make_pod("ns/p", "h1", 3)
-    yard.cache.on_pod("ns/p", yard.pods["ns/p"].foreign)
+    yard.cache.on_pod("ns/p", yard.pods["ns/p"].bound)
 
 
 def admit(yard: Yard) -> None:

@@ -184,13 +184,13 @@ MARKED = {PREFIX + "podset-required-topology": "rack"}
         pytest.param(make_pod(), False, id="on-no-node"),
         pytest.param(make_pod(nodeName="n1", phase="Succeeded"), False, id="succeeded"),
         pytest.param(make_pod(nodeName="n1", phase="Failed"), False, id="failed"),
-        pytest.param(make_pod(nodeName="n1", annotations=MARKED), False, id="marked-as-placed-by-us"),
-        pytest.param(make_pod(nodeName="n1", annotations=MARKED | {PREFIX + "workload": "w"}), False, id="of-a-gang"),
+        pytest.param(make_pod(nodeName="n1", annotations=MARKED), True, id="marked-as-placed-by-us"),
+        pytest.param(make_pod(nodeName="n1", annotations=MARKED | {PREFIX + "workload": "w"}), True, id="of-a-gang"),
     ],
 )
-def test_pods_of_others_take_room_while_they_are_on_a_node(pod: wire_core.Pod, counts: bool) -> None:
-    """Ours are counted by their Workload's assignment instead, never twice."""
-    assert (from_api.pod_view(pod).foreign is not None) is counts
+def test_pods_take_room_while_they_are_on_a_node(pod: wire_core.Pod, counts: bool) -> None:
+    """Whatever marks they carry: the ledger compares them with what their Workload holds there."""
+    assert (from_api.pod_view(pod).bound is not None) is counts
 
 
 def test_a_pod_of_others_takes_what_its_containers_ask_for() -> None:
@@ -235,7 +235,7 @@ def test_only_pods_that_may_run_for_the_job_need_its_quota(pod: wire_core.Pod, n
 
 def test_equal_requests_are_kept_once() -> None:
     """Thousands of pods of one DaemonSet share one tuple."""
-    first, second = (from_api.pod_view(make_pod(nodeName=n, **asking(cpu="123m"))).foreign for n in ("n1", "n2"))
+    first, second = (from_api.pod_view(make_pod(nodeName=n, **asking(cpu="123m"))).bound for n in ("n1", "n2"))
 
     assert first is not None
     assert second is not None
@@ -376,7 +376,7 @@ def test_pods_of_one_form_share_their_requests_and_others_do_not() -> None:
 
     def requests(**spec: Any) -> Any:
         pod = read(wire_core.Pod, metadata={"name": "p", "namespace": "n"}, spec={"nodeName": "h", **spec})
-        facts = from_api.pod_view(pod).foreign
+        facts = from_api.pod_view(pod).bound
         assert facts is not None
         return facts.requests
 

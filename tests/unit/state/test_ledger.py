@@ -144,6 +144,86 @@ def test_foreign_pods_count_on_the_empty_cluster_and_workloads_do_not() -> None:
     assert (capacity.free(0)[PODS], capacity.empty().free(0)[PODS]) == (107, 109)
 
 
+def on_racks(**pods: int) -> AssignedUsage:
+    domains = tuple(Domain(("b1", rack), count) for rack, count in pods.items())
+    return AssignedUsage(flavor="main", assignment=TopologyAssignment(BY_RACK, domains), requests={"cpu": 1000})
+
+
+W = "ns/w"
+COVERED = [
+    pytest.param({}, {"p": ("a", 2)}, {"a": 2}, id="a pod that names a workload which holds nothing"),
+    pytest.param({"b": 1}, {"p": ("a", 2)}, {"a": 2}, id="the workload holds another host"),
+    pytest.param({"a": 1}, {"p": ("a", 1)}, {}, id="the workload holds the host"),
+    pytest.param({"a": 2}, {"p": ("a", 1)}, {}, id="more pods of it are to come"),
+    pytest.param({"a": 1}, {"p": ("a", 1), "q": ("a", 1)}, {"a": 1}, id="more pods than it holds there"),
+    pytest.param({"a": 1}, {"p": ("a", 8)}, {"a": 7}, id="a pod that asks for more than its template"),
+    pytest.param({"a": 1, "b": 1}, {"p": ("a", 1), "q": ("a", 1)}, {"a": 1}, id="places elsewhere do not cover it"),
+]
+
+
+@pytest.mark.parametrize("pods_first", [True, False], ids=["pods first", "the workload first"])
+@pytest.mark.parametrize(("held", "stand", "charged"), COVERED)
+def test_bound_pods_are_charged_as_far_as_no_workload_accounts_for_them(
+    held: dict[str, int], stand: dict[str, tuple[str, int]], charged: dict[str, int], pods_first: bool
+) -> None:
+    """A name alone covers nothing; and the charge does not hang on the order of events."""
+    ledger = make_ledger(make_node("a"), make_node("b"))
+    calls = [lambda: ledger.add_usage(W, [on_hosts(**held)] if held else [])]
+    for name, (node, cores) in stand.items():
+        facts = PodFacts(node=node, requests=(("cpu", cores * 1000),), workload=W)
+        calls.append(lambda name=name, facts=facts: ledger.on_pod(name, facts))
+    for call in reversed(calls) if pods_first else calls:
+        call()
+
+    assert {node: ledger.foreign_on(node).get("cpu", 0) // 1000 for node in charged} == charged
+    assert free(ledger) == {node: 1000 * (8 - held.get(node, 0) - charged.get(node, 0)) for node in ("a", "b")}
+    ledger.remove_usage(W)
+    taken = {node: sum(cores for at, cores in stand.values() if at == node) for node in ("a", "b")}
+    assert free(ledger) == {node: 1000 * (8 - cores) for node, cores in taken.items()}
+    assert list(chain(*ledger.audit_steps())) == []
+    for name in stand:
+        ledger.on_pod(name, None)
+    assert free(ledger) == {"a": 8000, "b": 8000}
+
+
+def test_a_covered_pod_frees_nothing_and_one_beyond_does() -> None:
+    """Who waits for room is tried again only where some came."""
+    ledger = make_ledger(make_node("a"))
+    ledger.add_usage(W, [on_hosts(a=1)])
+    facts = PodFacts(node="a", requests=(("cpu", 1000),), workload=W)
+    assert [ledger.on_pod(name, facts) for name in "pq"] == [set(), set()]
+    assert ledger.on_pod("p", None) == {"a"}
+    assert ledger.on_pod("q", None) == set()
+
+
+def test_slices_of_one_job_account_for_the_pods_that_they_share() -> None:
+    """The pods are found by the first slice; what both hold covers them."""
+    ledger = make_ledger(make_node("a"))
+    for name in "pqr":
+        ledger.on_pod(name, PodFacts(node="a", requests=(("cpu", 1000),), workload="ns/first"))
+    ledger.add_usage("ns/first", [on_hosts(a=1)])
+    ledger.add_usage("ns/second", [on_hosts(a=1)], pods_of="ns/first")
+    assert free(ledger) == {"a": 5000}
+    ledger.remove_usage("ns/second")
+    assert free(ledger) == {"a": 5000}
+    assert ledger.foreign_on("a") == {"cpu": 2000, PODS: 2}
+
+
+def test_places_in_a_rack_cover_pods_on_any_of_its_nodes() -> None:
+    """What goes beyond is charged to nodes that the pods stand on; a node that moves takes its pods along."""
+    nodes = [make_node("a"), make_node("b"), make_node("c", rack="r2")]
+    ledger = make_ledger(*nodes)
+    ledger.on_flavor("main", make_flavor("main", "racks"))
+    ledger.add_usage(W, [on_racks(r1=2)])
+    for name, node in zip("pqrs", "abbc", strict=True):
+        ledger.on_pod(name, PodFacts(node=node, requests=(("cpu", 1000),), workload=W))
+    assert free(ledger) == {"r1": 13000, "r2": 7000}
+    assert [ledger.foreign_on(node).get("cpu", 0) for node in "abc"] == [0, 1000, 1000]
+    ledger.on_node("b", make_node("b", rack="r2"))
+    assert free(ledger) == {"r1": 6000, "r2": 13000}
+    assert list(chain(*ledger.audit_steps())) == []
+
+
 def test_usage_is_added_and_removed_once() -> None:
     """Adding again replaces; removing twice is harmless."""
     ledger = make_ledger(make_node("a"), make_node("b"))
@@ -400,6 +480,7 @@ pods = st.builds(
     PodFacts,
     node=a_name,
     requests=st.sampled_from([(), (("cpu", 1000),), (("cpu", 2**62), ("gpu", 1)), (("cpu", 0),)]),
+    workload=st.sampled_from(["", "w0", "w1"]),
 )
 flavor_names = st.sampled_from(["main", "twin", "coarse"])
 usages = st.one_of(
@@ -422,7 +503,7 @@ events = st.one_of(
     named_nodes,
     named_nodes,
     st.tuples(st.just("on_node"), a_name, st.none()),
-    st.tuples(st.just("on_pod"), st.sampled_from(["p0", "p1", "p2"]), st.one_of(pods, st.none())),
+    st.tuples(st.just("on_pod"), st.sampled_from(["p0", "p1", "p2", "p3"]), st.one_of(pods, st.none())),
     st.tuples(st.just("add_usage"), st.sampled_from(["w0", "w1"]), st.lists(usages, max_size=3).map(tuple)),
     flavors,
     st.tuples(st.just("on_flavor"), flavor_names, st.none()),
@@ -532,12 +613,13 @@ CHANGES = [
 
 
 def make_told() -> Told:
-    """With a foreign pod, a workload on hosts and in a rack, and a flavor by rack."""
+    """With a foreign pod, a workload on hosts and in a rack, a pod of it that asks for more, and a flavor by rack."""
     told = Told()
     told.tell("on_flavor", "coarse", make_flavor("coarse", "racks"))
     told.tell("on_node", "n3", make_node("n3", rack="r2"))
     told.tell("on_node", "n4", make_node("n4", ready=False))
     told.tell("on_pod", "p", PodFacts(node="n1", requests=(("cpu", 1000),)))
+    told.tell("on_pod", "q", PodFacts(node="n0", requests=(("cpu", 3000),), workload="w"))
     in_rack = TopologyAssignment(BY_RACK, (Domain(("b1", "r1"), 2),))
     told.tell(
         "add_usage", "w", (on_hosts(n0=2), AssignedUsage(flavor="coarse", assignment=in_rack, requests={"gpu": 1}))
@@ -594,6 +676,14 @@ def lose_foreign_sum(told: Told) -> None:
 
 def leave_foreign_sum_behind(told: Told) -> None:
     told.ledger._foreign["n2"] = {"cpu": 1}
+
+
+def spoil_claim(told: Told) -> None:
+    told.ledger._bound._claims["w"].taken["n0"]["cpu"] += 1
+
+
+def lose_claim(told: Told) -> None:
+    told.ledger._bound._claims["w"].held.clear()
 
 
 def spoil_usage(told: Told) -> None:
@@ -653,6 +743,8 @@ def spoil_idle(told: Told) -> None:
         pytest.param(spoil_foreign_sum, "foreign-pod", "on n1", id="a wrong sum of foreign pods"),
         pytest.param(lose_foreign_sum, "foreign-pod", "on n1", id="a lost sum of foreign pods"),
         pytest.param(leave_foreign_sum_behind, "foreign-pod", "on n2", id="foreign usage where there is no pod"),
+        pytest.param(spoil_claim, "foreign-pod", "of w on n0", id="a wrong sum of a workload's pods"),
+        pytest.param(lose_claim, "foreign-pod", "of w", id="a workload that covers its pods no more"),
         pytest.param(spoil_usage, "tas-usage", "n0", id="a wrong sum of usage on a host"),
         pytest.param(leave_usage_behind, "tas-usage", "n2", id="usage where there is no workload"),
         pytest.param(spoil_usage_by_rack, "tas-usage", "coarse/b1,r1", id="a wrong sum of usage in a rack"),

@@ -1,0 +1,269 @@
+"""Bound pods beside what Workloads hold: what pods take beyond that is charged to their nodes.
+
+A pod names its Workload by an annotation, which anybody may write.  So the name alone excuses no pod: what the pods of
+one Workload take at one of its places counts as accounted for up to what the Workload holds there, and the rest is
+charged to the node.  Pods that name no Workload, or one that holds nothing at their node, are charged in full.  The
+sums follow from the pods, the nodes and what is held alone, in whatever order they were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kqueue.core.topology.assignment import TopologyAssignment
+from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
+from kqueue.core.topology.result import Path
+from kqueue.state.audit import Drift, Recounts, accumulate, chunks
+
+Amounts = dict[str, int]
+Place = tuple[tuple[str, ...], Path]
+"""Level labels, of hosts the host name alone, and their values."""
+Held = Iterable[tuple[Place, Mapping[str, int]]]
+"""What the Workloads of one name hold, place by place."""
+Charge = Callable[[str, Mapping[str, int], Mapping[str, int]], None]
+
+_NOTHING: Mapping[str, int] = {}
+_CLAIM_COST = 50  # all places of a gang are compared
+
+
+@dataclass(slots=True)
+class _Group:
+    """Nodes of one place on which pods of one Workload stand, and the sum of what these take."""
+
+    held: Amounts
+    taken: Amounts = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Claim:
+    """The pods that name one Workload, by node, and what is charged for them."""
+
+    held: dict[Place, Amounts] = field(default_factory=dict)
+    levels: frozenset[tuple[str, ...]] = frozenset()
+    """Of what is held."""
+    taken: dict[str, Amounts] = field(default_factory=dict)
+    where: dict[str, Place | None] = field(default_factory=dict)
+    """The place of each node on which pods stand; None: nothing is held there."""
+    groups: dict[Place, _Group] = field(default_factory=dict)
+    charged: dict[str, Amounts] = field(default_factory=dict)
+
+
+class BoundPods:
+    """The pods that name a Workload.  A change at one pod costs the same whatever else there is, unless more is taken
+    at its place than is held: then it costs by the nodes of that place.
+    """
+
+    def __init__(self, nodes: Mapping[str, NodeFacts], charge: Charge, held: Callable[[str], Held]) -> None:
+        """`nodes` is live; `charge(node, before, after)` is told when what is charged to a node changes.
+
+        `held(name)` is all that Workloads hold whose pods are found by a name; asked only while such pods are bound.
+        """
+        self._nodes, self._charge, self._held_for = nodes, charge, held
+        self._claims: dict[str, _Claim] = {}
+        self._on_node: dict[str, set[str]] = {}
+        self._recounts = Recounts(_taken_by_name)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def on_pod(self, key: str, before: PodFacts | None, after: PodFacts | None) -> None:
+        """A pod was bound, changed or (None) is gone; those that name no Workload are left to the caller."""
+        self._recounts.follow(key, before, after)
+        named = [(pod, sign) for pod, sign in ((before, -1), (after, 1)) if pod is not None and pod.workload]
+        for pod, sign in named:
+            self._take(pod.workload, pod.node, amounts_of(pod), sign)
+        for name, node in {(pod.workload, pod.node) for pod, _ in named}:
+            self._settle_node(self._claims[name], node)
+            self._tidy(name, node)
+
+    def on_node(self, node: str) -> None:
+        """The node came, went, or has other labels."""
+        for name in list(self._on_node.get(node, ())):
+            claim = self._claims[name]
+            if self._place_of(claim, node) != claim.where.get(node):
+                self._leave(claim, node)
+                self._enter(claim, node)
+                self._settle_node(claim, node)
+
+    def on_usage(self, name: str) -> None:
+        """Workloads of this name hold something else from now on.  Costs nothing while none of their pods is bound."""
+        claim = self._claims.get(name)
+        if claim is None:
+            return
+        self._read_held(name, claim)
+        claim.groups = {}
+        for node in claim.taken:
+            self._enter(claim, node)
+        for group in claim.groups.values():
+            self._settle(claim, group)
+        for node, place in claim.where.items():
+            if place is None:
+                self._set(claim, node, claim.taken[node])
+
+    def _read_held(self, name: str, claim: _Claim) -> None:
+        wanted: dict[Place, Amounts] = {}
+        for place, amounts in self._held_for(name):
+            accumulate(wanted.setdefault(place, {}), amounts.items(), 1)
+        claim.held = {place: amounts for place, amounts in wanted.items() if amounts}
+        claim.levels = frozenset(levels for levels, _ in claim.held)
+
+    def nodes(self) -> list[str]:
+        """Nodes on which pods stand that name a Workload."""
+        return list(self._on_node)
+
+    def charged_on(self, node: str) -> Iterator[Mapping[str, int]]:
+        """What is charged to the node, Workload by Workload."""
+        for name in self._on_node.get(node, ()):
+            yield self._claims[name].charged.get(node, _NOTHING)
+
+    # -- audit ---------------------------------------------------------------------------------------------------------
+
+    def audit_steps(self, pods: Mapping[str, PodFacts]) -> Iterator[list[Drift]]:
+        """Compare all sums with the pods and with what is held; heal what is wrong in the same step."""
+        with self._recounts.open() as recount:
+            for _ in recount.steps(pods):
+                yield []
+            for places in chunks({**dict.fromkeys(self._places()), **recount.sums}):
+                found = (self._audit_taken(name, node, recount.sums.get((name, node))) for name, node in places)
+                yield [drift for drift in found if drift is not None]
+        for names in chunks(list(self._claims), _CLAIM_COST):
+            yield [drift for name in names if (drift := self._audit_held(name)) is not None]
+
+    def _places(self) -> list[tuple[str, str]]:
+        return [(name, node) for name, claim in self._claims.items() for node in claim.taken]
+
+    def _audit_taken(self, name: str, node: str, actual: Amounts | None) -> Drift | None:
+        claim = self._claims.get(name)
+        believed = claim.taken.get(node) if claim is not None else None
+        if believed == actual:
+            return None
+        shown = dict(believed) if believed is not None else None
+        self._take(name, node, dict(believed or {}), -1)
+        self._take(name, node, dict(actual or {}), 1)
+        self._settle_node(self._claims[name], node)
+        self._tidy(name, node)
+        return Drift("foreign-pod", f"of {name} on {node}", shown, actual)
+
+    def _audit_held(self, name: str) -> Drift | None:
+        claim = self._claims.get(name)
+        if claim is None:
+            return None
+        before = dict(claim.held), dict(claim.charged)
+        self.on_usage(name)
+        after = claim.held, claim.charged
+        return None if before == after else Drift("foreign-pod", f"of {name}", before, after)
+
+    # -- sums ----------------------------------------------------------------------------------------------------------
+
+    def _take(self, name: str, node: str, amounts: Mapping[str, int], sign: int) -> None:
+        claim = self._claims.get(name)
+        if claim is None:
+            claim = self._claims[name] = _Claim()
+            self._read_held(name, claim)
+        if node not in claim.taken:
+            claim.taken[node] = {}
+            self._on_node.setdefault(node, set()).add(name)
+            self._enter(claim, node)
+        accumulate(claim.taken[node], amounts.items(), sign)
+        place = claim.where[node]
+        if place is not None:
+            accumulate(claim.groups[place].taken, amounts.items(), sign)
+
+    def _place_of(self, claim: _Claim, node: str) -> Place | None:
+        """Where what the Workload holds counts for pods on the node; of several such places the first by name."""
+        facts = self._nodes.get(node)
+        if facts is None:
+            return None
+        found = (_place_at(levels, facts) for levels in claim.levels)
+        return min((place for place in found if place is not None and place in claim.held), default=None)
+
+    def _enter(self, claim: _Claim, node: str) -> None:
+        place = claim.where[node] = self._place_of(claim, node)
+        if place is not None:
+            group = claim.groups.setdefault(place, _Group(claim.held[place]))
+            group.nodes.add(node)
+            accumulate(group.taken, claim.taken[node].items(), 1)
+
+    def _leave(self, claim: _Claim, node: str) -> None:
+        """The node counts at its place no more; what that changes for the others there is settled."""
+        place = claim.where.pop(node)
+        if place is None:
+            return
+        group = claim.groups[place]
+        group.nodes.discard(node)
+        accumulate(group.taken, claim.taken[node].items(), -1)
+        self._settle(claim, group)
+        if not group.nodes:
+            del claim.groups[place]
+
+    def _settle_node(self, claim: _Claim, node: str) -> None:
+        """Charge what is to be charged to the node, and to those that share its place."""
+        place = claim.where.get(node)
+        if place is None:
+            self._set(claim, node, claim.taken.get(node, _NOTHING))
+        else:
+            self._settle(claim, claim.groups[place])
+
+    def _settle(self, claim: _Claim, group: _Group) -> None:
+        """What is held goes to the nodes in the order of their names; what they take beyond it is charged to them."""
+        if all(amount <= group.held.get(resource, 0) for resource, amount in group.taken.items()):
+            for node in group.nodes & claim.charged.keys():
+                self._set(claim, node, _NOTHING)
+            return
+        left = dict(group.held)
+        for node in sorted(group.nodes):
+            beyond: Amounts = {}
+            for resource, amount in claim.taken[node].items():
+                covered = min(amount, left.get(resource, 0))
+                left[resource] = left.get(resource, 0) - covered
+                if amount > covered:
+                    beyond[resource] = amount - covered
+            self._set(claim, node, beyond)
+
+    def _set(self, claim: _Claim, node: str, amounts: Mapping[str, int]) -> None:
+        before = claim.charged.get(node, _NOTHING)
+        if before == amounts:
+            return
+        if amounts:
+            claim.charged[node] = dict(amounts)
+        else:
+            claim.charged.pop(node, None)
+        self._charge(node, before, amounts)
+
+    def _tidy(self, name: str, *nodes: str) -> None:
+        """Forget nodes on which nothing is taken any more, and the claim once it is empty."""
+        claim = self._claims[name]
+        for node in nodes:
+            if not claim.taken.get(node, True):
+                self._leave(claim, node)
+                del claim.taken[node]
+                self._set(claim, node, _NOTHING)
+                names = self._on_node[node]
+                names.discard(name)
+                if not names:
+                    del self._on_node[node]
+        if not claim.taken:
+            del self._claims[name]
+
+
+def amounts_of(pod: PodFacts) -> Amounts:
+    """What a pod takes on its node, `pods` included."""
+    return {**dict(pod.requests), PODS: 1}
+
+
+def place_of(assignment: TopologyAssignment, values: tuple[str, ...]) -> Place:
+    """The place of a domain with these values: hosts are known by their names alone."""
+    levels = assignment.levels
+    return (levels[-1:] if levels[-1] == HOSTNAME else levels), assignment.named(values)
+
+
+def _place_at(levels: tuple[str, ...], node: NodeFacts) -> Place | None:
+    values = tuple([node.labels.get(level, "") for level in levels])
+    return (levels, values) if all(values) else None
+
+
+def _taken_by_name(pod: PodFacts) -> Iterator[tuple[tuple[str, str], Iterable[tuple[str, int]]]]:
+    """What a pod takes, by the Workload that it names and its node."""
+    if pod.workload:
+        yield (pod.workload, pod.node), amounts_of(pod).items()

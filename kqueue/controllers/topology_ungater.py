@@ -10,7 +10,6 @@ more.  From the moment in which that is decided nobody is released to them.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -36,6 +35,7 @@ from kqueue.errors import (
     ServerError,
     UnreachableError,
 )
+from kqueue.jobs.topology_request import index_offset
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
@@ -50,7 +50,6 @@ PATCHES_AT_ONCE = 8
 """Patches under way per workload, so that one huge gang does not take the whole lane.  Source: Kueue's ungater."""
 EVENT_RANK_FALLBACK = "RankFallback"
 EVENT_BAD_OFFSET = "InvalidPodIndexOffset"
-_INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 def gang_of(view: PodView) -> list[str]:
@@ -536,10 +535,11 @@ def _written_offset(pods: Iterable[GangPod]) -> int:
     pod = next((p for p in pods if p.index_offset is not None), None)
     if pod is None or pod.index_offset is None:
         return 0
-    if not _INTEGER.fullmatch(pod.index_offset):
+    offset = index_offset(pod.index_offset)
+    if offset is None:
         path = f"metadata.annotations[{names.POD_INDEX_OFFSET_ANNOTATION}]"
         raise InvalidObjectError(f"pod {pod.key}", [FieldError(path, "must be an integer", pod.index_offset)])
-    return int(pod.index_offset)
+    return offset
 
 
 def _member(pod: GangPod) -> Member:

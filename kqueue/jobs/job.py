@@ -108,7 +108,7 @@ class BatchJob:
             return Refused((f"the Job has 1 pod set and the admission has {len(infos)}",))
         template = merged(mapping(job, "spec", "template"), infos[0], elastic=_asks_for_slices(job))
         if isinstance(template, tuple):
-            return Refused(tuple(f"{_TEMPLATE}: {conflict}" for conflict in template))
+            return Refused(tuple(f"{_TEMPLATE}: {conflict}; remove it there" for conflict in template))
         sizes = {} if _starts_all_that_is_left(job, infos[0]) else _sizes(job, infos[0].count)
         spec = {**mapping(job, "spec"), "suspend": False, "template": template, **sizes}
         patch = merge_patch(job, {**job, "spec": spec})

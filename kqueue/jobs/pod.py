@@ -117,7 +117,7 @@ def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
         return Refused(
             (f"a place was assigned and the pod lacks the gate {names.TOPOLOGY_GATE} to wait for it; make it anew",)
         )
-    new = merged(pod, info)
+    new = merged(pod, info, queued_pod=True)
     if isinstance(new, tuple):
         return Refused(tuple(str(conflict) for conflict in new))
     gone = {names.ADMISSION_GATE} | (set() if placed else {names.TOPOLOGY_GATE})

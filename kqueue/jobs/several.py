@@ -24,7 +24,7 @@ def started(what: str, templates: Sequence[Placed], infos: Sequence[PodSetInfo])
     for (path, template), info in zip(templates, infos, strict=True):
         together = merged(template, info)
         if isinstance(together, tuple):
-            conflicts += [f"{path}: {conflict}" for conflict in together]
+            conflicts += [f"{path}: {conflict}; remove it there" for conflict in together]
         else:
             found.append(together)
     return Refused(tuple(conflicts)) if conflicts else found

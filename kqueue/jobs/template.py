@@ -1,13 +1,15 @@
 """Pod templates: an admission's additions merged in, and taken out again.
 
 Merging is all or nothing: labels, annotations and node selectors may say the same thing twice, never two different
-things; tolerations and scheduling gates are united.  Restoring replaces all five by exactly what the user wrote.
-Affinity is touched by neither.
+things; tolerations and scheduling gates are united.  Names that kqueue writes for itself, and that this admission does
+not give, are taken out: pods that carry them would be taken for those of another Workload, or wait for ever.
+Restoring replaces all five by exactly what the user wrote.  Affinity is touched by neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kqueue.api import names
@@ -15,6 +17,22 @@ from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects
 from kqueue.jobs.kind import Conflict, PodSetInfo
 
 _OVERRIDABLE = frozenset({names.WORKLOAD_ANNOTATION, names.WORKLOAD_SLICE_NAME_ANNOTATION})
+_RESERVED_ANNOTATIONS = _OVERRIDABLE | {
+    names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION,
+    names.TOPOLOGY_PODSET_ALIAS_ANNOTATION,
+}
+"""By these kqueue finds the Workload of a pod; only a start may write them."""
+_RESERVED_GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
+"""kqueue removes these only from pods that it waits for."""
+_ONLY_ON_PODS = frozenset(
+    {
+        names.MANAGED_LABEL,
+        names.POD_GROUP_NAME_LABEL,
+        names.POD_GROUP_NAME_ANNOTATION,
+        names.POD_GROUP_TOTAL_COUNT_ANNOTATION,
+    }
+)
+"""Labels and annotations of pods that are queued themselves, alone or as a group; pods of a queued job are not."""
 
 
 def info_of(template: Mapping[str, Any], *, name: str, count: int | None = None) -> PodSetInfo:
@@ -62,13 +80,21 @@ def conflicts_of(first: PodSetInfo, second: PodSetInfo, *, elastic: bool = False
                 yield Conflict(where, key, ours[key], value)
 
 
-def merged(template: Mapping[str, Any], info: PodSetInfo, *, elastic: bool = False) -> JSON | tuple[Conflict, ...]:
-    """A new template with `info` added; conflicts instead when the template says otherwise."""
+def merged(
+    template: Mapping[str, Any], info: PodSetInfo, *, elastic: bool = False, queued_pod: bool = False
+) -> JSON | tuple[Conflict, ...]:
+    """A new template with `info` added; conflicts instead when the template says otherwise.
+
+    Reserved names that `info` does not give are left out.  `queued_pod`: the template is a pod that is queued itself,
+    and keeps the marks of such pods.
+    """
     own = info_of(template, name=info.name)
     conflicts = tuple(conflicts_of(own, info, elastic=elastic))
     if conflicts:
         return conflicts
-    new_gates = [{"name": gate} for gate in info.scheduling_gates if gate not in own.scheduling_gates]
+    own = _without_reserved(own, frozenset() if queued_pod else _ONLY_ON_PODS)
+    kept_gates = [g for g in objects(template, "spec", "schedulingGates") if _stays(_gate_name(g), info)]
+    new_gates = [{"name": gate} for gate in info.scheduling_gates if gate not in map(_gate_name, kept_gates)]
     return _with(
         template,
         metadata={
@@ -78,9 +104,27 @@ def merged(template: Mapping[str, Any], info: PodSetInfo, *, elastic: bool = Fal
         spec={
             "nodeSelector": {**own.node_selector, **info.node_selector},
             "tolerations": list(_union(own.tolerations, info.tolerations)),
-            "schedulingGates": [*objects(template, "spec", "schedulingGates"), *new_gates],
+            "schedulingGates": [*kept_gates, *new_gates],
         },
     )
+
+
+def _without_reserved(own: PodSetInfo, more: Collection[str]) -> PodSetInfo:
+    """The info without labels and annotations that are reserved; `more`: further ones that are."""
+    return replace(
+        own,
+        labels={key: value for key, value in own.labels.items() if key not in more},
+        annotations={k: v for k, v in own.annotations.items() if k not in _RESERVED_ANNOTATIONS and k not in more},
+    )
+
+
+def _gate_name(gate: Mapping[str, Any]) -> str:
+    return text(gate, "name")
+
+
+def _stays(gate: str, info: PodSetInfo) -> bool:
+    """Whether a gate of the template stays there: one of others, or one that the admission gives too."""
+    return gate not in _RESERVED_GATES or gate in info.scheduling_gates
 
 
 def restored(template: Mapping[str, Any], info: PodSetInfo, *, keep_labels: Sequence[str] = ()) -> JSON:

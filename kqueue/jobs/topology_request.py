@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ ALIASES = {
     names.REQUIRE_TOPOLOGY_ALIAS_ANNOTATION: REQUIRED,
     names.PREFER_TOPOLOGY_ALIAS_ANNOTATION: PREFERRED,
 }
+OFFSET = names.POD_INDEX_OFFSET_ANNOTATION
+_OFFSET = re.compile(r"[+-]?[0-9]{1,9}")
 _REQUESTS = frozenset({REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, LAYERS, GROUP})
 LEVEL_MAX = 63
 """Longest level that a request can name; `topologyRequest` has no room for more."""
@@ -123,6 +126,7 @@ def problems(
     yield from _alias_problems(own, at)
     yield from _main_problems(own, at)
     yield from _group_problems(own, effective(template, job), at)
+    yield from _offset_problems(own, at)
     yield from _slice_problems(own, at, count=count, switches=switches)
     yield from _layer_problems(own, at, count=count, switches=switches)
     wanted = effective(template, job)
@@ -197,6 +201,18 @@ def _main_problems(own: Mapping[str, str], at: str) -> Iterator[FieldError]:
         yield from _level_problems(own, key, at)
     if UNCONSTRAINED in own and bool_of(own[UNCONSTRAINED]) is None:
         yield FieldError(syntax.entry_path(at, UNCONSTRAINED), 'must be "true" or "false"', own[UNCONSTRAINED])
+
+
+def _offset_problems(own: Mapping[str, str], at: str) -> Iterator[FieldError]:
+    """Pods with an index offset that is no number would be admitted and then wait for ever at their gate."""
+    written = own.get(OFFSET)
+    if written is not None and index_offset(written) is None:
+        yield FieldError(syntax.entry_path(at, OFFSET), "must be an integer of at most 9 digits", written)
+
+
+def index_offset(written: str) -> int | None:
+    """The first rank that an index offset states; None where the text is no integer of at most 9 digits."""
+    return int(written) if _OFFSET.fullmatch(written) else None
 
 
 def _group_problems(own: Mapping[str, str], wanted: Mapping[str, str], at: str) -> Iterator[FieldError]:

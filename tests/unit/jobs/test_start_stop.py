@@ -166,13 +166,13 @@ def test_updates_of_admission_checks_are_merged_after_the_flavors() -> None:
         pytest.param(
             make_template(nodeSelector={"pool": "mine"}),
             {"cpu": "gpu"},
-            "spec.template: nodeSelector entry pool is 'mine' and would have to be 'gpu'",
+            "spec.template: nodeSelector entry pool is 'mine' and would have to be 'gpu'; remove it there",
             id="template-against-flavor",
         ),
         pytest.param(
             make_template(labels=prefixed(podset="mine")),
             {"cpu": "cpu"},
-            "spec.template: label kueue.x-k8s.io/podset is 'mine' and would have to be 'main'",
+            "spec.template: label kueue.x-k8s.io/podset is 'mine' and would have to be 'main'; remove it there",
             id="template-against-our-label",
         ),
         pytest.param(

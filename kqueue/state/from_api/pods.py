@@ -110,6 +110,9 @@ class PodView:
     itself.  Empty: the pod is no such pod.
     """
 
+    leaving: bool = False
+    """The pod needs quota, a node runs it, and its deletion was asked for."""
+
     def needs_quota(self, owners: Collection[str]) -> bool:
         """Whether the pod needs the quota of the Workload that it names; `owners`: UIDs of the Workload's owners.
 
@@ -142,7 +145,8 @@ def pod_view(pod: wire_core.Pod) -> PodView:
         gang = _gang_pod(pod, owner, terminal=terminal) if owner else None
     elastic = _elastic_pod(pod, started_by, terminal=terminal)
     if not started_by or pod.spec.node_name:
-        return PodView(key, bound, gang, started_by, elastic)
+        leaving = meta.deletion_timestamp is not None
+        return PodView(key, bound, gang, started_by, elastic, leaving=leaving)
     controller = controller_of(meta)
     if controller is None:
         return PodView(key, bound, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")

@@ -2,8 +2,11 @@
 
 A node that is gone has failed at once.  One that is not ready, or has a taint that the pods do not tolerate, has failed
 for a workload when none of its pods runs there any more: until then it may come back, and other domains would spoil
-the accounting of pods that still run.  Pods that are pinned to a failed host and were never bound are ended, so that
-their job makes new ones, which go to the replacement.
+the accounting of pods that still run.  Pods of the workload count by the node that runs them, whether or not they carry
+the annotations and the node selector of placed pods.
+
+Pods that are pinned to a failed host and were never bound are ended, so that their job makes new ones, which go to the
+replacement.  So are pods that were released to a host, and never bound, of a workload that is not admitted any more.
 
 A node may look well and still be bad for one workload.  Failures of its pods are remembered by node, and a node on
 which they fail repeatedly has failed for this workload, too, once none of its pods is there any more.
@@ -85,10 +88,12 @@ def hosts_of_node(node: NodeFacts) -> list[str]:
 
 
 def places_of_pod(view: PodView) -> set[tuple[str, str]]:
-    """Index of gang pods by the host that they are pinned to, and by the node that they are on."""
+    """Index of gang pods by the host that they are pinned to, and of all pods of Workloads by the node that they are
+    on.
+    """
     pod = view.gang
     if pod is None:
-        return set()
+        return {("node", _node_of(view))} if _node_of(view) else set()
     pinned = pod.node_selector.get(HOSTNAME)
     places = {("host", pinned)} if pinned else set()
     return places | {("node", pod.node)} if pod.node else places
@@ -121,10 +126,12 @@ class NodeHealth:
 
     # --- what to look at ---------------------------------------------------------------------------------------
 
-    def observe_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Keep in mind who stands on which hosts."""
+    def observe_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> set[str]:
+        """Keep in mind which hosts a Workload holds; returns the hosts that it has left and to which its pods are still
+        on their way.
+        """
         if old is not None and new is not None and _holds_the_same(old.status, new.status):
-            return
+            return set()
         seen = new if new is not None else old
         assert seen is not None
         key = from_api.workload_key(seen)
@@ -133,7 +140,8 @@ class NodeHealth:
         for held in holding.admission.pod_sets if holding is not None else ():
             if held.topology is not None and held.topology.levels[-1] == HOSTNAME:
                 hosts.update(domain.values[-1] for domain in held.topology.domains)
-        for host in self._hosts.pop(key, frozenset()) - hosts:
+        left = self._hosts.pop(key, frozenset()) - hosts
+        for host in left:
             self._standing[host].discard(key)
             if not self._standing[host]:
                 del self._standing[host]
@@ -141,6 +149,13 @@ class NodeHealth:
             self._hosts[key] = frozenset(hosts)
             for host in hosts:
                 self._standing[host].add(key)
+        goes_on = new is not None and not from_api.condition_true(new, names.CONDITION_FINISHED)
+        return {host for host in left if self._has_strays(key, host)} if goes_on else set()
+
+    def _has_strays(self, key: str, host: str) -> bool:
+        views = self._pods.by_index(PLACE_INDEX, ("host", host))
+        pods = [view.gang for view in views if view.gang is not None and view.gang.workload == key]
+        return bool(self._stuck(pods, host))
 
     def hosts_of_node_event(self, old: NodeFacts | None, new: NodeFacts | None) -> set[str]:
         """Hosts to look at after this change of a node.  A healthy node that appears is of interest only where used."""
@@ -157,14 +172,23 @@ class NodeHealth:
         """
         before, after = old.gang if old is not None else None, new.gang if new is not None else None
         pod = after or before
-        if pod is None or (pod.node and after is not None and not after.terminal and not after.deleting):
+        if pod is None:
+            return self._hosts_of_unmarked(old, new)
+        if pod.node and after is not None and not after.terminal and not after.deleting:
             return set()
-        host = pod.node_selector.get(HOSTNAME)
+        host = pod.node_selector.get(HOSTNAME) or self._host_of(pod.node)
         if host is None:
             return set()
         fell = after is not None and after.failed and bool(after.node) and (before is None or not before.failed)
         strays = not pod.node and not pod.gated and pod.workload not in self._standing.get(host, ())
         return {host} if fell or strays or self._is_troubled(self._node(host)) else set()
+
+    def _hosts_of_unmarked(self, old: PodView | None, new: PodView | None) -> set[str]:
+        """The host of a pod that ends on a troubled node and lacks the annotations of placed pods."""
+        name = _node_of(old) if old is not None else ""
+        runs_on = new is not None and _node_of(new) == name and not new.leaving
+        host = self._host_of(name)
+        return {host} if host is not None and not runs_on and self._is_troubled(self._node(host)) else set()
 
     def troubled_hosts(self) -> Iterator[str]:
         """Used hosts whose nodes are gone or bad, and those that workloads list as failed: all that may need a look."""
@@ -175,6 +199,10 @@ class NodeHealth:
             workload = self._writer.newest(key)
             for listed in workload.status.unhealthy_nodes if workload is not None else ():
                 yield listed.name
+
+    def _host_of(self, node_name: str) -> str | None:
+        node = self._nodes.get(node_name) if node_name else None
+        return node.labels.get(HOSTNAME) if node is not None else None
 
     def _node(self, host: str) -> NodeFacts | None:
         nodes = self._nodes.by_index(HOST_INDEX, host)
@@ -198,6 +226,10 @@ class NodeHealth:
         for key, workload in self._concerned(host).items():
             siblings = from_api.siblings_key(workload)
             pods = [pod for pod in self._pods_at(host, node) if pod.siblings == siblings]
+            if _waits(workload):
+                if self._cache.holding(key) is None:
+                    findings.stuck += [(key, pod) for pod in self._stuck(pods, host) if _lacks_admission(pod)]
+                continue
             if not self._stands(key, host):
                 findings.healthy.append(key)
                 findings.stuck += [(key, pod) for pod in self._stuck(pods, host)]
@@ -218,10 +250,12 @@ class NodeHealth:
         return FIXED_DELAY - (self._clock.now() - node.not_ready_since).total_seconds()
 
     def _concerned(self, host: str) -> dict[str, wire.Workload]:
-        """Placed workloads that stand on the host, and those with pods that are pinned to it all the same."""
+        """Placed workloads that stand on the host, those with pods that are pinned to it all the same, and workloads
+        that are not admitted and have such pods.
+        """
         pinned = {v.gang.workload for v in self._pods.by_index(PLACE_INDEX, ("host", host)) if v.gang is not None}
         found = {key: self._writer.newest(key) for key in sorted({*self._standing.get(host, ()), *pinned})}
-        return {key: obj for key, obj in found.items() if obj is not None and from_api.is_placed(obj)}
+        return {k: obj for k, obj in found.items() if obj is not None and (from_api.is_placed(obj) or _waits(obj))}
 
     def _stands(self, key: str, host: str) -> bool:
         """Whether the workload holds the host now; what the watch has told may be behind a repair."""
@@ -268,12 +302,18 @@ class NodeHealth:
                 findings.healthy.append(key)
             return []
         runs = any(pod.node == node.name and not pod.deleting and not pod.terminal for pod in pods)
+        runs = runs or self._runs_unmarked(from_api.siblings_key(workload), node)
         looks_at_pods = patient or (node.ready and borne is _Taints.BORNE_FOR_A_TIME)
         if looks_at_pods and runs:
             findings.healthy.append(key)
         else:
             findings.failed[key] = workload
         return self._stuck(pods, host) if looks_at_pods else []
+
+    def _runs_unmarked(self, siblings: str, node: NodeFacts) -> bool:
+        """Whether the node runs a pod of the job that lacks the annotations of placed pods."""
+        views = self._pods.by_index(PLACE_INDEX, ("node", node.name))
+        return any(view.gang is None and view.workload == siblings and not view.leaving for view in views)
 
     def _bears(self, key: str, workload: wire.Workload, host: str, node: NodeFacts) -> _Taints:
         """The worst that any pod set with pods on the host has to say of the node's taints."""
@@ -393,6 +433,25 @@ class NodeHealth:
 
 def _holds_the_same(old: wire.WorkloadStatus, new: wire.WorkloadStatus) -> bool:
     return (old.admission, old.finished_pods) == (new.admission, new.finished_pods)
+
+
+def _node_of(view: PodView) -> str:
+    """Name of the node that runs a pod of a Workload; empty where no node does, or the pod names no Workload."""
+    if view.gang is not None:
+        return view.gang.node
+    return view.foreign.node if view.foreign is not None and view.workload else ""
+
+
+def _waits(workload: wire.Workload) -> bool:
+    """Whether it holds no quota and has not finished: no pod of it may run now."""
+    return workload.status.admission is None and not from_api.condition_true(workload, names.CONDITION_FINISHED)
+
+
+def _lacks_admission(pod: GangPod) -> bool:
+    """Whether nothing but the admission of its Workload keeps the pod back.  Of an elastic job another slice may be
+    admitted, and a pod with a gate does not run.
+    """
+    return not pod.gates and pod.slice_name is None
 
 
 def _fell(pod: GangPod) -> bool:

@@ -108,13 +108,17 @@ def make_node_health(wiring: Wiring) -> None:
         for host in health.hosts_of_pod_event(old, new):
             controller.enqueue(host, after=wiring.timings.node_failure_pod_window)
 
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for host in health.observe_workload(old, new):
+            controller.enqueue(host, after=wiring.timings.node_failure_pod_window)
+
     def look_at_trouble() -> None:
         for host in health.troubled_hosts():
             controller.enqueue(host)
 
     watches.nodes.subscribe(on_node)
     watches.pods.subscribe(on_pod)
-    watches.workloads.subscribe(health.observe_workload)
+    watches.workloads.subscribe(on_workload)
     wiring.on_lead.append(look_at_trouble)
 
 

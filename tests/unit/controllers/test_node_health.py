@@ -58,7 +58,7 @@ class Ward(World):
         """Hosts that events have asked to look at."""
         self.nodes.subscribe(lambda old, new: self.looks.extend(sorted(self.health.hosts_of_node_event(old, new))))
         self.pods.subscribe(lambda old, new: self.looks.extend(sorted(self.health.hosts_of_pod_event(old, new))))
-        self.workloads.subscribe(self.health.observe_workload)
+        self.workloads.subscribe(lambda old, new: self.looks.extend(sorted(self.health.observe_workload(old, new))))
         for host in ("h1", "h2"):
             self.set_node(host)
 
@@ -482,6 +482,133 @@ async def test_strays_of_a_replaced_host_are_ended(make: Callable[..., Ward], po
     await ward.look()
 
     assert [str(call) for call in ward.client.writes()] == (["patch pods ns/p/status"] if ended else [])
+
+
+@pytest.mark.parametrize(
+    ("workload", "pod", "ended"),
+    [
+        pytest.param({}, {}, True, id="it waits for quota"),
+        pytest.param({"conditions": [condition("Evicted", reason="Preempted")]}, {}, True, id="it was evicted"),
+        pytest.param({"conditions": [condition("Finished")]}, {}, False, id="it has finished"),
+        pytest.param(reserved(condition("Admitted", "False")), {}, False, id="it holds quota, its checks are open"),
+        pytest.param(reserved(), {}, False, id="it is admitted without a place"),
+        pytest.param({}, {"bound": True}, False, id="the pod is bound"),
+        pytest.param({}, {"schedulingGates": [{"name": "example.com/other"}]}, False, id="a gate holds the pod"),
+        pytest.param({}, {"slice": "first"}, False, id="another slice of its job may be admitted"),
+    ],
+)
+@pytest.mark.parametrize("healthy", [True, False], ids=["the node is well", "the node is gone"])
+async def test_pods_on_their_way_for_a_workload_that_is_not_admitted_are_ended(
+    make: Callable[..., Ward], workload: JSON, pod: JSON, ended: bool, healthy: bool
+) -> None:
+    """They would run without quota, or wait for ever."""
+    ward = make()
+    ward.add(make_workload("a", status=workload))
+    ward.set_pod("p", **{"bound": False, **{key: value for key, value in pod.items() if key != "slice"}})
+    if "slice" in pod:
+        ward.client.change(PODS, "ns/p", {"metadata": {"annotations": {f"{PREFIX}workload-slice-name": "first"}}})
+    if not healthy:
+        ward.client.drop(NODES, "node-h1")
+
+    await ward.look()
+
+    assert [str(call) for call in ward.client.writes()] == (["patch pods ns/p/status"] if ended else [])
+
+
+async def test_a_workload_that_loses_its_admission_asks_for_a_look_at_pods_on_their_way(
+    make: Callable[..., Ward],
+) -> None:
+    """No event of the pod may follow; hosts without such pods need no look."""
+    ward = make()
+    ward.add(on_hosts())
+    ward.set_pod("waits", bound=False)
+    ward.set_pod("runs", host="h2")
+    ward.sync()
+    ward.looks.clear()
+
+    given_back = {"admission": None, "conditions": [condition("QuotaReserved", "False"), condition("Evicted")]}
+    ward.client.change(WORKLOADS, "ns/a", {"status": given_back})
+    ward.sync()
+
+    assert ward.looks == ["h1"]
+
+
+async def test_a_wiped_status_ends_no_pods(make: Callable[..., Ward]) -> None:
+    """The reservation still counts until it is given back in the open."""
+    ward = make()
+    ward.add(on_hosts())
+    ward.set_pod("waits", bound=False)
+    ward.sync()
+    ward.client.change(WORKLOADS, "ns/a", {"status": {"admission": None, "conditions": []}})
+
+    await ward.look()
+
+    assert ward.client.writes() == []
+
+
+# --- pods that do not say that they were placed ----------------------------------------------------------------------
+
+
+def unpin(ward: Ward, name: str, *, bare: bool) -> None:
+    """Take the node selector off a pod, and with `bare` the topology annotation, too."""
+    gone = {f"{PREFIX}podset-required-topology": None} if bare else {}
+    ward.client.change(PODS, f"ns/{name}", {"metadata": {"annotations": gone}, "spec": {"nodeSelector": None}})
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["without a selector", "without selector and annotation"])
+@pytest.mark.parametrize(
+    ("pod", "listed"),
+    [
+        pytest.param({}, [], id="it runs on"),
+        pytest.param({"metadata": {"deletionTimestamp": "2026-01-01T00:00:09Z"}}, ["h1"], id="it is being deleted"),
+        pytest.param({"status": {"phase": "Failed"}}, ["h1"], id="it has failed"),
+        pytest.param({"spec": {"nodeName": "node-h2"}}, ["h1"], id="it runs elsewhere"),
+        pytest.param({"metadata": {"annotations": {f"{PREFIX}workload": "b"}}}, ["h1"], id="it is of another workload"),
+    ],
+)
+async def test_pods_count_by_the_node_that_runs_them(
+    make: Callable[..., Ward], bare: bool, pod: JSON, listed: list[str]
+) -> None:
+    """A node that is not ready has failed when it runs no pod of the workload any more, whatever the pods carry."""
+    ward = make()
+    ward.add(on_hosts())
+    ward.set_pod("p")
+    unpin(ward, "p", bare=bare)
+    ward.client.change(PODS, "ns/p", pod)
+    ward.set_node("h1", NOT_READY)
+
+    await ward.look()
+
+    assert ward.listed() == listed
+
+
+@pytest.mark.parametrize("bare", [False, True], ids=["without a selector", "without selector and annotation"])
+@pytest.mark.parametrize(
+    "end",
+    [{"status": {"phase": "Failed"}}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:09Z"}}, None],
+    ids=["it fails", "it is being deleted", "it is gone"],
+)
+async def test_such_pods_ask_for_a_look_when_they_end_on_a_troubled_node(
+    make: Callable[..., Ward], bare: bool, end: JSON | None
+) -> None:
+    """Nothing else would tell that the node has failed for the workload; on a healthy node nothing is asked."""
+    ward = make()
+    ward.add(on_hosts())
+    for host in ("h1", "h2"):
+        ward.set_pod(f"on-{host}", host=host)
+        unpin(ward, f"on-{host}", bare=bare)
+    ward.set_node("h1", NOT_READY)
+    ward.sync()
+    ward.looks.clear()
+
+    for host in ("h1", "h2"):
+        if end is None:
+            ward.client.drop(PODS, f"ns/on-{host}")
+        elif not ("status" in end and host == "h2" and not bare):  # a failure of a placed pod is remembered anywhere
+            ward.client.change(PODS, f"ns/on-{host}", end)
+    ward.sync()
+
+    assert set(ward.looks) == {"h1"}
 
 
 async def test_a_pod_that_was_bound_meanwhile_is_not_ended(make: Callable[..., Ward]) -> None:

@@ -115,6 +115,32 @@ async def test_a_job_starts_with_fewer_pods_and_gets_its_numbers_back(either_pla
     assert stopped["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
+RESERVED = {
+    "kueue.x-k8s.io/workload-slice-name": "anything",
+    "kueue.x-k8s.io/topology-workload": "anything",
+    "kueue.x-k8s.io/topology-podset": "anything",
+}
+"""Annotations that only kqueue may write on pods, with values that lead nowhere."""
+
+
+async def test_a_template_with_names_of_kqueue_runs_and_is_given_back(either_plane: Plane) -> None:
+    """Without the webhooks too: the start takes the names out, the stop restores what the user wrote."""
+    road = await make_road(either_plane.cluster)
+    gates = [{"name": f"kueue.x-k8s.io/{name}"} for name in ("admission", "topology", "elastic-job")]
+    obj = job("gang", road.namespace, pods=2, run_seconds=600)
+    obj["spec"]["template"]["metadata"]["annotations"] |= RESERVED
+    obj["spec"]["template"]["spec"]["schedulingGates"] = gates
+    async with running(configuration(), flags(either_plane)):
+        before = await road.cluster.request("POST", road.jobs, obj)
+        pods = await _until_running(road, "gang", 2)
+        await _patch(road, QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await road.until_workload("gang", "QuotaReserved", status="False")
+        stopped = await road.cluster.get(f"{road.jobs}/gang")
+
+    assert all(RESERVED.keys().isdisjoint(pod["metadata"]["annotations"]) for pod in pods)
+    assert _written(stopped["spec"]) == _written(before["spec"]), shown(stopped)
+
+
 @pytest.mark.proves("Job", "eviction and requeue")
 async def test_an_eviction_costs_no_try_of_the_back_off_limit(either_plane: Plane) -> None:
     """With a limit of 0 a Job is evicted, runs again and completes: pods that our stop deleted have not failed."""

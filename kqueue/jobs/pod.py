@@ -119,7 +119,7 @@ def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
         )
     new = merged(pod, info, queued_pod=True)
     if isinstance(new, tuple):
-        return Refused(tuple(str(conflict) for conflict in new))
+        return Refused(tuple(f"{conflict}; make the pod anew without it" for conflict in new))
     gone = {names.ADMISSION_GATE} | (set() if placed else {names.TOPOLOGY_GATE})
     kept = [gate for gate in objects(new, "spec", "schedulingGates") if gate.get("name") not in gone]
     return merge_patch(pod, {**new, "spec": {**new["spec"], "schedulingGates": kept or None}})

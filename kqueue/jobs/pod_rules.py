@@ -14,6 +14,7 @@ from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_shape import role_hash
 from kqueue.jobs.switches import Switches
 
+_MAY_BE_WRONG = names.TOPOLOGY_ANNOTATIONS | {names.POD_INDEX_OFFSET_ANNOTATION}
 _ANNOTATIONS, _LABELS = "metadata.annotations", "metadata.labels"
 _MANAGED = f"{_LABELS}[{names.MANAGED_LABEL}]"
 _GROUP = f"{_ANNOTATIONS}[{names.POD_GROUP_NAME_ANNOTATION}]"
@@ -112,7 +113,7 @@ def _group_problems(pod: Mapping[str, Any], around: Surroundings) -> Iterator[Fi
 
 def topology_problems(pod: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:
     """Mistakes in the topology annotations of a pod; sizes are compared with the count where that is 1."""
-    if names.TOPOLOGY_ANNOTATIONS.isdisjoint(mapping(pod, "metadata", "annotations")):
+    if _MAY_BE_WRONG.isdisjoint(mapping(pod, "metadata", "annotations")):
         return
     count = None if pod_view.group_name(pod, switches) else 1
     for problem in topology_request.problems(pod, pod, path="", count=count, switches=switches):

@@ -10,7 +10,7 @@ from kqueue.jobs.infos import infos_at_start, infos_at_stop
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import PodSetInfo, Refused, Surroundings
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.pod import start
+from kqueue.jobs.pod import PlainPod, start
 from kqueue.jobs.several import started as started_together
 from kqueue.jobs.switches import Switches
 from tests.unit.jobs.builders import JSON, make_job, make_template, make_workload
@@ -189,6 +189,14 @@ def test_an_index_offset_that_is_no_number_is_refused(written: str) -> None:
     assert problem.problem == "must be an integer of at most 9 digits"
     with pytest.raises(InvalidObjectError, match="must be an integer of at most 9 digits"):
         JOB.pod_sets(job, Switches())
+
+
+def test_an_index_offset_on_a_queued_pod_is_refused_too() -> None:
+    """Also where the pod asks for no topology: it may get a place all the same."""
+    pod = make_template(annotations={names.POD_INDEX_OFFSET_ANNOTATION: "x"})
+    (problem,) = PlainPod().problems(pod, None, Surroundings())
+
+    assert problem.path == f"metadata.annotations[{names.POD_INDEX_OFFSET_ANNOTATION}]"
 
 
 @pytest.mark.parametrize(("where", "name"), HARMLESS)

@@ -99,7 +99,7 @@ class Repairs:
         obj = self._writer.newest(key)
         if obj is None or not obj.status.unhealthy_nodes or not from_api.is_placed(obj):
             return None
-        admission = from_api.admission(obj)
+        admission = self._cache.requests.admission(obj)
         listed = {node.name for node in obj.status.unhealthy_nodes}
         failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}
         if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
@@ -127,7 +127,7 @@ class Repairs:
             if isinstance(found, Unmended):
                 self._writes.spawn(self._give_up(patient, found), ended=partial(self._settle, key, None))
                 return False
-            admission = from_api.admission(host_status.mended(patient.obj, found.assignments))
+            admission = self._cache.requests.admission(host_status.mended(patient.obj, found.assignments))
             if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
                 self.ask_again(key)
                 return False

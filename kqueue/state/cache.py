@@ -232,7 +232,7 @@ class Cache:
         held = self._holdings.get(key)
         if obj is None or from_api.is_over(obj):
             return self._drop(key)
-        admission = from_api.admission(obj)
+        admission = self.requests.admission(obj)
         if admission is not None:
             holding = self._reserved(key, obj, admission, assumed=False)
             if held is not None and self._moves_from(held, obj, admission):
@@ -293,7 +293,7 @@ class Cache:
         held = self._holdings.get(key)
         if held is None or not held.assumed or held.uid != obj.metadata.uid or from_api.is_over(obj):
             return
-        admission = from_api.admission(obj)
+        admission = self.requests.admission(obj)
         if admission is not None:
             self._hold(self._reserved(key, obj, admission, assumed=True))
             self._written[key] = obj
@@ -779,7 +779,7 @@ class Cache:
         return Drift("workload", key, believed and believed.admission, actual and actual.admission)
 
     def _bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
-        admission = None if from_api.is_over(told) else from_api.admission(told)
+        admission = None if from_api.is_over(told) else self.requests.admission(told)
         if held is not None and admission is None and held.key in self._kept:
             return not from_api.is_over(told) and held.uid == told.metadata.uid  # it is about to be put back
         if held is None or admission is None:

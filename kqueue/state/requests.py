@@ -21,7 +21,7 @@ from kqueue.core.limit_ranges import NO_LIMITS, Bound, Limits, NamespaceLimits, 
 from kqueue.core.pod_requests import Amounts, PodResources
 from kqueue.core.quantity import saturating_add
 from kqueue.core.quota_requests import Counting
-from kqueue.core.workload import Head, PodSet, Replaced
+from kqueue.core.workload import Admission, Head, PodSet, Replaced
 from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
@@ -61,10 +61,16 @@ _NO_OVERHEAD: tuple[dict[str, int], str] = ({}, "")
 class Requests:
     """Reads what workloads ask for.  Told of LimitRanges and RuntimeClasses, it answers by the newest of them."""
 
-    def __init__(self, counting: Counting | None = None, *, partial_admission: bool = False) -> None:
-        """`counting` says what requests cost in quota; `partial_admission`: a pod set's `minCount` is heeded."""
+    def __init__(
+        self, counting: Counting | None = None, *, partial_admission: bool = False, reclaims: bool = True
+    ) -> None:
+        """`counting` says what requests cost in quota; `partial_admission`: a pod set's `minCount` is heeded.
+
+        `reclaims`: `status.reclaimablePods` counts (gate ReclaimablePods); without it the field is ignored.
+        """
         self._counting = counting or Counting()
         self._partial = partial_admission
+        self._reclaims = reclaims
         self._limit_ranges: dict[str, dict[str, wire_core.LimitRange]] = {}
         self._namespaces: dict[str, _Surroundings] = {}
         self._overheads: dict[str, tuple[dict[str, int], str]] = {}
@@ -127,11 +133,15 @@ class Requests:
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
+    def admission(self, obj: wire.Workload) -> Admission | None:
+        """What the workload holds by its status; see `from_api.admission`."""
+        return from_api.admission(obj, reclaims=self._reclaims)
+
     def pending(self, obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
         """What the queues know of a waiting workload."""
         added = [self._around(obj.metadata.namespace).text]
         added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
-        return from_api.pending(obj, order, added=added if any(added) else ())
+        return from_api.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
 
     def head(
         self,
@@ -150,8 +160,8 @@ class Requests:
         Raises InvalidObjectError when its requests cannot be read.
         """
         asked = item.asked if item is not None and item.uid == obj.metadata.uid else None
-        if asked is None or asked.generation != obj.metadata.generation or asked.ended != from_api.ended_pods(obj):
-            asked = from_api.asked_for(obj)
+        if asked is None or asked.generation != obj.metadata.generation or asked.ended != self._ended(obj):
+            asked = self._asked(obj)
         form = self._form(obj, asked)
         if form.unreadable:
             self._read_all(obj)
@@ -172,11 +182,11 @@ class Requests:
 
     def per_pod(self, obj: wire.Workload) -> dict[str, dict[str, int]]:
         """Per pod set, what one pod takes from its node; nothing for a pod set that cannot be read."""
-        return self._form(obj, from_api.asked_for(obj)).per_pod
+        return self._form(obj, self._asked(obj)).per_pod
 
     def total(self, obj: wire.Workload) -> dict[str, int]:
         """What the workload costs in quota as a whole, pods that have ended for good left out, by resource."""
-        asked = from_api.asked_for(obj)
+        asked = self._asked(obj)
         form, ended = self._form(obj, asked), dict(asked.ended)
         total: dict[str, int] = {}
         for p in obj.spec.pod_sets:
@@ -187,8 +197,14 @@ class Requests:
 
     def problem(self, obj: wire.Workload) -> str:
         """Why the workload cannot be admitted with the requests that it has; empty: it can."""
-        form = self._form(obj, from_api.asked_for(obj))
+        form = self._form(obj, self._asked(obj))
         return form.unreadable or form.refused
+
+    def _asked(self, obj: wire.Workload) -> Asked:
+        return from_api.asked_for(obj, reclaims=self._reclaims)
+
+    def _ended(self, obj: wire.Workload) -> tuple[tuple[str, int], ...]:
+        return from_api.ended_pods(obj) if self._reclaims else ()
 
     # --- forms -------------------------------------------------------------------------------------------------
 

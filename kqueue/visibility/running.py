@@ -66,7 +66,7 @@ class Running:
         holding = self._cache.holding(from_api.workload_key(obj))
         if holding is not None and holding.uid == obj.metadata.uid and not holding.assumed and holding.replaces is None:
             return holding.admission
-        return from_api.admission(obj)
+        return self._cache.requests.admission(obj)
 
     def _requests(self, obj: wire.Workload, admission: Admission) -> dict[str, PodSetRequest]:
         """What the pod sets ask for, with the counts that they run with; empty where that cannot be read."""

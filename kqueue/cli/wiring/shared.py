@@ -71,7 +71,11 @@ class Wiring:
             rules.profile(config.enabled),
             merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
             order=self.order,
-            requests=Requests(rules.counting(config), partial_admission=config.enabled("PartialAdmission")),
+            requests=Requests(
+                rules.counting(config),
+                partial_admission=config.enabled("PartialAdmission"),
+                reclaims=config.enabled("ReclaimablePods"),
+            ),
             ignores_undeclared=rules.ignores_undeclared(config),
             fungible=config.enabled("FlavorFungibility"),
         )

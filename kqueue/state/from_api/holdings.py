@@ -12,14 +12,18 @@ from kqueue.state.from_api.conditions import condition_true
 from kqueue.state.from_api.resources import amounts
 
 
-def admission(obj: wire.Workload) -> Admission | None:
-    """What the workload holds by its status, less what was given back of it; None without a reservation."""
+def admission(obj: wire.Workload, *, reclaims: bool = True) -> Admission | None:
+    """What the workload holds by its status, less what was given back of it; None without a reservation.
+
+    `reclaims`: `status.reclaimablePods` gives back quota and `status.finishedPods` places (gate ReclaimablePods);
+    without it both fields are ignored.
+    """
     stored = obj.status.admission
     if stored is None or not condition_true(obj, names.CONDITION_QUOTA_RESERVED):
         return None
     counts = {p.name: p.count for p in obj.spec.pod_sets}
-    reclaimed = {r.name: r.count for r in obj.status.reclaimable_pods}
-    finished = finished_places(obj) if obj.status.finished_pods else {}
+    reclaimed = {r.name: r.count for r in obj.status.reclaimable_pods} if reclaims else {}
+    finished = finished_places(obj) if reclaims and obj.status.finished_pods else {}
     return Admission(
         queue=stored.cluster_queue,
         pod_sets=tuple(

@@ -21,15 +21,18 @@ from kqueue.state.from_api.workloads import local_queue_key, replaced_key, workl
 from kqueue.state.queues import Asked, Pending
 
 
-def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Sequence[str] = ()) -> Pending:
+def pending(
+    obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Sequence[str] = (), reclaims: bool = True
+) -> Pending:
     """What the queues know of a waiting workload.
 
     `added` stands for what its namespace and its runtime classes add to its requests, equal where that is equal.
+    `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
     """
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
     state = obj.status.requeue_state
-    asked = asked_for(obj)
+    asked = asked_for(obj, reclaims=reclaims)
     profile = profile_name(obj.metadata)
     shape = sys.intern(_digest([priority(obj, order), asked.pods, asked.ended, profile, replaced_key(obj), added]))
     version = _digest(
@@ -37,7 +40,7 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
             obj.metadata.generation,
             [(c.type, c.status, c.reason) for c in (requeued, evicted) if c is not None],
             state.requeue_at if state is not None else None,
-            obj.status.reclaimable_pods,
+            obj.status.reclaimable_pods if reclaims else (),
             bool(closed_gates(obj)),
             boost(obj, order),
             profile,
@@ -58,11 +61,14 @@ def pending(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Seq
     )
 
 
-def asked_for(obj: wire.Workload) -> Asked:
-    """What the workload asks for by itself."""
+def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> Asked:
+    """What the workload asks for by itself.
+
+    `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
+    """
     # labels are left out: those of a Job's pods name the Job
     pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
-    return _asked(obj.metadata.generation, ended_pods(obj), _digest(pods))
+    return _asked(obj.metadata.generation, ended_pods(obj) if reclaims else (), _digest(pods))
 
 
 @lru_cache(maxsize=10_000)

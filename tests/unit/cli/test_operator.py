@@ -221,6 +221,21 @@ async def test_gates_decide_about_what_is_asked_for(
     assert (spec.ignores_undeclared, made.quota_requests, made.min_count) == (ignores, counted, minimum)
 
 
+@pytest.mark.parametrize(("text", "cpus"), [("", 2), ("featureGates: {ReclaimablePods: false}\n", 3)])
+async def test_a_gate_decides_whether_pods_that_have_ended_give_quota_back(make: Make, text: str, cpus: int) -> None:
+    """One of three pods has ended, and an earlier process with the gate on has written so."""
+    operator = make(config=make_configuration(text=text))
+    template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
+    pod_sets = [{"name": "main", "count": 3, "template": template}]
+    workload = msgspec.structs.replace(
+        make_workload(),
+        spec=msgspec.convert({"queueName": "main", "podSets": pod_sets}, wire.WorkloadSpec),
+        status=msgspec.convert({"reclaimablePods": [{"name": "main", "count": 1}]}, wire.WorkloadStatus),
+    )
+
+    assert operator.cache.requests.total(workload) == {"cpu": cpus * 1000}
+
+
 # --- which event makes what be looked at -----------------------------------------------------------------------------
 
 

@@ -345,3 +345,29 @@ def test_forms_that_are_all_different_do_not_pile_up(monkeypatch: pytest.MonkeyP
 
     assert [head.pod_sets[0].quota_requests["cpu"] for head in made] == [1000, 2000, 3000, 4000, 5000, 1000]
     assert len(requests._forms) == 3
+
+
+@pytest.mark.parametrize("reclaims", [True, False])
+def test_reclaimable_pods_count_only_with_their_gate(reclaims: bool) -> None:
+    """Gate ReclaimablePods: one of four pods has ended, and gives back its quota and its place, or neither."""
+    place = {"levels": ["rack"], "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "r"}]}]}
+    stands, gone = ({**place, "slices": [{**place["slices"][0], "podCounts": {"universal": n}}]} for n in (4, 1))
+    held = {"name": "a", "flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": "4"}, "count": 4}
+    status = {
+        "reclaimablePods": [{"name": "a", "count": 1}],
+        "finishedPods": [{"name": "a", "topologyAssignment": gone}],
+        "admission": {"clusterQueue": "team", "podSetAssignments": [held | {"topologyAssignment": stands}]},
+        "conditions": [{"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}],
+    }
+    obj, requests = make_workload(requests={"cpu": "1"}, status=status), Requests(reclaims=reclaims)
+    bare = make_workload(requests={"cpu": "1"})
+    left = 3 if reclaims else 4
+    admission = requests.admission(obj)
+
+    assert admission is not None
+    (a,) = admission.pod_sets
+    assert (a.usage, a.topology and a.topology.domains[0].count) == ({"cpu": left * 1000}, left)
+    assert requests.total(obj) == {"cpu": left * 1000}
+    assert [head_of(requests, obj, again=again).pod_sets[0].request.count for again in (False, True)] == [left, left]
+    assert (requests.pending(obj).shape == requests.pending(bare).shape) is not reclaims
+    assert (requests.pending(obj).version == requests.pending(bare).version) is not reclaims

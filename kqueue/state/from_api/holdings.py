@@ -43,9 +43,9 @@ def _assigned(
 ) -> PodSetAssignment:
     count = spec_count if a.count is None else a.count
     usage = amounts(a.resource_usage, f"status.admission.podSetAssignments[{a.name}].resourceUsage")
-    needed = spec_count - reclaimed
+    needed = _still_needed(count, spec_count, reclaimed)
     if count > 0 and needed < count:  # finished pods have given their quota back
-        usage = {r: v // count * max(0, needed) for r, v in usage.items()}
+        usage = {r: v // count * needed for r, v in usage.items()}
     places = None if a.topology_assignment is None else assignment(a.topology_assignment)
     return PodSetAssignment(
         name=a.name,
@@ -54,6 +54,18 @@ def _assigned(
         count=count,
         topology=places if places is None or finished is None else places.without(finished),
     )
+
+
+def _still_needed(admitted: int, spec_count: int, reclaimed: int) -> int:
+    """How many pods of a pod set still need their quota.
+
+    More reclaimed pods than the spec has can only be counted against the larger count of before an elastic job was
+    scaled down: the status has not been rewritten yet.  Then the pods that are left of the admitted ones count, as far
+    as the spec still wants them.
+    """
+    if reclaimed > spec_count:
+        return max(0, min(spec_count, admitted - reclaimed))
+    return max(0, spec_count - reclaimed)
 
 
 def assignment(stored: wire.TopologyAssignment) -> TopologyAssignment:

@@ -288,6 +288,9 @@ def test_a_head_has_what_its_pods_ask_for() -> None:
         pytest.param(None, 12, 0, id="more-than-there-are"),
         pytest.param(6, 3, 6_000, id="admitted-with-fewer-and-still-needs-them"),
         pytest.param(6, 5, 5_000, id="admitted-with-fewer-and-needs-less"),
+        pytest.param(20, 15, 5_000, id="counted-before-an-elastic-job-was-scaled-down"),
+        pytest.param(30, 15, 10_000, id="counted-before-the-scaling-and-no-more-than-are-wanted"),
+        pytest.param(20, 20, 0, id="all-had-ended-before-the-scaling"),
     ],
 )
 def test_pods_that_have_ended_give_their_quota_back(admitted: int | None, reclaimable: int, want: int) -> None:

@@ -1,4 +1,4 @@
-"""Keeps flavors and Topologies alive while something uses them."""
+"""Keeps flavors, Topologies and AdmissionChecks alive while something uses them."""
 
 from __future__ import annotations
 

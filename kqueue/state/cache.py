@@ -648,6 +648,11 @@ class Cache:
         """Whether a ClusterQueue lists the flavor, or a workload still holds some of it."""
         return bool(self.queues_of_flavor(flavor)) or self._sums.in_flavor(flavor)
 
+    def is_check_used(self, check: str) -> bool:
+        """Whether a ClusterQueue names the AdmissionCheck."""
+        strategies = (q.wire.spec.admission_checks_strategy for q in self._queues.values())
+        return any(rule.name == check for s in strategies if s is not None for rule in s.admission_checks)
+
     def topologies(self) -> Mapping[str, tuple[str, ...]]:
         """Levels of every Topology by name, those that flavors list themselves included; not to be changed."""
         return self._topologies

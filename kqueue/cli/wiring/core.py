@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
@@ -86,7 +86,19 @@ def make_core(wiring: Wiring) -> None:
     topology_writer = wiring.writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
     topology = FinalizerReconciler(topology_writer, lambda name: bool(wiring.cache.flavors_of_topology(name)))
     topologies = wiring.controller("topology", topology.reconcile, group_kind="Topology.kueue.x-k8s.io")
-    _route(wiring, workloads, cluster_queues, cohorts, local_queues, flavors, topologies)
+    check_writer = wiring.writer(kinds.ADMISSION_CHECKS, watches.checks, wire.AdmissionCheck)
+    check = FinalizerReconciler(check_writer, wiring.cache.is_check_used)
+    checks = wiring.controller("admission_check", check.reconcile, group_kind="AdmissionCheck.kueue.x-k8s.io")
+    used = _Used(flavors, topologies, checks)
+    _route(wiring, workloads, cluster_queues, cohorts, local_queues, used)
+
+
+class _Used(NamedTuple):
+    """Work queues of the kinds that others use, and that stay while they are used."""
+
+    flavors: Controller
+    topologies: Controller
+    checks: Controller
 
 
 def _route(
@@ -95,8 +107,7 @@ def _route(
     cluster_queues: Controller,
     cohorts: Controller,
     local_queues: Controller,
-    flavors: Controller,
-    topologies: Controller,
+    used: _Used,
 ) -> None:
     """Which events make which keys be looked at.  Counts are refreshed in a window, not at every event."""
     watches, window = wiring.watches, wiring.timings.status_refresh_window
@@ -150,9 +161,11 @@ def _route(
         """A queue, flavor, topology or namespace changed: every waiting workload may be blocked or freed by it."""
         refresh_counts()
         for name in watches.flavors.store:
-            flavors.enqueue(name)
+            used.flavors.enqueue(name)
         for name in watches.topologies.store:
-            topologies.enqueue(name)
+            used.topologies.enqueue(name)
+        for name in watches.checks.store:
+            used.checks.enqueue(name)
         for number, key in enumerate(list(watches.workloads.store), start=1):
             workloads.enqueue(key)
             if number % AT_ONCE == 0:
@@ -177,8 +190,9 @@ def _route(
     ]
     for watch in configuration:
         watch.subscribe(if_changed(on_configuration))
-    watches.flavors.subscribe(enqueues(flavors))
-    watches.topologies.subscribe(enqueues(topologies))
+    watches.flavors.subscribe(enqueues(used.flavors))
+    watches.topologies.subscribe(enqueues(used.topologies))
+    watches.checks.subscribe(enqueues(used.checks))
 
 
 def _remember_usage(wiring: Wiring) -> None:

@@ -38,6 +38,7 @@ AT_ONCE = Timings(
     status_refresh_window=0, ungater_window=0, node_failure_pod_window=0, leaked_gate_after=1, leaked_gate_sweep=1
 )
 CORE = {
+    "admission_check",
     "workload_priority",
     "workload_priority_class",
     "workload",
@@ -455,7 +456,7 @@ WORKLOAD = {"workload", "batch_job", "topology_ungater", *COUNTS}
         pytest.param(put("flavors", "gpu", FLAVOR), {*ALL, "resource_flavor", "batch_job"}, id="a-flavor-changes"),
         pytest.param(released, {"resource_flavor"}, id="a-flavor-loses-its-finalizer"),
         pytest.param(put("cohorts", "c", read(wire.Cohort, "c")), ALL, id="a-cohort-arrives"),
-        pytest.param(put("checks", "c", CHECK), ALL, id="a-check-arrives"),
+        pytest.param(put("checks", "c", CHECK), {*ALL, "admission_check"}, id="a-check-arrives"),
         pytest.param(relabelled, {*ALL, "batch_job"}, id="a-namespace-is-relabelled"),
         pytest.param(put("namespaces", "ns", read(wire_core.Namespace, "ns")), set(), id="a-namespace-as-it-was"),
         pytest.param(recounted, set(), id="only-counts-of-a-queue-change"),

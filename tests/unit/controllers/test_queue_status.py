@@ -10,7 +10,14 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
-from kqueue.controllers.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+)
 from kqueue.runtime.controller import Result
 from kqueue.state.fair_usage import FairRules, FairUsage
 from tests.unit.controllers.builders import (
@@ -62,6 +69,11 @@ class Offices(World):
         self.flavor = FinalizerReconciler(
             self.writer_of(RESOURCE_FLAVORS, self.flavors, wire.ResourceFlavor),
             self.cache.is_flavor_used,
+        )
+        checks = self._watch(ADMISSION_CHECKS, wire.AdmissionCheck, self.intake.on_check)
+        self.check = FinalizerReconciler(
+            self.writer_of(ADMISSION_CHECKS, checks, wire.AdmissionCheck),
+            self.cache.is_check_used,
         )
 
     async def step(self, reconcile: Callable[[str], Any], key: str) -> list[str]:
@@ -491,6 +503,24 @@ async def test_a_flavor_that_a_workload_still_holds_cannot_go(make: Callable[...
 
     assert await world.step(world.flavor.reconcile, "default") == ["patch resourceflavors default"]
     assert (await world.flavor.reconcile("default")).requeue_after is None
+
+
+async def test_a_check_that_a_queue_names_cannot_go(make: Callable[..., Offices]) -> None:
+    """It gets our finalizer beside others', keeps it while a queue names it, and goes with the last that does."""
+    rules = {"admissionChecks": [{"name": "other"}, {"name": "nodes", "onFlavors": ["default"]}]}
+    check = {"metadata": {"name": "nodes", "finalizers": ["theirs"]}, "spec": {"controllerName": "example.com/nodes"}}
+    world = make((ADMISSION_CHECKS, check), (CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy=rules)))
+    assert await world.step(world.check.reconcile, "nodes") == ["patch admissionchecks nodes"]
+
+    world.client.change(ADMISSION_CHECKS, "nodes", LEAVING)
+    assert await world.step(world.check.reconcile, "nodes") == []
+    assert (await world.check.reconcile("nodes")).requeue_after
+    world.client.put(CLUSTER_QUEUES, make_cluster_queue())
+    assert await world.step(world.check.reconcile, "nodes") == ["patch admissionchecks nodes"]
+
+    found = world.client.object(ADMISSION_CHECKS, "nodes")
+    assert found is not None
+    assert found["metadata"]["finalizers"] == ["theirs"]
 
 
 async def test_what_is_deleted_is_not_held_anew(make: Callable[..., Offices]) -> None:

@@ -163,6 +163,8 @@ class QueueGauges:
             if number % _QUEUES == 0:
                 await self._give_way()
         for number, (name, node) in enumerate(cohorts.items()):
+            if self._cache.cohort_node(name) is None:
+                continue  # it has gone meanwhile
             cohort_metrics, above = self._metrics.cohort(name), cohorts_above(node)
             cohort_metrics.place(above, root=above[-1] if above else name)
             cohort_metrics.subtree(quota=_shown(node.subtree), reserved=_shown(reserved[name]), admitted=admitted[name])

@@ -153,7 +153,8 @@ class Operator:
         )
         self._surrounded: Controller | None = None
         self.metrics.cohorts_above = self._cohorts_above
-        describe_objects(metrics, self.watches, config.metrics.local_queue_metrics.local_queue_selector)
+        shown = config.metrics.local_queue_metrics.local_queue_selector
+        describe_objects(metrics, self.watches, shown, has_members=wiring.cache.has_members)
         self._subscribe_intake()
         self._make_controllers()
         self._add_checks()

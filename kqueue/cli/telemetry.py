@@ -53,8 +53,22 @@ class Described(Protocol):
         ...
 
 
-def describe_objects(metrics: Metrics, watches: Described, shown: LabelSelector | None) -> None:
-    """Keep metrics told of the labels of queues and cohorts, and of which LocalQueues are `shown` (None: all)."""
+def describe_objects(
+    metrics: Metrics, watches: Described, shown: LabelSelector | None, *, has_members: Callable[[str], bool]
+) -> None:
+    """Keep metrics told of the labels of queues and cohorts, and of which LocalQueues are `shown` (None: all).
+
+    The series of an object go with it.  `has_members(cohort)`: queues or cohorts name it, so that the cohort itself
+    stays when its object goes.
+    """
+
+    def forget(kind: Kind, key: tuple[str, ...]) -> None:
+        if kind == "ClusterQueue":
+            metrics.forget_cluster_queue(key[0])
+        elif kind == "LocalQueue":
+            metrics.forget_local_queue(namespace=key[0], name=key[1])
+        elif not has_members(key[0]):
+            metrics.forget_cohort(key[0])
 
     def describes(kind: Kind) -> Callable[[Any, Any], None]:
         def on_object(old: Any, new: Any) -> None:
@@ -62,6 +76,7 @@ def describe_objects(metrics: Metrics, watches: Described, shown: LabelSelector 
             key = (meta.namespace, meta.name) if meta.namespace else (meta.name,)
             if new is None:
                 metrics.undescribe(kind, key)
+                forget(kind, key)
             else:
                 metrics.describe(kind, key, meta.labels, meta.annotations)
 
@@ -214,9 +229,20 @@ class WorkloadCounter:
     and giving back what they held.
     """
 
-    def __init__(self, metrics: Metrics, clock: Clock, counts: Callable[[], bool]) -> None:
-        """`counts`: whether this replica is the one that counts; what a follower sees, the leader counts."""
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Clock,
+        counts: Callable[[], bool],
+        *,
+        cluster_queue_of: Callable[[str], str | None] = lambda _local_queue: None,
+    ) -> None:
+        """`counts`: whether this replica is the one that counts; what a follower sees, the leader counts.
+
+        `cluster_queue_of(namespace/name)` is the ClusterQueue of a LocalQueue, None where there is none.
+        """
         self._metrics, self._clock, self._counts = metrics, clock, counts
+        self._cluster_queue_of = cluster_queue_of
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         """A change; what was there when the watch began, or is gone, is not a step."""
@@ -224,6 +250,7 @@ class WorkloadCounter:
             return
         admission = new.status.admission or old.status.admission
         if admission is None:
+            self._finished_unadmitted(old, new)
             return
         cluster = self._metrics.cluster_queue(admission.cluster_queue)
         if _rose(old, new, names.CONDITION_ADMITTED) and not _rose(old, new, names.CONDITION_QUOTA_RESERVED):
@@ -249,6 +276,16 @@ class WorkloadCounter:
         if took is not None and old.status.admission is not None and new.status.admission is None:
             reason = _reason(new, names.CONDITION_EVICTED)
             cluster.eviction_ended(reason=reason, took=took)
+
+    def _finished_unadmitted(self, old: wire.Workload, new: wire.Workload) -> None:
+        """Count a Workload that finished without an admission in the queues that it waited in.
+
+        A queue that does not exist gets no series: any user may name one.
+        """
+        name = self._cluster_queue_of(from_api.local_queue_key(new))
+        if name is not None and _rose(old, new, names.CONDITION_FINISHED):
+            for queue in (self._metrics.cluster_queue(name), self._local(new)):
+                queue.finished(priority_class=_priority_class(new), ran=None)
 
     def on_released(self, workload: wire.Workload, in_order: bool | None) -> None:
         """A pod of an admitted Workload was sent to its domain; `in_order`: by its rank, None where it has none."""

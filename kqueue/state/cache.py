@@ -673,6 +673,11 @@ class Cache:
         """The live quota node of a cohort, to be read only; None when there is neither an object nor a member."""
         return self._trees.cohorts.get(name)
 
+    def has_members(self, cohort: str) -> bool:
+        """Whether a ClusterQueue or a Cohort names the cohort as its parent."""
+        node = self._trees.cohorts.get(cohort)
+        return node is not None and bool(node.children)
+
     def cohort_names(self) -> list[str]:
         """All cohorts, also those without an object."""
         return list(self._trees.cohorts)

@@ -90,7 +90,7 @@ class Wiring:
         self.workload_writer: StatusWriter[wire.Workload] = self.writer(
             kinds.WORKLOADS, watches.workloads, wire.Workload
         )
-        self.counter = WorkloadCounter(metrics, clock, leads)
+        self.counter = WorkloadCounter(metrics, clock, leads, cluster_queue_of=self.queues.cluster_queue_of)
         self.controllers: list[Controller] = []
         """Work queues with their reconcilers; they run while this process leads."""
         self.on_lead: list[Callable[[], None]] = []

@@ -237,6 +237,47 @@ async def test_a_gate_decides_whether_pods_that_have_ended_give_quota_back(make:
     assert operator.cache.requests.total(workload) == {"cpu": cpus * 1000}
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "labels"),
+    [
+        pytest.param("cluster_queues", "team", {"cluster_queue": "team"}, id="a-cluster-queue"),
+        pytest.param("local_queues", "ns/main", {"namespace": "ns", "name": "main"}, id="a-local-queue"),
+        pytest.param("cohorts", "alone", {"cohort": "alone"}, id="a-cohort"),
+    ],
+)
+async def test_the_series_of_an_object_go_with_it(make: Make, kind: str, key: str, labels: dict[str, str]) -> None:
+    """No refresh of the gauges is needed."""
+    operator = filled(make())
+    operator.watches.cohorts.store.put("alone", read(wire.Cohort, "alone"))
+    metrics = operator.metrics
+    metrics.cluster_queue("team").pending(active=1, inadmissible=0)
+    metrics.local_queue(namespace="ns", name="main").pending(active=1, inadmissible=0)
+    metrics.cohort("alone").place((), root="alone")
+    assert series_with(metrics, labels)
+
+    getattr(operator.watches, kind).store.remove(key)
+
+    assert series_with(metrics, labels) == []
+
+
+async def test_the_series_of_a_cohort_with_members_outlive_its_object(make: Make) -> None:
+    """ClusterQueues still name it."""
+    operator = filled(make())
+    operator.watches.cohorts.store.put("all", read(wire.Cohort, "all"))
+    operator.watches.cluster_queues.store.put("one", read(wire.ClusterQueue, "one", spec={"cohortName": "all"}))
+    operator.metrics.cohort("all").place((), root="all")
+
+    operator.watches.cohorts.store.remove("all")
+
+    assert series_with(operator.metrics, {"cohort": "all"})
+
+
+def series_with(metrics: Metrics, labels: dict[str, str]) -> list[str]:
+    """Names of the series that have these labels."""
+    families = (family for registry, _ in metrics._groups for family in registry.collect())
+    return [s.name for family in families for s in family.samples if labels.items() <= s.labels.items()]
+
+
 # --- which event makes what be looked at -----------------------------------------------------------------------------
 
 

@@ -170,6 +170,20 @@ def test_steps_of_workloads_are_counted(
     assert value(metrics, name, labels) == want
 
 
+@pytest.mark.parametrize(("cluster_queue", "want"), [("team", 1), (None, None)])
+def test_a_workload_that_finishes_without_an_admission_is_counted(cluster_queue: str | None, want: float | None) -> None:
+    """In the queues that it waited in; a queue that does not exist gets no series."""
+    metrics, by_class = Metrics(clock=CLOCK), {"priority_class": "high"}
+    counter = WorkloadCounter(metrics, CLOCK, lambda: True, cluster_queue_of={"ns/main": cluster_queue}.get)
+    finished = workload(true("Finished"), held=False)
+    counter.on_workload(workload(held=False), finished)
+    counter.on_workload(finished, finished)
+
+    assert value(metrics, "kueue_finished_workloads_total", QUEUE | by_class) == want
+    assert value(metrics, "kueue_local_queue_finished_workloads_total", LOCAL | by_class) == want
+    assert value(metrics, "kueue_execution_time_seconds_count", QUEUE | by_class) is None
+
+
 def test_a_follower_counts_nothing() -> None:
     """What the leader counts must not be counted by every replica."""
     metrics = Metrics(clock=CLOCK)

@@ -77,8 +77,8 @@ class ClusterQueueReconciler:
             "pendingWorkloads": active + parked,
             "reservingWorkloads": held.reserving,
             "admittedWorkloads": held.admitted,
-            "flavorsReservation": _flavor_usage(obj, node, held.reserved),
-            "flavorsUsage": _flavor_usage(obj, node, held.used),
+            "flavorsReservation": _flavor_usage(obj, node, held.reserved) or None,
+            "flavorsUsage": _flavor_usage(obj, node, held.used) or None,
             "fairSharing": _share(node) if self._fair_sharing else None,
         }
         present = _present(obj.status) | {"fairSharing": _shown_share(obj.status.fair_sharing)}
@@ -169,8 +169,8 @@ class LocalQueueReconciler:
             "pendingWorkloads": self._queues.local_count(key) if obj.spec.stop_policy == "None" else 0,
             "reservingWorkloads": held.reserving,
             "admittedWorkloads": held.admitted,
-            "flavorsReservation": _usage_of(cluster_queue, held.reserved, _total),
-            "flavorsUsage": _usage_of(cluster_queue, held.used, _total),
+            "flavorsReservation": _usage_of(cluster_queue, held.reserved, _total) or None,
+            "flavorsUsage": _usage_of(cluster_queue, held.used, _total) or None,
         }
         changes = {k: v for k, v in wanted.items() if v != _present(obj.status)[k]}
         changes |= self._usage_changes(key, obj)
@@ -187,7 +187,7 @@ class LocalQueueReconciler:
         if record is None:
             return {}
         stored = current.admission_fair_sharing_status if current is not None else None
-        wanted = as_texts(record.consumed)
+        wanted = self._nothing_of_each(obj) | as_texts(record.consumed)
         told = {r: str(text) for r, text in stored.consumed_resources.items()} if stored is not None else {}
         if stored is not None and wanted == told:
             return {}
@@ -195,6 +195,14 @@ class LocalQueueReconciler:
         updated = max(record.updated, stored.last_update) if stored is not None else record.updated
         usage = {"consumedResources": {**gone, **wanted}, "lastUpdate": status.Stamp(updated).text}
         return {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": usage}}
+
+    def _nothing_of_each(self, obj: wire.LocalQueue) -> dict[str, str]:
+        """A `0` for each resource of its ClusterQueue; empty without one, and where nothing is remembered."""
+        queue = self._cache.queue_object(obj.spec.cluster_queue or "")
+        if queue is None or self._fair_usage is None or self._fair_usage.rules.half_life <= 0:
+            return {}
+        flavors = (flavor for group in queue.spec.resource_groups for flavor in group.flavors)
+        return {resource.name: "0" for flavor in flavors for resource in flavor.resources}
 
     def _problem(self, obj: wire.LocalQueue) -> tuple[str, str]:
         queue = obj.spec.cluster_queue
@@ -260,12 +268,13 @@ def _total(column: FlavorResource, total: int) -> Patch:
 
 
 def _present(current: wire.ClusterQueueStatus | wire.LocalQueueStatus) -> Patch:
+    """What stands there; None for an empty list, which is to be absent."""
     return {
         "pendingWorkloads": current.pending_workloads,
         "reservingWorkloads": current.reserving_workloads,
         "admittedWorkloads": current.admitted_workloads,
-        "flavorsReservation": [_shown(flavor) for flavor in current.flavors_reservation],
-        "flavorsUsage": [_shown(flavor) for flavor in current.flavors_usage],
+        "flavorsReservation": [_shown(flavor) for flavor in current.flavors_reservation] or None,
+        "flavorsUsage": [_shown(flavor) for flavor in current.flavors_usage] or None,
     }
 
 

@@ -375,6 +375,24 @@ async def test_why_a_local_queue_leads_nowhere(
     assert (shown.get("pendingWorkloads", 0), shown.get("reservingWorkloads", 0)) == counts
 
 
+async def test_a_list_that_has_become_empty_is_absent(make: Callable[..., Offices]) -> None:
+    """Of a ClusterQueue without flavors, and of a LocalQueue whose ClusterQueue is gone."""
+    world = make()
+    assert (shown := await world.team()) is not None
+    assert shown["status"]["flavorsUsage"]
+    await world.main()
+
+    world.client.put(CLUSTER_QUEUES, {**shown, "spec": {**shown["spec"], "resourceGroups": []}})
+    team = await world.team()
+    world.client.drop(CLUSTER_QUEUES, "team")
+    main = await world.main()
+
+    for found in (team, main):
+        assert found is not None
+        assert not {"flavorsUsage", "flavorsReservation"} & found["status"].keys()
+    assert await world.step(world.local_queue.reconcile, "ns/main") == []
+
+
 # --- what LocalQueues used lately ------------------------------------------------------------------------------------
 
 HOURLY = FairRules(half_life=3600.0, interval=600.0)
@@ -393,11 +411,11 @@ async def test_a_local_queue_shows_what_it_used(make: Callable[..., Offices]) ->
     world = make(fair_usage=FairUsage(HOURLY))
     world.add(make_workload(cpus=8, status=reserved(cpus=8)))
     await world.main()
-    assert used(world) == ({}, "2026-01-01T00:00:00Z")
+    assert used(world) == ({"cpu": "0"}, "2026-01-01T00:00:00Z")
 
     await world.clock.advance(599)
     assert await world.local_queue.reconcile("ns/main") == Result(requeue_after=1.0)
-    assert used(world)[0] == {}
+    assert used(world)[0] == {"cpu": "0"}
     await world.clock.advance(3001)
     assert await world.local_queue.reconcile("ns/main") == Result(requeue_after=600.0)
     assert used(world) == ({"cpu": "4"}, "2026-01-01T01:00:00Z")
@@ -413,7 +431,7 @@ async def test_a_local_queue_that_used_nothing_is_left_alone(make: Callable[...,
     """It says so once; that time goes by is not worth a write."""
     world = make(fair_usage=FairUsage(HOURLY))
     await world.main()
-    assert used(world)[0] == {}
+    assert used(world)[0] == {"cpu": "0"}
 
     await world.clock.advance(6000)
 
@@ -435,7 +453,7 @@ async def test_a_closed_queue_is_not_sampled(make: Callable[..., Offices], close
     await world.clock.advance(6000)
 
     assert await world.local_queue.reconcile("ns/main") == Result()
-    assert used(world)[0] == {}
+    assert used(world)[0] == {"cpu": "0"}
 
 
 async def test_what_one_process_wrote_the_next_one_goes_on_from(make: Callable[..., Offices]) -> None:

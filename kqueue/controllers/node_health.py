@@ -439,7 +439,7 @@ def _node_of(view: PodView) -> str:
     """Name of the node that runs a pod of a Workload; empty where no node does, or the pod names no Workload."""
     if view.gang is not None:
         return view.gang.node
-    return view.foreign.node if view.foreign is not None and view.workload else ""
+    return view.bound.node if view.bound is not None and view.workload else ""
 
 
 def _waits(workload: wire.Workload) -> bool:

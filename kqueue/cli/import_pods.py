@@ -77,7 +77,7 @@ def import_pods(
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.cli.importing.mapping import rules_in, rules_of_label
     from kqueue.cli.importing.plan import Settings
-    from kqueue.cli.wiring.rules import counting
+    from kqueue.cli.wiring.rules import copied_keys, counting
     from kqueue.config import load
     from kqueue.core.quota_requests import Counting
     from kqueue.errors import ConfigError
@@ -98,7 +98,7 @@ def import_pods(
         labels=parse_labels(add_labels or (), "--add-labels"),
         switches=switches_from(configuration.enabled),
         counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
-        copied_labels=configuration.integrations.label_keys_to_copy,
+        copied=copied_keys(configuration),
     )
     work = _Work(configuration, settings, tuple(dict.fromkeys(namespace)), verbose=verbose > 0)
 

@@ -16,6 +16,7 @@ from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json
 from kqueue.errors import NotFoundError
 from kqueue.jobs import rules
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import annotations_of, mapping, text
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
@@ -70,7 +71,7 @@ class JobWorkload:
         pods_left: Callable[[str], bool],
         switches: Switches,
         clock: Clock,
-        label_keys_to_copy: Sequence[str] = (),
+        copied: CopiedKeys = COPIES_NONE,
         on_created: Callable[[float], None] = lambda _seconds: None,
         echo_timeout: float = 60.0,
     ) -> None:
@@ -79,7 +80,7 @@ class JobWorkload:
         """
         self._kind, self._workloads, self._newest = kind, workloads, newest
         self._steps, self._writes, self._pods_left = steps, writes, pods_left
-        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._switches, self._clock, self._copied = switches, clock, copied
         self._on_created = on_created
         self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """UIDs of jobs whose Workload we have created, until the watch has brought it."""
@@ -212,7 +213,7 @@ class JobWorkload:
             job,
             priority=self._priority(job, pod_sets),
             switches=self._switches,
-            label_keys_to_copy=self._label_keys,
+            copied=self._copied,
         )
         workload = change(workload)
         if await self._is_gone(job):

@@ -18,6 +18,7 @@ from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import PlainPod, stop_reason, to_stop
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
@@ -55,7 +56,7 @@ class PodReconciler:
         exists: Callable[[str], bool],
         switches: Switches,
         clock: Clock,
-        label_keys_to_copy: Sequence[str] = (),
+        copied: CopiedKeys = COPIES_NONE,
         explicit: bool = True,
         without_queue: bool = False,
         requeues: bool = False,
@@ -77,7 +78,7 @@ class PodReconciler:
         """
         self._client, self._writes, self._workloads, self._newest = client, writes, workloads, newest
         self._steps, self._manages, self._exists = steps, manages, exists
-        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._switches, self._clock, self._copied = switches, clock, copied
         self._explicit, self._without_queue, self._requeues = explicit, without_queue, requeues
         self._finishes_orphans, self._echo_timeout = finishes_orphans, echo_timeout
         self._keep_deactivated, self._fast_release = keep_deactivated, fast_release
@@ -309,7 +310,7 @@ class PodReconciler:
             pod.obj,
             priority=self._follow.priority(pod, pod_sets),
             switches=self._switches,
-            label_keys_to_copy=self._label_keys,
+            copied=self._copied,
         )
         self._created[pod.uid] = None
         try:

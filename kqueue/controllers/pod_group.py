@@ -21,6 +21,7 @@ from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import stop_reason
@@ -57,7 +58,7 @@ class PodGroupReconciler:
         recorder: Recorder,
         switches: Switches,
         clock: Clock,
-        label_keys_to_copy: Sequence[str] = (),
+        copied: CopiedKeys = COPIES_NONE,
         explicit: bool = True,
         without_queue: bool = False,
         checks_owner: bool = True,
@@ -74,7 +75,7 @@ class PodGroupReconciler:
         """
         self._client, self._writes, self._writer, self._steps = client, writes, writer, steps
         self._manages, self._recorder, self._switches, self._clock = manages, recorder, switches, clock
-        self._label_keys, self._explicit, self._without_queue = tuple(label_keys_to_copy), explicit, without_queue
+        self._copied, self._explicit, self._without_queue = copied, explicit, without_queue
         self._checks_owner, self._fast_release, self._keep_deactivated = checks_owner, fast_release, keep_deactivated
         self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
         self._on_created, self._on_started, self._echo_timeout = on_created, on_started, echo_timeout
@@ -179,7 +180,7 @@ class PodGroupReconciler:
             made,
             name=split_key(key)[1],
             priority=self._follow.priority(made.kept[0], made.pod_sets),
-            label_keys=self._label_keys,
+            copied=self._copied,
             switches=self._switches,
         )
         if isinstance(workload, Trouble):

@@ -21,6 +21,7 @@ from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, W
 from kqueue.errors import NotFoundError
 from kqueue.jobs import pod_group_state, rules
 from kqueue.jobs import stateful_set_plan as plan
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import GVK, is_ours, replicas
@@ -94,7 +95,7 @@ class StatefulSetReconciler:
         recorder: Recorder,
         switches: Switches,
         clock: Clock,
-        label_keys_to_copy: Sequence[str] = (),
+        copied: CopiedKeys = COPIES_NONE,
         without_queue: bool = False,
         fast_release: bool = False,
         on_created: Callable[[float], None] = lambda _seconds: None,
@@ -106,7 +107,7 @@ class StatefulSetReconciler:
         self._client, self._workloads = client, workloads
         self._stateful_sets, self._pods, self._pod_writes = stateful_sets, pods, pod_writes
         self._writer, self._steps, self._manages, self._recorder = writer, steps, manages, recorder
-        self._switches, self._clock, self._label_keys = switches, clock, tuple(label_keys_to_copy)
+        self._switches, self._clock, self._copied = switches, clock, copied
         self._without_queue, self._fast_release, self._on_created = without_queue, fast_release, on_created
         self._told: TTLCache[tuple[str, str], str] = TTLCache(10_000, _QUIET, clock.monotonic)
         pods.add_index(OWNER_UID_INDEX, owner_uids)
@@ -220,7 +221,7 @@ class StatefulSetReconciler:
     # --- one step each
 
     async def _create(self, found: JSON) -> None:
-        workload = plan.workload_of(found, self._priority(found), self._switches, self._label_keys)
+        workload = plan.workload_of(found, self._priority(found), self._switches, self._copied)
         if not await self._steps.create(workload):
             return  # the watch is about to bring it
         if found["metadata"].get("generation", 1) == 1:  # one that was changed since may have been on hold for long

@@ -16,6 +16,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import pod_rules, pod_view, rules, syntax
+from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.pod import pod_set
 from kqueue.jobs.pod_shape import exceeds
@@ -200,19 +201,24 @@ def _topology(pod: ManagedPod) -> dict[str, str]:
 
 
 def workload_of(
-    made: Composition, *, name: str, priority: Priority, label_keys: Iterable[str], switches: Switches
+    made: Composition, *, name: str, priority: Priority, copied: CopiedKeys, switches: Switches
 ) -> JSON | Trouble:
     """The Workload to create, complete; `priority` is resolved from the first member and the pod sets."""
     first = made.kept[0]
-    labels = _copied_labels(made.kept, label_keys)
-    if isinstance(labels, Trouble):
-        return labels
+    agreed = _copied_labels(made.kept, copied.labels)
+    if isinstance(agreed, Trouble):
+        return agreed
+    labels = {**copied.labels_from(first.obj), **agreed}
     metadata: JSON = {
         "name": name,
         "namespace": text(first.obj, "metadata", "namespace"),
         "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(pod) for pod in made.kept],
-        "annotations": {**_copied_annotations(first, switches), names.IS_GROUP_WORKLOAD_ANNOTATION: "true"},
+        "annotations": {
+            **copied.annotations_from(first.obj),
+            **_copied_annotations(first, switches),
+            names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+        },
     }
     if labels:
         metadata["labels"] = labels

@@ -6,12 +6,13 @@ they say of the group's size never exceeds the Workload, so that the group alway
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any
 
 from kqueue.api import names
 from kqueue.jobs import pod_view, rules, syntax, topology_request
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_group import counts_of
@@ -79,10 +80,9 @@ def pod_sets(stateful_set: JSON, switches: Switches) -> list[JSON]:
     return [found if request is None else {**found, "topologyRequest": request}]
 
 
-def workload_of(stateful_set: JSON, priority: Priority, switches: Switches, label_keys: Iterable[str] = ()) -> JSON:
+def workload_of(stateful_set: JSON, priority: Priority, switches: Switches, copied: CopiedKeys = COPIES_NONE) -> JSON:
     """The Workload to create, complete."""
-    own, uid = labels_of(stateful_set), text(stateful_set, "metadata", "uid")
-    labels = {key: own[key] for key in label_keys if key in own}
+    labels, uid = copied.labels_from(stateful_set), text(stateful_set, "metadata", "uid")
     if uid and syntax.label_value(uid) is None:
         labels[names.JOB_UID_LABEL] = uid
     return {
@@ -94,7 +94,11 @@ def workload_of(stateful_set: JSON, priority: Priority, switches: Switches, labe
             "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [owner_reference(stateful_set)],
             "labels": labels,
-            "annotations": {**_copied(stateful_set), **marks_of(stateful_set, switches)},
+            "annotations": {
+                **copied.annotations_from(stateful_set),
+                **_copied(stateful_set),
+                **marks_of(stateful_set, switches),
+            },
         },
         "spec": spec_of(stateful_set, priority, switches),
     }

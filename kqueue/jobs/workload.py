@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kqueue.api import names
 from kqueue.jobs import rules, syntax
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import (
     JSON,
     annotations_of,
     condition_status,
-    labels_of,
     mapping,
     objects,
     sequence,
@@ -94,7 +94,7 @@ def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | Non
 
 
 def workload_for(
-    kind: JobKind, job: JSON, *, priority: Priority, switches: Switches, label_keys_to_copy: Iterable[str] = ()
+    kind: JobKind, job: JSON, *, priority: Priority, switches: Switches, copied: CopiedKeys = COPIES_NONE
 ) -> JSON:
     """The Workload to create for `job`, complete.
 
@@ -103,7 +103,7 @@ def workload_for(
         job: the job as the API server has it, with name and UID.
         priority: resolved from `priority_source`.
         switches: feature switches.
-        label_keys_to_copy: labels of the job that the Workload gets (`integrations.labelKeysToCopy`).
+        copied: labels and annotations of the job that the Workload gets because the configuration names them.
 
     Raises:
         InvalidObjectError: an annotation of the job cannot be read.
@@ -114,8 +114,8 @@ def workload_for(
         "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
         "ownerReferences": [controller_reference(kind.gvk, job)],
     }
-    _put(metadata, "labels", _labels(job, label_keys_to_copy))
-    _put(metadata, "annotations", _annotations(kind, job, switches))
+    _put(metadata, "labels", _labels(job, copied))
+    _put(metadata, "annotations", {**copied.annotations_from(job), **_annotations(kind, job, switches)})
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.WORKLOAD_KIND,
@@ -155,11 +155,9 @@ def controller_reference(gvk: GroupVersionKind, job: JSON) -> JSON:
     }
 
 
-def _labels(job: JSON, keys: Iterable[str]) -> dict[str, str]:
-    own = labels_of(job)
-    copied = {key: own[key] for key in keys if key in own}
-    uid = text(job, "metadata", "uid")
-    return {**copied, names.JOB_UID_LABEL: uid} if uid and syntax.label_value(uid) is None else copied
+def _labels(job: JSON, copied: CopiedKeys) -> dict[str, str]:
+    found, uid = copied.labels_from(job), text(job, "metadata", "uid")
+    return {**found, names.JOB_UID_LABEL: uid} if uid and syntax.label_value(uid) is None else found
 
 
 def _annotations(kind: JobKind, job: JSON, switches: Switches) -> dict[str, str]:

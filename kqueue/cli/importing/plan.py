@@ -15,6 +15,7 @@ from kqueue.core.quota_requests import Counting
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import pod_view, rules
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority, priority_source, workload_for
@@ -51,7 +52,7 @@ class Settings:
     """Labels that imported pods get besides ours."""
     switches: Switches = field(default_factory=Switches)
     counting: Counting = field(default_factory=Counting)
-    copied_labels: Sequence[str] = ()
+    copied: CopiedKeys = COPIES_NONE
     """Keys of labels that a Workload takes over."""
 
 
@@ -111,7 +112,7 @@ def _step(pod: Object, queue: str, world: World, settings: Settings) -> Step | S
         labelled,
         priority=_priority(labelled, world, settings),
         switches=settings.switches,
-        label_keys_to_copy=settings.copied_labels,
+        copied=settings.copied,
     )
     usage = Requests(settings.counting).total(msgspec.convert(made, wire.Workload, strict=False))
     assigned = _assignment(pod, cluster_queue, usage, world)

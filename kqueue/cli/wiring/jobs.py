@@ -88,7 +88,7 @@ def _make_job_kind(
         pods_left=wiring.pods_left,
         switches=wiring.switches,
         clock=wiring.clock,
-        label_keys_to_copy=wiring.config.integrations.label_keys_to_copy,
+        copied=wiring.copied,
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
         echo_timeout=wiring.timings.expectation_timeout,
     )

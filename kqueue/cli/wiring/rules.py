@@ -15,6 +15,7 @@ from kqueue.core.quantity import parse_exactly
 from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
+from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.registry import owner_kinds_for
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.settings import LoopSettings
@@ -146,3 +147,13 @@ def custom_labels(config: Configuration) -> dict[Kind, list[CustomLabel]]:
             )
         )
     return found
+
+
+def copied_keys(config: Configuration) -> CopiedKeys:
+    """Which labels and annotations of jobs their Workloads get."""
+    read = custom_labels(config).get("Workload", ())
+    return CopiedKeys(
+        labels=config.integrations.label_keys_to_copy,
+        metric_labels=tuple(label.key for label in read if not label.is_annotation),
+        metric_annotations=tuple(label.key for label in read if label.is_annotation),
+    )

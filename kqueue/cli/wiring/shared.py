@@ -66,6 +66,7 @@ class Wiring:
         self.client, self.config, self.timings, self.clock = client, config, timings, clock
         self.metrics, self.watches, self.wake, self.leads = metrics, watches, wake, leads
         self.switches = switches_from(config.enabled)
+        self.copied = rules.copied_keys(config)
         self.order = rules.queue_order(config)
         self.cache = Cache(
             rules.profile(config.enabled),

@@ -39,7 +39,7 @@ def make_stateful_sets(wiring: Wiring, steps: WorkloadSteps, pod_writes: PodWrit
         recorder=wiring.events.by(job_controller(FRAMEWORK)),
         switches=wiring.switches,
         clock=wiring.clock,
-        label_keys_to_copy=config.integrations.label_keys_to_copy,
+        copied=wiring.copied,
         without_queue=config.manage_jobs_without_queue_name,
         fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
         on_created=lambda seconds: wiring.metrics.workload_created(job_kind=GVK.kind, seconds=seconds),

@@ -278,6 +278,23 @@ def series_with(metrics: Metrics, labels: dict[str, str]) -> list[str]:
     return [s.name for family in families for s in family.samples if labels.items() <= s.labels.items()]
 
 
+@pytest.mark.parametrize("on", [True, False])
+async def test_what_metrics_read_of_workloads_is_copied_from_jobs(make: Make, on: bool) -> None:
+    """With its gate; labels of queues are read from queues."""
+    text = f"""featureGates: {{CustomMetricLabels: {str(on).lower()}}}
+integrations: {{labelKeysToCopy: [team]}}
+metrics:
+  customLabels:
+  - {{name: tier, sourceKind: Workload, trackedValues: [gold]}}
+  - {{name: cost, sourceKind: Workload, sourceAnnotationKey: example.com/cost, trackedValues: ["7"]}}
+  - {{name: owner}}
+"""
+    copied = make(config=make_configuration(text=text)).wiring.copied
+
+    assert copied.labels == ("team",)
+    assert (copied.metric_labels, copied.metric_annotations) == ((("tier",), ("example.com/cost",)) if on else ((), ()))
+
+
 # --- which event makes what be looked at -----------------------------------------------------------------------------
 
 

@@ -171,7 +171,9 @@ def test_steps_of_workloads_are_counted(
 
 
 @pytest.mark.parametrize(("cluster_queue", "want"), [("team", 1), (None, None)])
-def test_a_workload_that_finishes_without_an_admission_is_counted(cluster_queue: str | None, want: float | None) -> None:
+def test_a_workload_that_finishes_without_an_admission_is_counted(
+    cluster_queue: str | None, want: float | None
+) -> None:
     """In the queues that it waited in; a queue that does not exist gets no series."""
     metrics, by_class = Metrics(clock=CLOCK), {"priority_class": "high"}
     counter = WorkloadCounter(metrics, CLOCK, lambda: True, cluster_queue_of={"ns/main": cluster_queue}.get)

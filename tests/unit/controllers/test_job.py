@@ -20,6 +20,7 @@ from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps
 from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, ServerError, UnreachableError
 from kqueue.jobs.ancestry import owner_kinds
+from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.resources import ResourceType
@@ -190,7 +191,7 @@ async def make() -> AsyncIterator[Callable[..., Jobs]]:
 async def test_a_queued_job_gets_one_workload(make: Callable[..., Jobs]) -> None:
     """It is owned by the job and held by our finalizer; the job is told; then there is nothing to do."""
     seconds: list[float] = []
-    world = make(label_keys_to_copy=["stage"], on_created=seconds.append)
+    world = make(copied=CopiedKeys(labels=("stage",)), on_created=seconds.append)
     world.client.change(JOBS, KEY, {"metadata": {"labels": {"stage": "test", "other": "x"}}})
     await world.clock.advance(3)
 

@@ -378,7 +378,8 @@ async def test_why_a_local_queue_leads_nowhere(
 async def test_a_list_that_has_become_empty_is_absent(make: Callable[..., Offices]) -> None:
     """Of a ClusterQueue without flavors, and of a LocalQueue whose ClusterQueue is gone."""
     world = make()
-    assert (shown := await world.team()) is not None
+    shown = await world.team()
+    assert shown is not None
     assert shown["status"]["flavorsUsage"]
     await world.main()
 

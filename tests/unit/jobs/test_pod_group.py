@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqueue.jobs import pod_group
+from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.pod_group import Composition, Match, Trouble, compose, in_order, match, match_prebuilt, workload_of
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
@@ -154,7 +155,9 @@ def test_the_workload_of_a_group() -> None:
     """7.5 step 6: name, annotation, finalizer, plain owners, no job-uid; labels that all agree on."""
     pods = [member("a", labels={"team": "x"}), member("b", annotations={"provreq.kueue.x-k8s.io/late": "1"})]
     priority = Priority(value=7, kind="WorkloadPriorityClass", name="high")
-    workload = workload_of(made_of(*pods), name="g", priority=priority, label_keys=["team", "no"], switches=SWITCHES)
+    workload = workload_of(
+        made_of(*pods), name="g", priority=priority, copied=CopiedKeys(labels=("team", "no")), switches=SWITCHES
+    )
     assert isinstance(workload, dict)
     meta, spec = workload["metadata"], workload["spec"]
     assert (meta["name"], meta["namespace"]) == ("g", "team")
@@ -167,10 +170,22 @@ def test_the_workload_of_a_group() -> None:
     assert (spec["queueName"], spec["priority"], spec["priorityClassRef"]["name"]) == ("main", 7, "high")
 
 
+def test_what_metrics_read_is_copied_from_the_first_pod_of_a_group() -> None:
+    """Pods of a group may differ in it: it decides nothing."""
+    first = member("a", labels={"tier": "gold"}, annotations={"example.com/cost": "7"})
+    found = made_of(first, member("b", labels={"tier": "tin"}, annotations={"example.com/cost": "8"}))
+    keys = CopiedKeys(metric_labels=("tier",), metric_annotations=("example.com/cost",))
+    made = workload_of(found, name="g", priority=Priority(), copied=keys, switches=SWITCHES)
+
+    assert isinstance(made, dict)
+    assert made["metadata"]["labels"] == {"tier": "gold"}
+    assert made["metadata"]["annotations"] == {"example.com/cost": "7", **prefixed(is_group_workload="true")}
+
+
 def test_labels_to_copy_that_differ_are_told() -> None:
     """7.5 step 6."""
     found = made_of(member("a", labels={"team": "x"}), member("b", labels={"team": "y"}))
-    made = workload_of(found, name="g", priority=Priority(), label_keys=["team"], switches=SWITCHES)
+    made = workload_of(found, name="g", priority=Priority(), copied=CopiedKeys(labels=("team",)), switches=SWITCHES)
     assert isinstance(made, Trouble)
 
 

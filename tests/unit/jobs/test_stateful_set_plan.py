@@ -8,6 +8,7 @@ import pytest
 
 from kqueue.jobs import pod_group
 from kqueue.jobs import stateful_set_plan as plan
+from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.stateful_set_plan import Next
@@ -78,7 +79,9 @@ def test_its_workload_is_one_pod_set_of_all_replicas() -> None:
     stateful_set = made(
         labels=prefixed(priority_class="high") | {"team": "a"}, annotations=prefixed(admission_gated_by="a.b/c")
     )
-    found = plan.workload_of(stateful_set, Priority(value=5, kind="WorkloadPriorityClass", name="high"), ON, ["team"])
+    found = plan.workload_of(
+        stateful_set, Priority(value=5, kind="WorkloadPriorityClass", name="high"), ON, CopiedKeys(labels=("team",))
+    )
     (pod_set,) = found["spec"]["podSets"]
 
     assert found["metadata"]["name"] == plan.names_of(stateful_set, ON)[0]
@@ -234,3 +237,14 @@ def test_held_pods_of_the_old_revision_go(stateful_set: JSON, expected: list[str
     ]
 
     assert [found.name for found in plan.outdated(stateful_set, pods)] == expected
+
+
+def test_what_metrics_read_is_copied_to_the_workload_of_a_set() -> None:
+    """Labels and annotations that custom labels of metrics name."""
+    own = {"labels": {"tier": "gold"}, "annotations": {"example.com/cost": "7"}}
+    stateful_set = {"metadata": {"name": "web", "namespace": "team", "uid": "u", **own}, "spec": {"template": {}}}
+    keys = CopiedKeys(metric_labels=("tier", "no"), metric_annotations=("example.com/cost", "no"))
+    found = plan.workload_of(stateful_set, Priority(), ON, keys)["metadata"]
+
+    assert (found["labels"]["tier"], found["annotations"]["example.com/cost"]) == ("gold", "7")
+    assert "no" not in found["labels"] | found["annotations"]

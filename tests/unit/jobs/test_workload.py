@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.api.wire import kueue as wire
+from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.infos import infos_at_start
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import GroupVersionKind, Refused
@@ -68,6 +69,17 @@ def test_short_names_by_switch() -> None:
     assert len(workload_name_of(KIND, make_job("x" * 100), Switches(short_names=True))) == 63
 
 
+def test_what_metrics_read_is_copied_to_the_workload() -> None:
+    """Labels and annotations that custom labels of metrics name; what we write ourselves comes first."""
+    gates = "kueue.x-k8s.io/admission-gated-by"
+    job = make_job(labels={"tier": "gold", "x": "y"}, annotations={"example.com/cost": "7", "x": "y", gates: "a.b/c"})
+    keys = CopiedKeys(metric_labels=("tier", "no"), metric_annotations=("example.com/cost", "no", gates))
+    made = workload_for(KIND, job, priority=Priority(), switches=ON, copied=keys)["metadata"]
+
+    assert made["labels"] == {"tier": "gold", "kueue.x-k8s.io/job-uid": UID}
+    assert made["annotations"] == {"example.com/cost": "7", gates: "a.b/c"}
+
+
 def test_a_workload_is_complete() -> None:
     """Everything that the queue needs, and the owner that keeps it alive."""
     job = make_job(
@@ -88,7 +100,7 @@ def test_a_workload_is_complete() -> None:
         job,
         priority=Priority(value=7, kind="WorkloadPriorityClass", name="high"),
         switches=ON,
-        label_keys_to_copy=["team", "absent"],
+        copied=CopiedKeys(labels=("team", "absent")),
     )
     pod_sets = workload["spec"].pop("podSets")
 

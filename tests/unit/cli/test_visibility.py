@@ -329,6 +329,6 @@ async def test_certificates_of_somebody_else_are_followed(client: Client, tmp_pa
 async def test_an_address_that_is_taken_is_named(client: Client) -> None:
     """Before anything else is done."""
     async with served(client) as (server, _):
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port} is in use .* bindPort"):
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port}: address already in use; .* bindPort"):
             async with served(client, port=server.port):
                 raise AssertionError("listens twice")

@@ -10,7 +10,15 @@ from cachetools import TTLCache
 from kqueue.clock import Clock
 from kqueue.controllers.children import may_have_made
 from kqueue.errors import NotFoundError
-from kqueue.jobs.ancestry import GroupKind, Lineage, OwnerKind, has_known_owner, lineage_of
+from kqueue.jobs.ancestry import (
+    Ancestor,
+    GroupKind,
+    Lineage,
+    OwnerKind,
+    has_known_owner,
+    lineage_of,
+    queued_controller,
+)
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, object_key
@@ -48,6 +56,10 @@ class Owners:
         return await lineage_of(
             job, child=child, known=self._known, manages_all=self._manages_all, fetch=self._fetch, made=may_have_made
         )
+
+    async def queued_controller(self, obj: JSON) -> Ancestor | None:
+        """The controller that an object names, where that is queued itself; None: it is not, or does not exist."""
+        return await queued_controller(obj, known=self._known, manages_all=self._manages_all, fetch=self._fetch)
 
     async def _fetch(self, kind: OwnerKind, namespace: str, name: str) -> JSON | None:
         group_kind, key = (kind.gvk.group, kind.gvk.kind), object_key(namespace, name)

@@ -221,7 +221,7 @@ async def lineage_of(
             return Lineage(found, tuple(owners))
         kind, name, uid = step
         group_kind = (kind.gvk.group, kind.gvk.kind)
-        if current_kind not in _MAKES.get(group_kind, {current_kind}):
+        if not makes(group_kind, current_kind):
             return Lineage(found, tuple(owners), f"{kind.gvk.kind} {name}")
         if uid in seen:
             raise AncestryError(obj, "owners own each other; break the circle", reason="OwnerLoop", value=name)
@@ -235,14 +235,48 @@ async def lineage_of(
             return Lineage(found, tuple(owners), f"{kind.gvk.kind} {name}")
         seen.add(uid)
         owners.append(group_kind)
-        queue = rules.queue_name(owner)
-        if kind.queued and (manages_all or queue) and group_kind not in _NO_CONTROLLER:
-            elastic = annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
-            found = Ancestor(gvk=kind.gvk, namespace=namespace, name=name, uid=uid, queue_name=queue, elastic=elastic)
+        found = _queued(kind, owner, manages_all=manages_all) or found
         current, current_kind = owner, group_kind
     if _known_owner(current, known) is None:
         return Lineage(found, tuple(owners))
     raise AncestryError(obj, f"has more than {LEVELS_MAX} levels of owners", reason="JobNestingTooDeep")
+
+
+async def queued_controller(
+    obj: JSON, *, known: Mapping[GroupKind, OwnerKind], manages_all: bool, fetch: Fetch
+) -> Ancestor | None:
+    """The object's own controller where that is queued itself, whether or not it makes such objects; None: it is not.
+
+    Arguments are those of `lineage_of`.
+    """
+    step = _known_owner(obj, known)
+    if step is None:
+        return None
+    kind, name, uid = step
+    owner = await fetch(kind, text(obj, "metadata", "namespace"), name)
+    if owner is None or text(owner, "metadata", "uid") != uid:
+        return None
+    return _queued(kind, owner, manages_all=manages_all)
+
+
+def _queued(kind: OwnerKind, owner: JSON, *, manages_all: bool) -> Ancestor | None:
+    """The owner as an ancestor; None where it is not queued itself."""
+    queue = rules.queue_name(owner)
+    if not kind.queued or not (manages_all or queue) or (kind.gvk.group, kind.gvk.kind) in _NO_CONTROLLER:
+        return None
+    return Ancestor(
+        gvk=kind.gvk,
+        namespace=text(owner, "metadata", "namespace"),
+        name=text(owner, "metadata", "name"),
+        uid=text(owner, "metadata", "uid"),
+        queue_name=queue,
+        elastic=annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true",
+    )
+
+
+def makes(owner: GroupKind, child: GroupKind) -> bool:
+    """Whether the controller of an owner's kind may make objects of a child's kind; True where nothing is known."""
+    return child in _MAKES.get(owner, {child})
 
 
 def controller_kind(obj: JSON) -> GroupKind | None:

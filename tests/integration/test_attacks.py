@@ -19,6 +19,7 @@ from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, fla
 pytestmark = pytest.mark.slow
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
+APPS = "/apis/apps/v1/namespaces"
 PARENT = "kueue.x-k8s.io/pod-suspending-parent"
 WORKLOAD = "kueue.x-k8s.io/workload"
 ELASTIC = "kueue.x-k8s.io/elastic-job"
@@ -273,3 +274,33 @@ async def test_a_pod_that_says_that_it_is_placed_takes_room(either_plane: Plane)
         await road.cluster.until(road.workloads, waits, what="a gang that does not fit")
         await road.cluster.request("DELETE", f"{road.pods}/forged")
         await road.until_workload("gang", "Admitted")
+
+
+async def test_a_pod_that_names_a_deployment_is_stopped_where_no_webhook_saw_it(either_plane: Plane) -> None:
+    """A Deployment's controller looks at ReplicaSets only; a queued Deployment of no replicas is enough for an attack."""
+    text = "integrations: {frameworks: [batch/job, pod, deployment]}\n"
+    async with attacked(either_plane, text, webhooks=False) as tenant:
+        owner = await tenant.road.cluster.request("POST", f"{APPS}/{tenant.road.namespace}/deployments", deployment())
+        reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "idle", "uid": owner["metadata"]["uid"]}
+        honest = tenant.pod("honest", ownerReferences=[reference])
+        honest["spec"] |= {"containers": [{"name": "c", "image": "none"}]}
+        forged = tenant.pod("forged", ownerReferences=[{**reference, "controller": True}])
+        for pod in (honest, forged):
+            await tenant.request("POST", tenant.road.pods, pod)
+
+        def only_honest(listed: Object) -> bool:
+            runs = {p["metadata"]["name"]: p["status"].get("phase") for p in listed["items"]}
+            return runs == {"honest": "Running"}
+
+        await tenant.road.cluster.until(
+            tenant.road.pods, only_honest, what="the pod that names a controller is stopped"
+        )
+
+
+def deployment() -> Object:
+    """A queued Deployment without pods."""
+    labels = {"app": "idle"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    metadata = {"name": "idle", "labels": {"kueue.x-k8s.io/queue-name": "a"}}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}

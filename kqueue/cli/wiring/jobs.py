@@ -9,6 +9,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.cli.telemetry import WORKLOADS, job_controller
 from kqueue.cli.wiring.elastic import make_elastic_ungater
+from kqueue.cli.wiring.forged import make_forged_pods
 from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.cli.wiring.watches import BATCH_JOB
@@ -60,6 +61,7 @@ def make_jobs(wiring: Wiring, kinds: Sequence[JobKind], steps: WorkloadSteps) ->
         manages_all=wiring.config.manage_jobs_without_queue_name,
         clock=wiring.clock,
     )
+    make_forged_pods(wiring, owners)
     elastic = make_elastic_ungater(wiring)
     for kind in kinds:
         _make_job_kind(wiring, kind, steps, owners, elastic)

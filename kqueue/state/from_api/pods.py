@@ -87,6 +87,19 @@ class ElasticPod:
         return False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomOwner:
+    """What a running pod says of its controller, which is a Deployment or an object of a custom kind."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    pod_created: datetime
+    pod_is_queued: bool
+    """The pod is queued itself, or is a member of a group."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """What is kept of any pod: its key, what it takes on its node, and whose quota it may still need."""
@@ -108,6 +121,10 @@ class PodView:
     stray_of: str = ""
     """namespace/name of the Workload that a pod names which no node runs, nothing controls, and which is not queued
     itself.  Empty: the pod is no such pod.
+    """
+    custom_owner: CustomOwner | None = None
+    """The Deployment or object of a custom kind that the pod names as its controller.  None: it names no such
+    controller, no node runs it, or it was told to end.
     """
 
     leaving: bool = False
@@ -146,7 +163,8 @@ def pod_view(pod: wire_core.Pod) -> PodView:
     elastic = _elastic_pod(pod, started_by, terminal=terminal)
     if not started_by or pod.spec.node_name:
         leaving = meta.deletion_timestamp is not None
-        return PodView(key, bound, gang, started_by, elastic, leaving=leaving)
+        custom = None if terminal else _custom_owner(pod)
+        return PodView(key, bound, gang, started_by, elastic, leaving=leaving, custom_owner=custom)
     controller = controller_of(meta)
     if controller is None:
         return PodView(key, bound, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")
@@ -164,6 +182,29 @@ def _named(pod: wire_core.Pod) -> str:
     annotations = pod.metadata.annotations
     name = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or _owner_name(annotations)
     return sys.intern(f"{pod.metadata.namespace}/{name}") if name else ""
+
+
+def _custom_owner(pod: wire_core.Pod) -> CustomOwner | None:
+    """The controller that a running pod names, where that does not look after pods which it did not make.
+
+    Source: the controllers of Jobs, ReplicaSets, StatefulSets and DaemonSets release pods that their selector does not
+    match, and count the others as their own; a Deployment's looks at ReplicaSets only.
+    """
+    meta = pod.metadata
+    found = next((o for o in meta.owner_references if o.controller), None)
+    if found is None or not pod.spec.node_name or meta.deletion_timestamp is not None:
+        return None
+    group = found.api_version.rpartition("/")[0]
+    if (group, found.kind) != ("apps", "Deployment") and "." not in group:
+        return None
+    return CustomOwner(
+        api_version=sys.intern(found.api_version),
+        kind=sys.intern(found.kind),
+        name=sys.intern(found.name),
+        uid=sys.intern(found.uid),
+        pod_created=meta.creation_timestamp or NO_TIME,
+        pod_is_queued=_is_queued(meta),
+    )
 
 
 def _is_queued(meta: ObjectMeta) -> bool:

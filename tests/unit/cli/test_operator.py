@@ -122,11 +122,15 @@ def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) 
         pytest.param(("webhooks",), set(), id="a-part-without-reconcilers"),
         pytest.param(("scheduler",), {"second_pass", "requests"}, id="the-scheduling-loop"),
         pytest.param(("core",), CORE, id="our-own-kinds"),
-        pytest.param(("jobs",), {"batch_job", "elastic_ungater"}, id="job-kinds"),
+        pytest.param(("jobs",), {"batch_job", "elastic_ungater", "forged_pods"}, id="job-kinds"),
         pytest.param(("topology",), {"topology_ungater", "node_health"}, id="what-topology-needs"),
         pytest.param(
             PARTS,
-            {*CORE, "batch_job", "elastic_ungater", "topology_ungater", "node_health", "second_pass", "requests"},
+            {
+                *CORE,
+                *("batch_job", "elastic_ungater", "forged_pods", "topology_ungater", "node_health"),
+                *("second_pass", "requests"),
+            },
             id="all",
         ),
     ],

@@ -1,0 +1,161 @@
+"""Stops pods that name a queued object as their controller although that object's controller did not make them.
+
+The webhook refuses such pods; this reconciler finds those that came while the webhook was away.  Two kinds of pods are
+certain to run without quota: pods of an owner whose controller never makes pods, and pods that appeared while their
+owner held no quota.  Pods of an owner that holds quota are left alone: nothing tells them from those of its controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.owners import Owners
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.short_stop import end_pod
+from kqueue.errors import ForbiddenError, NotFoundError
+from kqueue.jobs.ancestry import PARENTS, Ancestor, AncestryError, makes
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Result
+from kqueue.runtime.store import Store, split_key
+from kqueue.state import from_api
+from kqueue.state.from_api import CustomOwner, PodView
+
+_log = structlog.get_logger(__name__)
+
+JSON = dict[str, Any]
+_POD = ("", "Pod")
+_THROUGH_PODS = frozenset(PARENTS.values())
+_LOOK_AGAIN = 1.0
+"""Seconds until a new pod of an owner whose Workload no watch has brought yet is looked at again."""
+_YOUNG = timedelta(seconds=30)
+"""Age of a pod from which its owner's Workload is not waited for any longer."""
+
+
+class ForgedPods:
+    """Reconciles one pod that runs and names a custom controller: namespace/name."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        pods: Store[PodView],
+        workloads: Store[wire.Workload],
+        owners: Owners,
+        manages: Callable[[str], bool],
+        clock: Clock,
+        recorder: Recorder,
+    ) -> None:
+        """`workloads` must have OWNER_INDEX; `manages` says whether pods of a namespace are managed at all."""
+        self._client, self._pods, self._workloads, self._owners = client, pods, workloads, owners
+        self._manages, self._clock, self._recorder = manages, clock, recorder
+
+    async def reconcile(self, key: str) -> Result:
+        """Stop the pod if it is certain to run without quota."""
+        view = self._pods.get(key)
+        claim = view.custom_owner if view is not None else None
+        if claim is None or not self._manages(split_key(key)[0]):
+            return Result()
+        try:
+            return await self._look(key, claim)
+        except AncestryError:
+            return Result()  # an owner is gone, and the pod goes with it
+        except ForbiddenError as e:
+            _log.warning("pod is not checked: its owners cannot be read", pod=key, error=str(e))
+            return Result()
+
+    async def _look(self, key: str, claim: CustomOwner) -> Result:
+        child = _as_child(key, claim)
+        owner = await self._owners.queued_controller(child)
+        if owner is not None and not makes((owner.gvk.group, owner.gvk.kind), _POD):
+            await self._stop(key, claim, f"{owner.gvk.kind} {owner.name} makes no pods")
+            return Result()
+        top = (await self._owners.lineage(child, _POD)).ancestor
+        if top is None or (top.gvk.group, top.gvk.kind) in _THROUGH_PODS or claim.pod_is_queued:
+            return Result()
+        known = self._known(top)
+        if not known:
+            young = self._clock.now() - claim.pod_created < _YOUNG
+            return Result(requeue_after=_LOOK_AGAIN if young else None)
+        if _came_unpaid(claim, known) and _came_unpaid(claim, await self._read(top, known)):
+            await self._stop(key, claim, f"{top.gvk.kind} {top.name} holds no quota")
+        return Result()
+
+    def _known(self, top: Ancestor) -> list[wire.Workload]:
+        """The owner's Workloads, as the watch has brought them."""
+        of = owner_key(top.gvk.group, top.gvk.kind, top.namespace, top.name)
+        return [w for w in self._workloads.by_index(OWNER_INDEX, of) if _is_of(w, top)]
+
+    async def _read(self, top: Ancestor, known: Iterable[wire.Workload]) -> list[wire.Workload]:
+        """The owner's Workloads as the API server has them: the watch may be behind an admission."""
+        chosen = f"{names.JOB_UID_LABEL}={top.uid}"
+        listed = await self._client.list_json(WORKLOADS, top.namespace, label_selector=chosen)
+        found = {obj["metadata"]["name"]: obj for obj in listed}
+        for name in {w.metadata.name for w in known} - found.keys():
+            try:
+                found[name] = await self._client.get_json(WORKLOADS, name, top.namespace)
+            except NotFoundError:
+                continue
+        return [w for w in (msgspec.convert(obj, wire.Workload) for obj in found.values()) if _is_of(w, top)]
+
+    async def _stop(self, key: str, claim: CustomOwner, why: str) -> None:
+        """End the pod, unless it has changed since the watch brought it."""
+        namespace, name = split_key(key)
+        try:
+            pod = await self._client.get(PODS, name, namespace, decode=wire_core.Pod)
+        except NotFoundError:
+            return
+        uid = pod.metadata.uid
+        if from_api.pod_view(pod).custom_owner != claim or not await end_pod(self._client, key, uid):
+            return
+        _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
+        self._recorder.record(
+            ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid),
+            reason=names.EVENT_STOPPED,
+            message=f"It ran without quota: {why}; take the controller out of metadata.ownerReferences",
+            warning=True,
+        )
+
+
+def _as_child(key: str, claim: CustomOwner) -> JSON:
+    """As much of the pod as it takes to follow its owners."""
+    namespace, name = split_key(key)
+    owner = {"apiVersion": claim.api_version, "kind": claim.kind, "name": claim.name, "uid": claim.uid}
+    return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner | {"controller": True}]}}
+
+
+def _is_of(workload: wire.Workload, owner: Ancestor) -> bool:
+    return any(o.controller and o.uid == owner.uid for o in workload.metadata.owner_references)
+
+
+def _came_unpaid(claim: CustomOwner, workloads: Sequence[wire.Workload]) -> bool:
+    """Whether the pod was created while none of its owner's Workloads held quota, and none has held it since.
+
+    Older pods may have been paid for: a kind that does not say how many of its pods are left gives its quota back
+    before the last of them has ended.
+    """
+    since = [_unpaid_since(w) for w in workloads]
+    return bool(since) and all(time is not None and claim.pod_created >= time for time in since)
+
+
+def _unpaid_since(workload: wire.Workload) -> datetime | None:
+    """Since when a Workload has held no quota; None: it holds some, is finished, or the time is not known.
+
+    Pods of a finished job may go on: some operators leave them for their logs.
+    """
+    if any(from_api.condition_true(workload, k) for k in (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)):
+        return None
+    lost = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if from_api.condition(workload.status.conditions, names.CONDITION_EVICTED) is None:
+        return workload.metadata.creation_timestamp  # it never held any
+    return lost.last_transition_time if lost is not None else None

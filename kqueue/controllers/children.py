@@ -1,11 +1,12 @@
-"""Whether an owner's controller would make an object as it is, where name and size follow from the owner.
+"""Whether an object may be the child of its owner as it is, where its name or size follows from the owner.
 
-This is how children are told from forged ones where nobody saw who made them.  Only JobSets are known this well.
+This is how children are told from forged ones where no webhook saw which account made them.  JobSets are known by the
+names and sizes of their Jobs.  Jobs make no Jobs, but may be the parents of some: these count against the parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,14 +18,38 @@ from kqueue.jobs.fields import JSON, int_of, mapping, objects, text, whole
 from kqueue.state.from_api import template_requests
 
 Object = Mapping[str, Any]
-_JOB_SET = ("jobset.x-k8s.io", "JobSet")
+_JOB_SET, _JOB = ("jobset.x-k8s.io", "JobSet"), ("batch", "Job")
 
 
-def may_have_made(owner_kind: GroupKind, owner: JSON, child: JSON) -> bool:
-    """True unless the owner's controller never makes such an object; also where the owner is known by metadata only."""
-    if owner_kind != _JOB_SET or not mapping(owner, "spec") or not mapping(child, "spec"):
+def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iterable[JSON] = ()) -> bool:
+    """Whether an object may be what it says: a child of its owner.
+
+    True also where the owner is known by its metadata only.
+
+    Args:
+        owner_kind: API group and kind of the owner.
+        owner: the object that the child names as its controller.
+        child: the object.
+        siblings: further Jobs that name the owner as their controller; the child may be among them.
+    """
+    if not mapping(owner, "spec") or not mapping(child, "spec"):
         return True
-    return any(_is_of(owner, replicated, child) for replicated in objects(owner, "spec", "replicatedJobs"))
+    if owner_kind == _JOB_SET:
+        return any(_is_of(owner, replicated, child) for replicated in objects(owner, "spec", "replicatedJobs"))
+    if owner_kind == _JOB and mapping(child, "spec", "template"):
+        return _fits(owner, child, siblings)
+    return True
+
+
+def _fits(parent: Object, child: Object, siblings: Iterable[Object]) -> bool:
+    """Whether the Jobs below a Job, the oldest first and up to this child, run no more and no larger pods than it."""
+    rank = _age(child)
+    older = sum(_pods(job) for job in siblings if _age(job) < rank)
+    return older + _pods(child) <= _pods(parent) and _asks_for_no_more(child, parent)
+
+
+def _age(job: Object) -> tuple[str, str]:
+    return text(job, "metadata", "creationTimestamp"), text(job, "metadata", "name")
 
 
 def _is_of(job_set: Object, replicated: Object, job: Object) -> bool:
@@ -39,9 +64,12 @@ def _is_of(job_set: Object, replicated: Object, job: Object) -> bool:
     if index is None or not 0 <= index < (1 if replicas is None else replicas):
         return False
     template = mapping(replicated, "template")
-    if _pods(job) > _pods(template):
-        return False
-    allowed, asked = _requests(template), _requests(job)
+    return _pods(job) <= _pods(template) and _asks_for_no_more(job, template)
+
+
+def _asks_for_no_more(job: Object, other: Object) -> bool:
+    """Whether a pod of the first Job requests no more than one of the second."""
+    allowed, asked = _requests(other), _requests(job)
     return asked is not None and allowed is not None and all(n <= allowed.get(r, 0) for r, n in asked.items())
 
 

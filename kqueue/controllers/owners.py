@@ -8,22 +8,25 @@ from typing import Any
 from cachetools import TTLCache
 
 from kqueue.clock import Clock
-from kqueue.controllers.children import may_have_made
+from kqueue.controllers.children import may_be_child
 from kqueue.errors import NotFoundError
 from kqueue.jobs.ancestry import (
     Ancestor,
     GroupKind,
     Lineage,
     OwnerKind,
+    controller_uid,
     has_known_owner,
     lineage_of,
     queued_controller,
 )
+from kqueue.jobs.fields import text
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, object_key
 
 JSON = dict[str, Any]
+_JOB: GroupKind = ("batch", "Job")
 _REMEMBERED = 10_000
 _FRESH_SECONDS = 10.0
 """Labels of owners hardly ever change, and many children ask for the same owner at once."""
@@ -54,12 +57,18 @@ class Owners:
         if not has_known_owner(job, self._known):
             return Lineage()
         return await lineage_of(
-            job, child=child, known=self._known, manages_all=self._manages_all, fetch=self._fetch, made=may_have_made
+            job, child=child, known=self._known, manages_all=self._manages_all, fetch=self._fetch, made=self._made
         )
 
     async def queued_controller(self, obj: JSON) -> Ancestor | None:
         """The controller that an object names, where that is queued itself; None: it is not, or does not exist."""
         return await queued_controller(obj, known=self._known, manages_all=self._manages_all, fetch=self._fetch)
+
+    def _made(self, owner_kind: GroupKind, owner: JSON, child: JSON) -> bool:
+        uid = text(owner, "metadata", "uid")
+        jobs = self._stores.get(_JOB) if owner_kind == _JOB else None
+        siblings = [job for job in jobs.values() if controller_uid(job) == uid] if jobs is not None else []
+        return may_be_child(owner_kind, owner, child, siblings)
 
     async def _fetch(self, kind: OwnerKind, namespace: str, name: str) -> JSON | None:
         group_kind, key = (kind.gvk.group, kind.gvk.kind), object_key(namespace, name)

@@ -120,15 +120,15 @@ _KNOWN = (
 
 _MAKES: Mapping[GroupKind, frozenset[GroupKind]] = MappingProxyType(
     {
-        ("batch", "Job"): frozenset({("", "Pod")}),
+        ("batch", "Job"): frozenset({("", "Pod"), ("batch", "Job")}),
         ("apps", "Deployment"): frozenset({("apps", "ReplicaSet")}),
         ("apps", "ReplicaSet"): frozenset({("", "Pod")}),
         ("apps", "StatefulSet"): frozenset({("", "Pod")}),
         ("jobset.x-k8s.io", "JobSet"): frozenset({("batch", "Job")}),
     }
 )
-"""What the controllers of these owners make, of all kinds that can be queued.  Of owners that are not listed nothing is
-known: they may own anything."""
+"""What these owners have as children, of all kinds that can be queued: what their controllers make.  Managers of this
+API let a Job be the parent of Jobs, too.  Of owners that are not listed nothing is known: they may own anything."""
 _NO_CONTROLLER: frozenset[GroupKind] = frozenset({("", "Pod")})
 """Owners without a controller: whoever runs in them makes what they own, so they excuse nothing themselves."""
 PARENTS: Mapping[str, GroupKind] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""Children of JobSets are told from forged ones by name and size."""
+"""Children of JobSets are told from forged ones by name and size, those of Jobs by what they ask for together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.controllers.children import may_have_made
+from kqueue.controllers.children import may_be_child
 
 JSON = dict[str, Any]
 JOB_SET = ("jobset.x-k8s.io", "JobSet")
@@ -39,7 +39,30 @@ def job_set(**replicated: Any) -> JSON:
 )
 def test_a_job_set_makes_jobs_of_its_names_and_sizes(child: JSON, made: bool) -> None:
     """No more of them, and none larger."""
-    assert may_have_made(JOB_SET, job_set(), child) is made
+    assert may_be_child(JOB_SET, job_set(), child) is made
+
+
+def of_age(name: str, second: int, **settings: Any) -> JSON:
+    made = job(name, **settings)
+    made["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{second:02}Z"
+    return made
+
+
+@pytest.mark.parametrize(
+    ("child", "siblings", "made"),
+    [
+        pytest.param(of_age("c", 5, pods=2), [], True, id="as-large-as-its-parent"),
+        pytest.param(of_age("c", 5, pods=3), [], False, id="more-pods-than-its-parent"),
+        pytest.param(of_age("c", 5, pods=1, gpus="8"), [], False, id="larger-pods-than-its-parent"),
+        pytest.param(of_age("c", 5, pods=1), [of_age("b", 4, pods=1)], True, id="both-fit"),
+        pytest.param(of_age("c", 5, pods=1), [of_age("b", 4, pods=2)], False, id="an-older-one-has-taken-all"),
+        pytest.param(of_age("c", 5, pods=2), [of_age("d", 6, pods=2)], True, id="the-younger-one-comes-after-it"),
+        pytest.param(of_age("c", 5, pods=2), [of_age("c", 5, pods=2)], True, id="it-does-not-count-against-itself"),
+    ],
+)
+def test_jobs_below_a_job_count_against_it_together(child: JSON, siblings: list[JSON], made: bool) -> None:
+    """The oldest first; what is beyond the parent's own pods is queued for itself."""
+    assert may_be_child(("batch", "Job"), job("parent"), child, siblings) is made
 
 
 @pytest.mark.parametrize(
@@ -49,6 +72,6 @@ def test_a_job_set_makes_jobs_of_its_names_and_sizes(child: JSON, made: bool) ->
         pytest.param(JOB_SET, {"metadata": {"name": "set"}}, id="only-metadata-are-known"),
     ],
 )
-def test_what_is_not_known_may_have_made_anything(kind: tuple[str, str], owner: JSON) -> None:
+def test_what_is_not_known_may_be_child_anything(kind: tuple[str, str], owner: JSON) -> None:
     """No honest child is taken for a forged one."""
-    assert may_have_made(kind, owner, job("mine"))
+    assert may_be_child(kind, owner, job("mine"))

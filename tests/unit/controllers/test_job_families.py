@@ -160,9 +160,10 @@ async def test_a_job_that_is_nested_too_deep_is_told_so(make: Callable[..., Jobs
     assert (world.recorder.warnings, world.client.writes()) == (["JobNestingTooDeep"], [])
 
 
-async def test_a_job_that_names_another_job_as_its_controller_is_queued_for_itself(make: Callable[..., Jobs]) -> None:
-    """No Job makes Jobs, so the reference is a user's; it runs, without quota of its own, and is stopped."""
+async def test_a_job_that_is_larger_than_the_job_it_names_is_queued_for_itself(make: Callable[..., Jobs]) -> None:
+    """The parent's quota cannot be meant for it; it runs, without quota of its own, and is stopped."""
     job = make_job(suspend=False)
+    job["spec"]["parallelism"] = job["spec"]["completions"] = 50
     job["metadata"]["ownerReferences"] = owned_by("Job", "batch/v1", "small", "small")
     world = make(job)
     world.client.put(JOBS, make_job("small"))

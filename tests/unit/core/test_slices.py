@@ -129,7 +129,7 @@ def test_what_a_slice_waits_for_is_kept_free_beyond_what_the_older_one_holds() -
     assert isinstance(waiting, Wait)
     assert waiting.outcome is Outcome.NO_CANDIDATES
     assert isinstance(refused, Wait)
-    assert available(snapshot.nodes["a"], COLUMN) == 40 - 8 * (3 + 1 + 2)
+    assert available(snapshot.nodes["a"], COLUMN) == 0
     assert {free(snapshot)[host] for host in hosts(older.admission)} == {0}
 
 

@@ -165,7 +165,6 @@ async def test_another_object_of_the_owners_name_is_not_the_owner() -> None:
 @pytest.mark.parametrize(
     ("child", "owner"),
     [
-        pytest.param("Job", "Job", id="a Job makes no Jobs"),
         pytest.param("Job", "Deployment", id="a Deployment makes no Jobs"),
         pytest.param("Pod", "Deployment", id="a Deployment makes ReplicaSets, no pods"),
         pytest.param("JobSet", "StatefulSet", id="a StatefulSet makes no JobSets"),

@@ -8,10 +8,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema
 
+from kqueue.api.bounds import INT32_MAX, INT64_MAX
 from kqueue.api.model import ATOMIC, ApiModel, Rule, keyed
-
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
 
 DNS_LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kqueue.api.admission_check import AdmissionCheck
+from kqueue.api.bounds import INT32_MAX, INT64_MAX
 from kqueue.api.cluster_queue import ClusterQueue
 from kqueue.api.cohort import Cohort
 from kqueue.api.local_queue import LocalQueue
@@ -34,8 +35,6 @@ KINDS: Final[tuple[type[Resource], ...]] = (
 )
 """Every kind that the API server is to serve."""
 
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
 _WHOLE = ("apiVersion", "kind", "metadata")
 
 
@@ -172,9 +171,9 @@ def _kept(node: Mapping[str, Any]) -> dict[str, Any]:
 def _bound(node: dict[str, Any]) -> None:
     """Integers say their width; the bounds that the width implies are left out."""
     low, high = node.get("minimum"), node.get("maximum")
-    wide = high is None or high > _INT32_MAX or (low is not None and low < -_INT32_MAX - 1)
+    wide = high is None or high > INT32_MAX or (low is not None and low < -INT32_MAX - 1)
     node["format"] = "int64" if wide else "int32"
-    if high in (_INT32_MAX, _INT64_MAX):
+    if high in (INT32_MAX, INT64_MAX):
         del node["maximum"]
-    if low in (-_INT32_MAX - 1, -_INT64_MAX - 1):
+    if low in (-INT32_MAX - 1, -INT64_MAX - 1):
         del node["minimum"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.api.fields import INT32_MAX
+from kqueue.api.bounds import INT32_MAX
 from kqueue.config.declared import DeclaredKind, DeclaredPodSet, Sign
 from kqueue.config.object_path import ObjectPath, look, put
 from kqueue.errors import FieldError, InvalidObjectError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kqueue.api import names
-from kqueue.api.fields import INT32_MAX
+from kqueue.api.bounds import INT32_MAX
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import pod_set_groups, rules, several, syntax, topology_request
 from kqueue.jobs.fields import (

@@ -49,6 +49,9 @@ def register(app: typer.Typer) -> None:
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
         """Answer admission reviews in a process of its own, so a busy controller never delays the creation of pods."""
+        from kqueue.cli.lean import import_structlog
+
+        import_structlog()  # before the first import of a module that logs
         from kqueue.cli.process import Flags, run_webhooks
         from kqueue.config import load
         from kqueue.observe import configure_logs

@@ -1,0 +1,74 @@
+"""What `kqueue controller` and `kqueue webhook` import until they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kqueue.sandbox.cluster import Sandbox, SandboxOptions
+
+PROBE = """
+import http.client, json, os, sys, threading, time
+from kqueue.__main__ import main
+
+def report():
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=5)
+            connection.request("GET", "/readyz")
+            ready = connection.getresponse().status == 200
+        except OSError:
+            continue
+        if ready:
+            print(json.dumps(sorted(sys.modules)), flush=True)
+            os._exit(0)
+    os._exit(1)
+
+port = sys.argv.pop()
+sys.argv += ["--health-address", "127.0.0.1:" + port, "--metrics-address", "0", "--log-level", "error"]
+threading.Thread(target=report, daemon=True).start()
+main()
+"""
+
+
+def free_port() -> str:
+    """One that nobody listens on now."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return str(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        pytest.param(["controller", "--no-leader-elect"], "kqueue.cli.operator", id="the-controller"),
+        pytest.param(
+            ["webhook", "--host", "127.0.0.1", "--port", "0", "--url", "https://127.0.0.1:{port}"],
+            "kqueue.cli.admission",
+            id="the-webhooks",
+        ),
+    ],
+)
+async def test_a_start_imports_only_what_the_process_uses(command: list[str], needed: str, tmp_path: Path) -> None:
+    """Nothing that draws for terminals, no models of the CRDs, no second HTTP client, no file of another command."""
+    unused = ("rich", "pygments", "urllib3", "kqueue.api.model", "kqueue.cli.explain", "kqueue.cli.ctl")
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    await sandbox.start()
+    try:
+        sandbox.write_kubeconfig(tmp_path / "config")
+        arguments = [sys.executable, "-c", PROBE, *command, "--kubeconfig", str(tmp_path / "config"), free_port()]
+        done = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=90)
+    finally:
+        await sandbox.stop()
+    assert done.returncode == 0, done.stderr
+    imported = set(json.loads(done.stdout))
+    assert needed in imported
+    assert imported.isdisjoint(unused), sorted(imported & set(unused))

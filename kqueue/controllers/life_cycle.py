@@ -89,6 +89,7 @@ class LifeCycle:
         yield Step(self._delay_retry)
         yield Step(self._switch_off, None)
         yield Step(self._clear_leftovers)
+        yield Step(self._end_group)
         yield Step(self._give_back, warned=self._nobody_ended_it)
         if self.rests(workload):
             return
@@ -198,10 +199,20 @@ class LifeCycle:
             return None
         return moment_after(evicted.last_transition_time or NO_TIME, self._rules.eviction_ended_after)
 
+    def _end_group(self, workload: wire.Workload) -> status.Patch | None:
+        """End the eviction of a group of pods that has no pod left: pods own such a Workload, so nothing else does."""
+        if self._gives_back_at(workload) is None or not from_api.is_ownerless_group(workload):
+            return None
+        return self._end_eviction(workload)
+
     def _give_back(self, workload: wire.Workload) -> status.Patch | None:
-        """End an eviction that the owner of the Workload has not ended in time, when no pod that names it is left."""
+        """End an eviction that the owner of the Workload has not ended in time."""
         due = self._gives_back_at(workload)
-        if due is None or due > self._clock.now() or self._pods_left(from_api.siblings_key(workload)):
+        return self._end_eviction(workload) if due is not None and due <= self._clock.now() else None
+
+    def _end_eviction(self, workload: wire.Workload) -> status.Patch | None:
+        """Give back the quota of an evicted Workload; None while a pod that needs it is left."""
+        if self._pods_left(from_api.siblings_key(workload)):
             return None
         evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
         assert evicted is not None

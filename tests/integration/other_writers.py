@@ -237,7 +237,8 @@ TRANSITIONS: Mapping[str, Transition] = {
     "reclaim": Transition(ADMITTED, reclaim, {"Admitted": "True", "QuotaReserved": "True"}),
     "node": Transition(ADMITTED, report_node, {"Admitted": "True", "QuotaReserved": "True"}),
     "evict-job": Transition(RUNNING, evict, {**BACK, **RUNNING.want}),
-    "evict-and-end-job": Transition(RUNNING, evict_and_end, {**BACK, **RUNNING.want}),
+    # whether pods that are stopped count as failed ones meanwhile hangs on which write comes first
+    "evict-and-end-job": Transition(RUNNING, evict_and_end, {**BACK, **RUNNING.want, "PodsReady": "True"}),
 }  # fmt: skip
 
 

@@ -106,6 +106,12 @@ async def test_nothing_is_forgotten_at_whatever_turn_the_lease_is_lost(first: in
 class _Deposed(Actor):
     named = "lease_is_lost"
 
+    async def rest(self) -> None:
+        """Terms last while the world is at rest."""
+        deposer, self.world.on_turn = self.world.on_turn, lambda: None
+        await super().rest()
+        self.world.on_turn = deposer
+
     async def end(self) -> None:
         """Terms last from now on."""
         self.world.on_turn = lambda: None

@@ -16,9 +16,12 @@ from typing import Any
 import msgspec
 import structlog
 
+from kqueue.cli.admission import policy_of
+from kqueue.cli.lookups import ApiLookups
 from kqueue.cli.operator import Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, load
+from kqueue.jobs.registry import owner_kinds_for
 from kqueue.jobs.switches import switches_from
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificates import make_bundle
@@ -50,12 +53,28 @@ class RestlessError(AssertionError):
     """The world does not come to rest although no time passes."""
 
 
+class _Owners(ApiLookups):
+    """What the webhooks ask the API server: owners are followed, and hands on jobs are not held back.
+
+    Users of these worlds start by hand what waits, as they may while the webhooks are away.
+    """
+
+    async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
+        """True: whoever starts a job or a pod may."""
+        return True
+
+
 class InProcessAdmission(Admission):
     """Asks the product's webhooks without a socket: the same bytes, handed over."""
 
-    def __init__(self, sandbox: Sandbox, configuration: Configuration) -> None:
+    def __init__(self, sandbox: Sandbox, configuration: Configuration, client: SimulatedClient) -> None:
         super().__init__(sandbox.api)
-        self._routes = routes(configuration.integrations.frameworks, switches_from(configuration.enabled))
+        self._routes = routes(
+            configuration.integrations.frameworks,
+            switches_from(configuration.enabled),
+            policy=policy_of(configuration),
+            lookups=_Owners(client, clock=sandbox.api.clock, owners=owner_kinds_for(configuration.integrations)),
+        )
 
     async def post(self, hook: Hook, review_object: Object) -> Object:
         """One question and its answer."""
@@ -168,7 +187,8 @@ class World:
     async def start(self) -> None:
         """The cluster with its webhooks and queues; no controller yet."""
         await self.sandbox.start()
-        self.api.admission = InProcessAdmission(self.sandbox, self.configured)
+        self._asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
+        self.api.admission = InProcessAdmission(self.sandbox, self.configured, self._asking)
         target = Target(ca_bundle=_ca(), url=_URL)
         scope = Scope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
         for obj in webhook_configurations(target, scope):
@@ -185,6 +205,7 @@ class World:
             await asyncio.sleep(0)
         for dead in self._buried:
             await dead.client.close()
+        await self._asking.close()
         await self.sandbox.stop()
         gc.unfreeze()  # each controller has frozen what it found, which is right for a process that has only one
 

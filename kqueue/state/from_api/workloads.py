@@ -17,6 +17,12 @@ def is_owned_by_one_pod(obj: wire.Workload) -> bool:
     )
 
 
+def is_ownerless_group(obj: wire.Workload) -> bool:
+    """Whether it stands for a group of pods none of which is left: pods are the owners of such a Workload."""
+    metadata = obj.metadata
+    return not metadata.owner_references and metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
 def is_admitted(obj: wire.Workload) -> bool:
     """Whether it may run: admitted, and it holds what it was admitted with.
 

@@ -166,7 +166,9 @@ async def test_a_job_that_is_larger_than_the_job_it_names_is_queued_for_itself(m
     job["spec"]["parallelism"] = job["spec"]["completions"] = 50
     job["metadata"]["ownerReferences"] = owned_by("Job", "batch/v1", "small", "small")
     world = make(job)
-    world.client.put(JOBS, make_job("small"))
+    small = make_job("small")
+    small["metadata"]["uid"] = "small"
+    world.jobs.put("team/small", small)
     await world.step()
 
     assert world.client.object(JOBS, KEY)["spec"]["suspend"] is True  # type: ignore[index]

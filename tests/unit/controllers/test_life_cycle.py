@@ -495,6 +495,16 @@ async def test_an_eviction_that_no_client_ends_is_ended_after_ten_minutes(
     assert world.recorder.warnings == (["EvictionEnded"] if ended else [])
 
 
+async def test_an_eviction_of_a_group_without_pods_is_ended_at_once(make_world: Make) -> None:
+    """Pods own the Workload of their group: when the last one is gone nothing else ends the eviction."""
+    evicted = [*admitted()["conditions"], since_now("Evicted", reason="Preempted")]
+    group = {"annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
+    world = make_world(make_workload(metadata=group, status={**admitted(), "conditions": evicted}))
+    await world.rest()
+
+    assert (world.free(), world.heads(), world.recorder.warnings) == (10, ["ns/a"], [])
+
+
 async def test_an_eviction_is_not_ended_for_its_owner_while_pods_are_left(make_world: Make) -> None:
     """Quota goes with the last pod that names the Workload, however long that takes."""
     left = {"ns/a"}

@@ -137,6 +137,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
     ("finalizers are taken off AdmissionChecks, and gates off templates of suspended Jobs, where there are any",
      lambda r: r.account == "kqueue-uninstall" and r.resource in ("admissionchecks", "cohorts", "localqueues", "jobs", "jobsets")
      and r.verb == "patch"),
+    ("a finalizer is put on AdmissionChecks, where there are any",
+     lambda r: (r.resource, r.verb) == ("admissionchecks", "patch")),
     ("pods that run without quota are ended", lambda r: (r.resource, r.verb) == ("pods", "delete")),
     ("shown with fair sharing, and taken off without", lambda r: (r.resource, r.verb) == ("cohorts/status", "patch")),
     ("where managedJobsNamespaceSelector asks for labels", lambda r: (r.resource, r.verb) == ("namespaces", "get")),

@@ -58,8 +58,9 @@ class TermedOperator(Operator):
                 await self._term
                 return
             except asyncio.CancelledError:
-                if not self.away:
-                    raise  # the process ends
+                here = asyncio.current_task()
+                if not self.away or (here is not None and here.cancelling()):
+                    raise  # the process ends, perhaps just after its term has
             await self.clock.sleep(self.away)
             self.away = 0.0
             with contextlib.suppress(TimeoutError):  # it goes on with what is known, as any operator does

@@ -146,6 +146,7 @@ class Operator:
             quarantine=wiring.quarantine,
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
+        wiring.charge_pod, wiring.release_pod = self._intake.charge_pod, self._intake.release_pod
         self._auditor = self._make_auditor()
         self.supervisor = Supervisor(clock)
         self._probe = LoopProbe(

@@ -20,7 +20,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.first_look import FirstLook
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.short_stop import end_pod
+from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE, Expectations
 from kqueue.errors import ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
 from kqueue.runtime.client import Client
@@ -53,14 +53,16 @@ class ElasticUngater:
         expectation_timeout: float = 60.0,
         on_released: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
         recorder: Recorder | None = None,
+        short_stop: ShortStop | None = None,
     ) -> None:
         """`newest(key)` is a Workload with our own last write; `on_released(workload, pods)` is told of pods at the
-        moment of their release; `recorder` of those that are stopped.
+        moment of their release; `recorder` of those that are stopped.  `short_stop` is as in `JobWrites`.
         """
         self._recorder, self._clock = recorder, clock
         self._seen_beyond: TTLCache[str, float] = TTLCache(_REMEMBERED, 60.0, clock.monotonic)
         """Since when pods of a job are known to run beyond what was admitted: seconds of the clock."""
         self._client, self._workloads, self._newest, self._pods = client, workloads, newest, pods
+        self._short_stop = short_stop or ShortStop(client)
         self._expectations = Expectations(clock, expectation_timeout)
         self._first_look = FirstLook(
             client,
@@ -148,7 +150,7 @@ class ElasticUngater:
             return False
         beyond = _beyond(runs, _most_wanted(now), self._alive(siblings))
         for pod in beyond:
-            if await end_pod(self._client, pod.key, pod.uid):
+            if await self._short_stop.end_pod(pod.key, pod.uid, queue=from_api.local_queue_key(runs)):
                 self._tell_stopped(runs, pod)
         return bool(beyond)
 

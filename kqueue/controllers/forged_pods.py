@@ -2,7 +2,8 @@
 
 The webhook refuses such pods; this reconciler finds those that came while the webhook was away.  Two kinds of pods are
 certain to run without quota: pods of an owner whose controller never makes pods, and pods that appeared while their
-owner held no quota.  Pods of an owner that holds quota are left alone: nothing tells them from those of its controller.
+owner held no quota.  Pods of an owner that holds quota run on: nothing tells them from those of its controller.  What
+they take beyond the owner's admission is charged.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.excess_pods import ExcessPods
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.short_stop import end_pod
+from kqueue.controllers.short_stop import ShortStop
 from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.jobs.ancestry import PARENTS, Ancestor, AncestryError, makes
 from kqueue.runtime.client import Client
@@ -30,6 +32,7 @@ from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import from_api
 from kqueue.state.from_api import CustomOwner, PodView
+from kqueue.state.holding import Holding
 
 _log = structlog.get_logger(__name__)
 
@@ -55,8 +58,16 @@ class ForgedPods:
         manages: Callable[[str], bool],
         clock: Clock,
         recorder: Recorder,
+        short_stop: ShortStop | None = None,
+        excess: ExcessPods | None = None,
+        holding: Callable[[str], Holding | None] = lambda _key: None,
     ) -> None:
-        """`workloads` must have OWNER_INDEX; `manages` says whether pods of a namespace are managed at all."""
+        """`workloads` must have OWNER_INDEX; `manages` says whether pods of a namespace are managed at all.
+
+        `short_stop` is as in `JobWrites`; `excess` charges pods beyond what `holding` has for their owner's Workloads,
+        None: nobody does.
+        """
+        self._short_stop, self._excess, self._holding = short_stop or ShortStop(client), excess, holding
         self._client, self._pods, self._workloads, self._owners = client, pods, workloads, owners
         self._manages, self._clock, self._recorder = manages, clock, recorder
 
@@ -65,7 +76,7 @@ class ForgedPods:
         view = self._pods.get(key)
         claim = view.custom_owner if view is not None else None
         if claim is None or not self._manages(split_key(key)[0]):
-            return Result()
+            return await self._follow_others(key)
         try:
             return await self._look(key, claim)
         except AncestryError:
@@ -78,7 +89,7 @@ class ForgedPods:
         child = _as_child(key, claim)
         owner = await self._owners.queued_controller(child)
         if owner is not None and not makes((owner.gvk.group, owner.gvk.kind), _POD):
-            await self._stop(key, claim, f"{owner.gvk.kind} {owner.name} makes no pods")
+            await self._stop(key, claim, f"{owner.gvk.kind} {owner.name} makes no pods", queue=_queue_of(owner))
             return Result()
         top = (await self._owners.lineage(child, _POD)).ancestor
         if top is None or (top.gvk.group, top.gvk.kind) in _THROUGH_PODS or claim.pod_is_queued:
@@ -88,8 +99,24 @@ class ForgedPods:
             young = self._clock.now() - claim.pod_created < _YOUNG
             return Result(requeue_after=_LOOK_AGAIN if young else None)
         if _came_unpaid(claim, known) and _came_unpaid(claim, await self._read(top, known)):
-            await self._stop(key, claim, f"{top.gvk.kind} {top.name} holds no quota")
+            await self._stop(key, claim, f"{top.gvk.kind} {top.name} holds no quota", queue=_queue_of(top))
+        elif self._excess is not None:
+            self._excess.add(key, top.uid)
+            held = [holding for w in known if (holding := self._holding(from_api.workload_key(w))) is not None]
+            self._excess.weigh(top.uid, held)
         return Result()
+
+    async def _follow_others(self, key: str) -> Result:
+        """The pod has ended or is about to: of its owner's pods, fewer may run beyond the admission now."""
+        owner = self._excess.remove(key) if self._excess is not None else None
+        other = self._excess.any_of(owner) if self._excess is not None and owner is not None else None
+        return await self.reconcile(other) if other is not None else Result()
+
+    def pods_of(self, workload: wire.Workload) -> Iterable[str]:
+        """Of each owner of the Workload that has running pods, one: what the owner holds may have changed."""
+        if self._excess is not None:
+            found = (self._excess.any_of(owner.uid) for owner in workload.metadata.owner_references)
+            yield from (pod for pod in found if pod is not None)
 
     def _known(self, top: Ancestor) -> list[wire.Workload]:
         """The owner's Workloads, as the watch has brought them."""
@@ -108,7 +135,7 @@ class ForgedPods:
                 continue
         return [w for w in (msgspec.convert(obj, wire.Workload) for obj in found.values()) if _is_of(w, top)]
 
-    async def _stop(self, key: str, claim: CustomOwner, why: str) -> None:
+    async def _stop(self, key: str, claim: CustomOwner, why: str, *, queue: str) -> None:
         """End the pod, unless it has changed since the watch brought it."""
         namespace, name = split_key(key)
         try:
@@ -116,7 +143,7 @@ class ForgedPods:
         except NotFoundError:
             return
         uid = pod.metadata.uid
-        if from_api.pod_view(pod).custom_owner != claim or not await end_pod(self._client, key, uid):
+        if from_api.pod_view(pod).custom_owner != claim or not (await self._short_stop.end_pod(key, uid, queue=queue)):
             return
         _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
         self._recorder.record(
@@ -132,6 +159,11 @@ def _as_child(key: str, claim: CustomOwner) -> JSON:
     namespace, name = split_key(key)
     owner = {"apiVersion": claim.api_version, "kind": claim.kind, "name": claim.name, "uid": claim.uid}
     return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner | {"controller": True}]}}
+
+
+def _queue_of(owner: Ancestor) -> str:
+    """The LocalQueue that an owner names; empty: it names none."""
+    return f"{owner.namespace}/{owner.queue_name}" if owner.queue_name else ""
 
 
 def _is_of(workload: wire.Workload, owner: Ancestor) -> bool:

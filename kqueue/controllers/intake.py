@@ -268,7 +268,26 @@ class Intake:
         assert seen is not None
         before, after = old.bound if old is not None else None, new.bound if new is not None else None
         if before != after:
+            queue = self._cache.charged_pod(seen.key)
             self._freed_nodes.add(self._cache.on_pod(seen.key, after))
+            if queue is not None and self._cache.charged_pod(seen.key) is None:
+                self._flushes.add(self._cache.tree_of(queue))
+
+    def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
+        """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
+
+        `amounts` is what is charged of it; None: all.  Nothing happens where the LocalQueue feeds no ClusterQueue, or
+        no event has told of the pod yet.
+        """
+        queue = self._queues.cluster_queue_of(local_queue)
+        if queue is not None and self._cache.charge_pod(pod, local_queue, queue, amounts):
+            _log.warning("a pod runs without quota and is charged", pod=pod, cluster_queue=queue)
+
+    def release_pod(self, pod: str) -> None:
+        """Charge a pod no longer."""
+        queue = self._cache.release_pod(pod)
+        if queue is not None:
+            self._flushes.add(self._cache.tree_of(queue))
 
     # --- flushes -----------------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ from cachetools import TTLCache
 
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, Recorder
-from kqueue.controllers.short_stop import STOP_SECONDS, end_pods
+from kqueue.controllers.short_stop import STOP_SECONDS, ShortStop
 from kqueue.errors import ConflictError, NotFoundError
+from kqueue.jobs import rules
 from kqueue.jobs.kind import JobKind, PodSetInfo
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.resources import ResourceType
@@ -35,10 +36,21 @@ class JobWrites:
     """Merge patches, each under the resource version that it was decided on."""
 
     def __init__(
-        self, *, kind: JobKind, client: Client, recorder: Recorder, clock: Clock, echo_timeout: float = 60.0
+        self,
+        *,
+        kind: JobKind,
+        client: Client,
+        recorder: Recorder,
+        clock: Clock,
+        short_stop: ShortStop | None = None,
+        echo_timeout: float = 60.0,
     ) -> None:
-        """`echo_timeout`: seconds after which a write that the watch has not brought is not waited for any longer."""
+        """`short_stop` ends pods that run without quota; None: one that charges them to no queue.
+
+        `echo_timeout`: seconds after which a write that the watch has not brought is not waited for any longer.
+        """
         self._kind, self._client, self._recorder = kind, client, recorder
+        self._short_stop = short_stop or ShortStop(client)
         self._resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
         self._written: TTLCache[str, int] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """Job key to the resource version of our newest write, until the watch has brought it."""
@@ -103,11 +115,17 @@ class JobWrites:
         return job
 
     async def end_pods(self, job: JSON) -> None:
-        """End what runs of a job that holds no quota, within seconds."""
+        """End what runs of a job that holds no quota, within seconds; its queue is charged until then."""
         meta = job["metadata"]
         direct = self._kind.framework == "batch/job"
         labels = self._kind.pod_selector(job)
-        ended = await end_pods(self._client, meta["namespace"], labels=labels, top=meta["uid"] if direct else "")
+        name = rules.queue_name(job)
+        ended = await self._short_stop.end_pods(
+            meta["namespace"],
+            labels=labels,
+            top=meta["uid"] if direct else "",
+            queue=f"{meta['namespace']}/{name}" if name else "",
+        )
         if ended:
             message = f"Ended {len(ended)} pods that ran without quota, within {STOP_SECONDS} s"
             self.event(job, reason="PodsEnded", message=message, warning=True)

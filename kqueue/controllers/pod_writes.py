@@ -18,7 +18,7 @@ from kqueue.api import names
 from kqueue.clock import Clock, utc_text
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS
-from kqueue.controllers.short_stop import STOP_SECONDS, end_pod
+from kqueue.controllers.short_stop import STOP_SECONDS, ShortStop
 from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
@@ -56,12 +56,14 @@ class PodWrites:
         switches: Switches,
         clock: Clock,
         strict: bool = True,
+        short_stop: ShortStop | None = None,
         echo_timeout: float = 60.0,
     ) -> None:
-        """`strict`: our finalizer is taken off under the pod's resource version.  `echo_timeout`: seconds after which
-        a write of ours that the watch has not brought is not waited for any longer.
+        """`short_stop` is as in `JobWrites`.  `strict`: our finalizer is taken off under the pod's resource version.
+        `echo_timeout`: seconds after which a write of ours that the watch has not brought is not waited for any longer.
         """
         self._client, self._pods, self._recorder = client, pods, recorder
+        self._short_stop = short_stop or ShortStop(client)
         self._switches, self._clock, self._strict = switches, clock, strict
         self._ours: TTLCache[str, ManagedPod] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """Our newest answers by UID, until the watch has brought as much."""
@@ -143,7 +145,9 @@ class PodWrites:
     async def shorten(self, pod: ManagedPod) -> None:
         """Of a pod that is being deleted and runs without quota: end it within seconds, whatever it was given."""
         if (whole(pod.obj, "metadata", "deletionGracePeriodSeconds") or 0) > STOP_SECONDS:
-            await end_pod(self._client, pod.key, pod.uid)
+            await self._short_stop.end_pod(pod.key, pod.uid, queue=_queue_of(pod))
+        else:
+            self._short_stop.charge(pod.key, queue=_queue_of(pod))
 
     async def stop(self, pod: ManagedPod, *, reason: str, message: str, soon: bool = False) -> None:
         """Write on the pod why it has to go, and delete it; `soon`: it runs without quota, and ends within seconds."""
@@ -164,6 +168,8 @@ class PodWrites:
         except NotFoundError:
             self._is_gone(pod)
             return
+        if soon:
+            self._short_stop.charge(pod.key, queue=_queue_of(pod))
         await self.delete(pod, grace_seconds=STOP_SECONDS if soon else None)
         self.tell(pod, reason=names.EVENT_STOPPED, message=message)
         _log.info("pod stopped", pod=pod.key, reason=reason)
@@ -205,3 +211,9 @@ class PodWrites:
 def _version(pod: ManagedPod) -> int:
     written = text(pod.obj, "metadata", "resourceVersion")
     return int(written) if written.isdigit() else 0
+
+
+def _queue_of(pod: ManagedPod) -> str:
+    """The LocalQueue that the pod names; empty: it names none."""
+    name = rules.queue_name(pod.obj)
+    return f"{split_key(pod.key)[0]}/{name}" if name else ""

@@ -6,7 +6,7 @@ promised to others for as long as its user likes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kqueue.controllers.resources import PODS
@@ -20,54 +20,81 @@ STOP_SECONDS = 5
 """Grace period of pods that run without quota: enough to close files, and no reason to run on."""
 
 
-async def end_pod(client: Client, key: str, uid: str) -> bool:
-    """Delete a pod, or shorten the grace period of one that is being deleted; False where it is gone."""
-    namespace, name = split_key(key)
-    try:
-        await client.delete(PODS, name, namespace, uid=uid, grace_seconds=STOP_SECONDS)
-    except (NotFoundError, ConflictError):
-        return False
-    return True
+ChargePod = Callable[[str, str], None]
+"""Charges a running pod (namespace/name) to a LocalQueue (namespace/name) until the pod has ended."""
 
 
-async def end_pods(client: Client, namespace: str, *, labels: Mapping[str, str], top: str) -> list[str]:
-    """End all pods of a job that are bound to nodes; their names.
+def charges_nothing(_pod: str, _local_queue: str) -> None:
+    """For pods whose jobs are in no queue."""
 
-    Args:
-        client: what is asked.
-        namespace: the job's.
-        labels: by which the job's pods are found; without a label or a value nothing is done.
-        top: UID that must be among those of the pods' controllers; empty where others stand between job and pods.
 
-    Raises:
-        KqueueError: of the first pod that could not be ended; the others were tried.
-    """
-    if not labels or not all(labels.values()):
-        return []
-    chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    pods = await client.list_json(PODS, namespace, label_selector=chosen)
-    ended: list[str] = []
-    failed: list[KqueueError] = []
-    for pod in _overstaying(pods, top):
-        name, uid = text(pod, "metadata", "name"), text(pod, "metadata", "uid")
+class ShortStop:
+    """Ends pods; until these have ended they are charged, because they take what the queue would give to others."""
+
+    def __init__(self, client: Client, charge: ChargePod = charges_nothing) -> None:
+        self._client, self._charge = client, charge
+
+    async def end_pod(self, key: str, uid: str, *, queue: str) -> bool:
+        """Delete a pod, or shorten the grace period of one that is being deleted; False where it is gone.
+
+        `queue` is the LocalQueue (namespace/name) that the pod is charged to; empty: to none.
+        """
+        if queue:
+            self._charge(key, queue)
+        namespace, name = split_key(key)
         try:
-            if await end_pod(client, f"{namespace}/{name}", uid):
-                ended.append(name)
-        except KqueueError as e:
-            failed.append(e)
-    if failed:
-        raise failed[0]
-    return ended
+            await self._client.delete(PODS, name, namespace, uid=uid, grace_seconds=STOP_SECONDS)
+        except (NotFoundError, ConflictError):
+            return False
+        return True
+
+    def charge(self, key: str, *, queue: str) -> None:
+        """Charge a pod that ends soon, as `end_pod` does."""
+        if queue:
+            self._charge(key, queue)
+
+    async def end_pods(self, namespace: str, *, labels: Mapping[str, str], top: str, queue: str) -> list[str]:
+        """End all pods of a job that are bound to nodes; names of those that were not about to end.
+
+        Args:
+            namespace: the job's.
+            labels: by which the job's pods are found; without a label or a value nothing is done.
+            top: UID that must be among those of the pods' controllers; empty where others stand between job and pods.
+            queue: as in `end_pod`.
+
+        Raises:
+            KqueueError: of the first pod that could not be ended; the others were tried.
+        """
+        if not labels or not all(labels.values()):
+            return []
+        chosen = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        ended: list[str] = []
+        failed: list[KqueueError] = []
+        for pod in _running(await self._client.list_json(PODS, namespace, label_selector=chosen), top):
+            name, uid = text(pod, "metadata", "name"), text(pod, "metadata", "uid")
+            if _ends_soon(pod):
+                self.charge(f"{namespace}/{name}", queue=queue)
+                continue
+            try:
+                if await self.end_pod(f"{namespace}/{name}", uid, queue=queue):
+                    ended.append(name)
+            except KqueueError as e:
+                failed.append(e)
+        if failed:
+            raise failed[0]
+        return ended
 
 
-def _overstaying(pods: Iterable[Mapping[str, Any]], top: str) -> Iterable[Mapping[str, Any]]:
-    """Those that are bound, have not ended, and are not about to."""
+def _running(pods: Iterable[Mapping[str, Any]], top: str) -> Iterable[Mapping[str, Any]]:
+    """Pods that are bound, have not ended, and have a controller (of the UID `top`, unless that is empty)."""
     for pod in pods:
         owners = [r for r in objects(pod, "metadata", "ownerReferences") if r.get("controller") is True]
         if not text(pod, "spec", "nodeName") or pod_view.is_terminated(pod) or not owners:
             continue
-        if top and all(text(owner, "uid") != top for owner in owners):
-            continue
-        grace = whole(mapping(pod, "metadata"), "deletionGracePeriodSeconds")
-        if not pod_view.is_deleting(pod) or grace is None or grace > STOP_SECONDS:
+        if not top or any(text(owner, "uid") == top for owner in owners):
             yield pod
+
+
+def _ends_soon(pod: Mapping[str, Any]) -> bool:
+    grace = whole(mapping(pod, "metadata"), "deletionGracePeriodSeconds")
+    return pod_view.is_deleting(pod) and grace is not None and grace <= STOP_SECONDS

@@ -10,7 +10,7 @@ the watch's echo; a write that fails takes it back.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,14 +36,16 @@ from kqueue.core.workload import (
 from kqueue.errors import KqueueError
 from kqueue.state import from_api, quota_audit, quota_trees
 from kqueue.state.audit import Drift, Recounts, Source, chunks
+from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
-from kqueue.state.held import Held, HeldSums, Share
+from kqueue.state.held import Held, HeldSums
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.queue_problems import Inactive, problems
 from kqueue.state.quota_trees import ConfiguredQueue
 from kqueue.state.requests import Requests
+from kqueue.state.unpaid import UnpaidPod, usage_of
 from kqueue.state.views import HoldingsByQueue
 
 
@@ -56,6 +58,7 @@ class AssumedTwiceError(KqueueError):
 
 _log = structlog.get_logger(__name__)
 
+_POD = "pod/"
 _VIEW_COST = 4  # the hosts of a gang are listed
 _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
 
@@ -126,6 +129,10 @@ class Cache:
         """Those whose decisions are being written."""
         self._unconfirmed: set[str] = set()
         """Workloads of which no event has told what they hold: it is assumed, or was moved."""
+        self.on_unpaid: Callable[[str, str], None] = lambda _local_queue, _queue: None
+        """Called when what is charged for pods changes in a LocalQueue (namespace/name) and a ClusterQueue."""
+        self._unpaid: dict[str, UnpaidPod] = {}
+        """Bound pods that are charged beside the holdings, by `_pod_key`."""
         self._recounts = Recounts(quota_audit.charged)
 
     # --- configuration -----------------------------------------------------------------------------------------
@@ -217,7 +224,53 @@ class Cache:
 
     def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
         """A bound pod took its place, changed or (None) left; the names of nodes on which it freed something."""
-        return frozenset(self.ledger.on_pod(key, facts))
+        freed = frozenset(self.ledger.on_pod(key, facts))
+        unpaid = self._unpaid.get(_pod_key(key)) if self._unpaid else None
+        if unpaid is not None and unpaid.facts != facts:
+            self.release_pod(key)
+            if facts is not None and facts.node == unpaid.facts.node and unpaid.amounts is None:
+                self.charge_pod(key, unpaid.local_queue, unpaid.queue)
+        return freed
+
+    # --- pods that no reservation pays for -----------------------------------------------------------------------
+
+    def charge_pod(self, key: str, local_queue: str, queue: str, amounts: Mapping[str, int] | None = None) -> bool:
+        """Charge a bound pod to a ClusterQueue beside what its workloads hold, until the pod has ended.
+
+        `amounts` is what is charged of it, until it asks for something else; None: all that it takes.  True when that
+        is new.  Nothing happens where no event has told of the pod, or the ClusterQueue is unknown.
+        """
+        facts, configured = self.ledger.pods.get(key), self._queues.get(queue)
+        if facts is None or configured is None or _pod_key(key) in self._unpaid:
+            return False
+        node = self.ledger.nodes.get(facts.node)
+        taken = amounts if amounts is not None else amounts_of(facts)
+        usage = usage_of(taken, configured.spec.groups, self._flavors, node.labels if node is not None else {})
+        unpaid = UnpaidPod(queue=queue, local_queue=local_queue, facts=facts, usage=usage, amounts=amounts)
+        self._unpaid[_pod_key(key)] = unpaid
+        self._count_unpaid(key, unpaid, sign=1)
+        return True
+
+    def release_pod(self, key: str) -> str | None:
+        """Charge a pod no longer; the ClusterQueue that it was charged to, None where it was charged to none."""
+        unpaid = self._unpaid.pop(_pod_key(key), None)
+        if unpaid is None:
+            return None
+        self._count_unpaid(key, unpaid, sign=-1)
+        self.generation += 1
+        self._room_generations[unpaid.queue] += 1
+        return unpaid.queue
+
+    def charged_pod(self, key: str) -> str | None:
+        """The ClusterQueue that a pod is charged to beside what workloads hold; None: it is charged to none."""
+        unpaid = self._unpaid.get(_pod_key(key))
+        return unpaid.queue if unpaid is not None else None
+
+    def _count_unpaid(self, key: str, unpaid: UnpaidPod, *, sign: int) -> None:
+        self._recounts.follow(_pod_key(key), *((None, unpaid) if sign > 0 else (unpaid, None)))
+        self._sums.add(quota_audit.share(unpaid), sign=sign)
+        self._charge_quota(unpaid.queue, unpaid.usage, sign=sign)
+        self.on_unpaid(unpaid.local_queue, unpaid.queue)
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
@@ -439,8 +492,8 @@ class Cache:
             self._charge(holding)
         elif (old.admitted, old.local_queue) != (holding.admitted, holding.local_queue):
             self._recounts.follow(holding.key, old, holding)
-            self._sums.add(_share(old), sign=-1)
-            self._sums.add(_share(holding), sign=1)
+            self._sums.add(quota_audit.share(old), sign=-1)
+            self._sums.add(quota_audit.share(holding), sign=1)
         self.generation += old is not None and old.priority != holding.priority
         if holding.is_unconfirmed:
             self._unconfirmed.add(holding.key)
@@ -454,7 +507,7 @@ class Cache:
         self._charge_quota(holding.queue, holding.admission.usage(), sign=1)
         self._charge_domains(holding)
         self._recounts.follow(holding.key, None, holding)
-        self._sums.add(_share(holding), sign=1)
+        self._sums.add(quota_audit.share(holding), sign=1)
 
     def _drop(self, key: str, *, replaced: bool = False) -> bool:
         """Hold nothing for a workload any more; `replaced`: but its domains, until they are charged anew."""
@@ -469,7 +522,7 @@ class Cache:
         self._unconfirmed.discard(key)
         self._by_queue.drop(holding)
         self._recounts.follow(key, holding, None)
-        self._sums.add(_share(holding), sign=-1)
+        self._sums.add(quota_audit.share(holding), sign=-1)
         self._charge_quota(holding.queue, holding.admission.usage(), sign=-1)
         self._of_many_flavors.discard(key)
         if not replaced:
@@ -513,8 +566,12 @@ class Cache:
     def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
         """Make the quota trees afresh from configuration and holdings; `tree` is what has changed."""
         before = list(tree())
-        self._trees = quota_trees.build(self._queues, self._cohorts, self._holdings.values())
+        self._trees = quota_trees.build(self._queues, self._cohorts, map(quota_audit.share, self._charged().values()))
         self._room_generations.update({*before, *tree()})
+
+    def _charged(self) -> Mapping[str, Holding | UnpaidPod]:
+        """All that takes quota."""
+        return ChainMap(self._unpaid, self._holdings) if self._unpaid else self._holdings  # type: ignore[arg-type]
 
     # --- views -------------------------------------------------------------------------------------------------
 
@@ -805,8 +862,9 @@ class Cache:
         return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
 
     def _audit_quota(self) -> Iterator[list[Drift]]:
+        yield self._found(self._audit_unpaid(key, unpaid) for key, unpaid in list(self._unpaid.items()))
         with self._recounts.open() as recount:
-            for _ in recount.steps(self._holdings):
+            for _ in recount.steps(self._charged()):
                 yield []
             for queues in chunks(list(self._queues)):
                 yield self._found(
@@ -815,6 +873,15 @@ class Cache:
             yield self._found([self._audit_sums(recount.sums)])
         for queue in {id(node.root): name for name, node in self._trees.queues.items() if node.parent}.values():
             yield self._found(quota_audit.audit_tree(self._trees, queue))
+
+    def _audit_unpaid(self, key: str, unpaid: UnpaidPod) -> Drift | None:
+        """A pod that is charged, against the bound pods."""
+        pod = key.removeprefix(_POD)
+        actual = self.ledger.pods.get(pod)
+        if actual == unpaid.facts:
+            return None
+        self.release_pod(pod)
+        return Drift("quota", f"of pod {pod}", unpaid.facts, actual)
 
     def _audit_sums(self, counted: Mapping[quota_audit.Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
         """What statuses and gauges show."""
@@ -835,6 +902,6 @@ def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
     yield from (key for key in list(believed) if told.get(key) is None)
 
 
-def _share(holding: Holding) -> Share:
-    """Its part in the sums."""
-    return Share(holding.queue, holding.local_queue, holding.admitted, holding.admission.usage())
+def _pod_key(pod: str) -> str:
+    """The key of a pod among all that takes quota; no workload has one with two slashes."""
+    return _POD + pod

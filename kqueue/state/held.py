@@ -13,7 +13,7 @@ from kqueue.state.audit import accumulate
 
 @dataclass(slots=True)
 class Held:
-    """What the workloads of one queue hold; columns in which they hold nothing are left out."""
+    """What workloads, and pods that none of them pays for, hold of one queue; empty columns are left out."""
 
     reserving: int = 0
     """Workloads with a reservation, admitted ones included."""
@@ -22,6 +22,11 @@ class Held:
     """What all of them hold."""
     used: Usage = field(default_factory=dict)
     """What the admitted ones hold."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody holds anything."""
+        return not self.reserving and not self.reserved
 
     def add(self, share: Share, sign: int) -> None:
         """Workloads come (1) or go (-1)."""
@@ -34,7 +39,7 @@ class Held:
 
 @value()
 class Share:
-    """The part in the sums of one workload, or of several alike."""
+    """The part in the sums of one workload, or of several alike; of none, for pods that no workload pays for."""
 
     queue: str
     local_queue: str
@@ -58,9 +63,9 @@ class HeldSums:
         in_queue, in_local_queue = self._of_queue[share.queue], self._of_local[place]
         in_queue.add(share, sign)
         in_local_queue.add(share, sign)
-        if not in_queue.reserving:
+        if in_queue.is_empty:
             del self._of_queue[share.queue]
-        if not in_local_queue.reserving:
+        if in_local_queue.is_empty:
             del self._of_local[place]
 
     def of_queue(self, name: str) -> Held:

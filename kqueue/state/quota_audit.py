@@ -10,6 +10,7 @@ from kqueue.state.audit import Drift
 from kqueue.state.held import Share
 from kqueue.state.holding import Holding
 from kqueue.state.quota_trees import Trees
+from kqueue.state.unpaid import UnpaidPod
 
 Place = tuple[str, ...]
 """Where holdings are counted: in a ClusterQueue, and in a ClusterQueue through a LocalQueue, admitted or not."""
@@ -17,19 +18,26 @@ _WORKLOADS = quota.FlavorResource("", "")
 """The column in which an audit counts workloads."""
 
 
-def charged(holding: Holding) -> Iterator[tuple[Place, Iterable[tuple[quota.FlavorResource, int]]]]:
-    """What a holding takes, by place."""
-    usage = holding.admission.usage()
-    yield (holding.queue,), usage.items()
-    place = (holding.queue, holding.local_queue, "admitted" if holding.admitted else "")
-    yield place, ((_WORKLOADS, 1), *usage.items())
+def share(fact: Holding | UnpaidPod) -> Share:
+    """The part in the sums of a workload, or of a pod that no workload pays for."""
+    if isinstance(fact, UnpaidPod):
+        return Share(fact.queue, fact.local_queue, admitted=True, usage=fact.usage, workloads=0)
+    return Share(fact.queue, fact.local_queue, fact.admitted, fact.admission.usage())
+
+
+def charged(fact: Holding | UnpaidPod) -> Iterator[tuple[Place, Iterable[tuple[quota.FlavorResource, int]]]]:
+    """What a workload or a pod takes, by place."""
+    part = share(fact)
+    yield (part.queue,), part.usage.items()
+    place = (part.queue, part.local_queue, "admitted" if part.admitted else "")
+    yield place, ((_WORKLOADS, part.workloads), *part.usage.items())
 
 
 def share_of(place: Place, counted: Mapping[quota.FlavorResource, int]) -> Share:
     """The part in the sums of all that an audit has counted in one place."""
     queue, local_queue, admitted = place
     amounts = dict(counted)
-    return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS))
+    return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS, 0))
 
 
 def audit_queue(trees: Trees, name: str, counted: Mapping[quota.FlavorResource, int]) -> Drift | None:

@@ -10,7 +10,7 @@ from kqueue.core import quota
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import QueueSpec
 from kqueue.state import from_api
-from kqueue.state.holding import Holding
+from kqueue.state.held import Share
 
 
 @dataclass(slots=True)
@@ -43,10 +43,8 @@ class Trees:
     """ClusterQueues whose cohort tree has a cycle."""
 
 
-def build(
-    queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], holdings: Iterable[Holding]
-) -> Trees:
-    """The trees of these ClusterQueues and Cohorts, with what the holdings use; each queue gets its node of them."""
+def build(queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], shares: Iterable[Share]) -> Trees:
+    """The trees of these ClusterQueues and Cohorts, with these shares of usage; each queue gets its node of them."""
     trees = Trees()
     for name, queue in queues.items():
         weight, _ = from_api.weight(queue.wire.spec.fair_sharing)
@@ -58,10 +56,10 @@ def build(
     for name in cohorts:
         _cohort_node(name, trees, cohorts)
     cyclic = _cut_cycles(trees)
-    for holding in holdings:
-        node = trees.queues.get(holding.queue)
+    for share in shares:
+        node = trees.queues.get(share.queue)
         if node is not None:
-            node.usage = quota.total([node.usage, holding.admission.usage()])
+            node.usage = quota.total([node.usage, share.usage])
     for node in (*trees.cohorts.values(), *trees.queues.values()):
         if node.parent is None:
             quota.rebuild(node)

@@ -13,7 +13,7 @@ import pytest
 
 from kqueue.cli.process import Flags, running
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, Access, RequestError
-from tests.integration.road import Object, job, make_road
+from tests.integration.road import KUEUE, Object, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams
 
 pytestmark = pytest.mark.slow
@@ -204,10 +204,10 @@ async def until_pods(tenant: Tenant, *, running: int, gated: int) -> list[Object
 
 
 async def test_what_was_started_without_webhooks_ends_soon(either_plane: Plane) -> None:
-    """Twelve nodes' worth of pods with an hour of grace: they are given five seconds."""
+    """Pods of 24 GPUs on a quota of 8, with an hour of grace: they are given 5 s, and are charged until they end."""
     tenant = await make_tenant(either_plane)
     large = tenant.job("large", pods=12, gpus=2, terminationGracePeriodSeconds=HOUR)
-    large["spec"]["template"]["metadata"]["annotations"]["sandbox.kqueue.dev/stop-seconds"] = str(HOUR)
+    large["spec"]["template"]["metadata"]["annotations"]["sandbox.kqueue.dev/stop-seconds"] = "8"
     await tenant.request("POST", tenant.road.jobs, large)
     await tenant.road.until_running(large=12)
     async with running(configuration(), flags(either_plane), timings=FAST) as process:
@@ -218,8 +218,19 @@ async def test_what_was_started_without_webhooks_ends_soon(either_plane: Plane) 
 
         await tenant.road.cluster.until(tenant.road.pods, ends, what="pods that end within 5 s")
         stopped = await tenant.request("GET", f"{tenant.road.jobs}/large")
+        queue = f"{KUEUE}/clusterqueues/a"
+        for gpus in (24, 0):
+            what = f"{gpus} GPUs reserved"
+            await tenant.road.cluster.until(queue, lambda q, gpus=gpus: reserved(q) == gpus, what=what)
 
     assert stopped["spec"]["suspend"] is True
+
+
+def reserved(queue: Object) -> int:
+    """GPUs that the ClusterQueue's status shows as reserved."""
+    flavors = queue.get("status", {}).get("flavorsReservation", [])
+    found = [r["total"] for f in flavors for r in f["resources"] if r["name"] == "nvidia.com/gpu"]
+    return sum(map(int, found))
 
 
 async def test_a_forged_child_is_stopped_where_no_webhook_saw_it(either_plane: Plane) -> None:

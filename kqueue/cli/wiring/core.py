@@ -120,15 +120,19 @@ def _route(
         for key in watches.local_queues.store:
             local_queues.enqueue(key, after=window)
 
+    def refresh_counts_in(local_queue: str, *of: str | None) -> None:
+        local_queues.enqueue(local_queue, after=window)
+        for name in {name for name in of if name is not None}:
+            cluster_queues.enqueue(name, after=window)
+            for cohort in wiring.cohorts_above(name):
+                cohorts.enqueue(cohort, after=window)
+
     def refresh_counts_of(workload: wire.Workload) -> None:
-        local = from_api.local_queue_key(workload)
-        local_queues.enqueue(local, after=window)
-        admission = workload.status.admission
-        for name in {wiring.queues.cluster_queue_of(local), admission.cluster_queue if admission else None}:
-            if name is not None:
-                cluster_queues.enqueue(name, after=window)
-                for cohort in wiring.cohorts_above(name):
-                    cohorts.enqueue(cohort, after=window)
+        local, admission = from_api.local_queue_key(workload), workload.status.admission
+        held_in = admission.cluster_queue if admission is not None else None
+        refresh_counts_in(local, wiring.queues.cluster_queue_of(local), held_in)
+
+    wiring.cache.on_unpaid = refresh_counts_in
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         for workload in (old, new):

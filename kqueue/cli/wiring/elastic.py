@@ -26,6 +26,7 @@ def make_elastic_ungater(wiring: Wiring) -> ElasticUngater:
         expectation_timeout=wiring.timings.expectation_timeout,
         on_released=wiring.counter.on_elastic_released,
         recorder=wiring.events.by(GATES),
+        short_stop=wiring.short_stop,
     )
     gates = ElasticGates(
         pods=watches.pods.store,

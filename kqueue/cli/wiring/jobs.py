@@ -79,6 +79,7 @@ def _make_job_kind(
         client=wiring.client,
         recorder=wiring.events.by(job_controller(kind.framework)),
         clock=wiring.clock,
+        short_stop=wiring.short_stop,
         echo_timeout=wiring.timings.expectation_timeout,
     )
     workload = JobWorkload(

@@ -56,6 +56,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
         switches=wiring.switches,
         clock=wiring.clock,
         strict=config.enabled("RemoveFinalizersWithStrictPatch"),
+        short_stop=wiring.short_stop,
         echo_timeout=wiring.timings.expectation_timeout,
     )
     explicit = FRAMEWORK in config.integrations.frameworks

@@ -14,6 +14,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
+from kqueue.controllers.short_stop import ShortStop
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.switches import switches_from
 from kqueue.observe import EventLimits, EventRecorder, Metrics
@@ -88,6 +89,10 @@ class Wiring:
         self.fair_usage = rules.fair_usage(config)
         self.recorder = self._make_recorder()
         self.events = Events(self.recorder)
+        self.charge_pod: Callable[[str, str, Mapping[str, int] | None], None] = lambda _pod, _queue, _amounts: None
+        """Set by what owns the intake: see `Intake.charge_pod`."""
+        self.release_pod: Callable[[str], None] = lambda _pod: None
+        self.short_stop = ShortStop(client, lambda pod, local_queue: self.charge_pod(pod, local_queue, None))
         self.workload_writer: StatusWriter[wire.Workload] = self.writer(
             kinds.WORKLOADS, watches.workloads, wire.Workload
         )

@@ -17,6 +17,7 @@ from kqueue.controllers.job_writes import JobWrites
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.short_stop import ShortStop, charges_nothing
 from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps
 from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, ServerError, UnreachableError
 from kqueue.jobs.ancestry import owner_kinds
@@ -65,7 +66,12 @@ class Jobs(World):
         manages_all = more.pop("manages_all", False)
         keep = {"keep_deactivated": more.pop("keep_deactivated", None)}
         self.writes = JobWrites(
-            kind=kind, client=self.client, recorder=self.recorder, clock=self.clock, echo_timeout=echo
+            kind=kind,
+            client=self.client,
+            recorder=self.recorder,
+            clock=self.clock,
+            short_stop=ShortStop(self.client, more.pop("charge", charges_nothing)),
+            echo_timeout=echo,
         )
         self.workload_of = JobWorkload(
             kind=kind,

@@ -107,3 +107,25 @@ async def test_a_job_that_contradicts_its_admission_cannot_be_started_by_hand(ma
 
     assert status_of(world.client.object(WORKLOADS, key), "Finished") == ("True", "FailedToStart")
     assert world.client.object(JOBS, KEY)["spec"]["suspend"] is True  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({}, [("team/p", "team/main")], id="it-runs"),
+        pytest.param({"grace": 3600}, [("team/p", "team/main")], id="it-was-told-to-end-within-the-hour"),
+        pytest.param({"grace": 5}, [("team/p", "team/main")], id="it-ends-soon"),
+        pytest.param({"nodeName": ""}, [], id="it-is-bound-to-no-node"),
+        pytest.param({"owner": "another"}, [], id="another-job-controls-it"),
+    ],
+)
+async def test_pods_without_quota_are_charged_to_their_jobs_queue(
+    make: Callable[..., Jobs], settings: JSON, expected: list[tuple[str, str]]
+) -> None:
+    """Until they have ended, each time that they are seen."""
+    job, charged = started_by_hand(), list[tuple[str, str]]()
+    world = make(job, charge=lambda pod, queue: charged.append((pod, queue)))
+    world.client.put(PODS, pod(job, **settings))
+    await world.step()
+
+    assert charged == expected

@@ -1,0 +1,99 @@
+"""Charges pods of an owner of a custom kind that run beyond what the owner was admitted with.
+
+Nothing tells which of them the owner's controller made: it may run helpers that no pod set names.  So none is stopped,
+but what all of them take beyond the admission counts in the ClusterQueue.  Nothing is charged while there are no more
+pods than were admitted: a container that a webhook adds to each pod is no reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from kqueue.core.topology.node import PodFacts
+from kqueue.runtime.store import Store
+from kqueue.state.from_api import PodView
+from kqueue.state.holding import Holding
+
+Amounts = Mapping[str, int]
+ChargeAmounts = Callable[[str, str, Amounts], None]
+"""Charges amounts of a pod (namespace/name) to a LocalQueue (namespace/name) from now on."""
+
+
+class ExcessPods:
+    """The pods of each owner, and what is charged for those beyond its admission."""
+
+    def __init__(self, *, pods: Store[PodView], charge: ChargeAmounts, release: Callable[[str], None]) -> None:
+        """`release` ends a charge; it may be called for a pod that is charged nothing."""
+        self._pods, self._charge, self._release = pods, charge, release
+        self._pods_of: dict[str, set[str]] = {}
+        self._owner_of: dict[str, str] = {}
+        self._charged: dict[str, Amounts] = {}
+
+    def add(self, pod: str, owner: str) -> None:
+        """A bound pod belongs to the owner with this UID."""
+        if self._owner_of.get(pod) != owner:
+            self.remove(pod)
+            self._owner_of[pod] = owner
+            self._pods_of.setdefault(owner, set()).add(pod)
+
+    def remove(self, pod: str) -> str | None:
+        """The pod has ended or is about to; the UID of its owner where other pods of that run, else None."""
+        owner = self._owner_of.pop(pod, None)
+        if owner is None:
+            return None
+        self._set(pod, {}, "")
+        left = self._pods_of[owner]
+        left.discard(pod)
+        if not left:
+            del self._pods_of[owner]
+        return owner if left else None
+
+    def any_of(self, owner: str) -> str | None:
+        """A pod of the owner with this UID; None where none is known."""
+        return next(iter(self._pods_of.get(owner, ())), None)
+
+    def weigh(self, owner: str, holdings: Sequence[Holding]) -> None:
+        """Charge what the owner's pods take beyond these holdings; what is held pays for the oldest pods first."""
+        running = sorted(self._running(owner), key=lambda pod: (pod[1].custom_owner.pod_created, pod[0]))  # type: ignore[union-attr]
+        left = _held(holdings)
+        beyond = len(running) > sum(s.count for h in holdings for s in h.admission.pod_sets)
+        queue = holdings[0].local_queue if holdings else ""
+        for key, view in running:
+            assert view.bound is not None
+            excess = _take(left, view.bound)
+            self._set(key, excess if beyond else {}, queue)
+
+    def _running(self, owner: str) -> Iterable[tuple[str, PodView]]:
+        for key in self._pods_of.get(owner, ()):
+            view = self._pods.get(key)
+            if view is not None and view.bound is not None and view.custom_owner is not None:
+                yield key, view
+
+    def _set(self, pod: str, amounts: Amounts, queue: str) -> None:
+        if self._charged.get(pod, {}) == amounts:
+            return
+        self._release(pod)
+        self._charged.pop(pod, None)
+        if amounts and queue:
+            self._charged[pod] = amounts
+            self._charge(pod, queue, amounts)
+
+
+def _held(holdings: Iterable[Holding]) -> Counter[str]:
+    held = Counter[str]()
+    for holding in holdings:
+        for column, amount in holding.admission.usage().items():
+            held[column.resource] += amount
+    return held
+
+
+def _take(left: Counter[str], pod: PodFacts) -> Amounts:
+    """Take what a pod requests from what is left; what is missing."""
+    missing: dict[str, int] = {}
+    for resource, amount in pod.requests:
+        paid = min(amount, left[resource])
+        left[resource] -= paid
+        if amount > paid:
+            missing[resource] = amount - paid
+    return missing

@@ -1,9 +1,10 @@
-"""What `kqueue controller` and `kqueue webhook` import until they are ready."""
+"""What `kqueue controller` and `kqueue webhook` import until they are ready, and what comes with it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -36,6 +37,18 @@ port = sys.argv.pop()
 sys.argv += ["--health-address", "127.0.0.1:" + port, "--metrics-address", "0", "--log-level", "error"]
 threading.Thread(target=report, daemon=True).start()
 main()
+"""
+
+THREADS = """
+import os, sys
+from kqueue.__main__ import main
+
+sys.argv = ["kqueue", "version"]
+try:
+    main()
+finally:
+    import numpy
+    print(len(os.listdir("/proc/self/task")), file=sys.stderr)
 """
 
 
@@ -72,3 +85,12 @@ async def test_a_start_imports_only_what_the_process_uses(command: list[str], ne
     imported = set(json.loads(done.stdout))
     assert needed in imported
     assert imported.isdisjoint(unused), sorted(imported & set(unused))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux tells them")
+def test_numpy_starts_no_threads_in_our_processes() -> None:
+    """Those of OpenBLAS spin for a while, one on each core beyond the first; nothing of ours would use them."""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    arguments = [sys.executable, "-c", THREADS]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=90, env=environment)
+    assert (done.returncode, done.stderr) == (0, "1\n")

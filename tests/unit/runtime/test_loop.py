@@ -129,6 +129,26 @@ def test_frozen_objects_are_out_of_the_collectors_way() -> None:
     assert [generation for generation, _ in pauses] == [0]
 
 
+@pytest.mark.parametrize("disabled", [True, False])
+def test_imports_made_while_the_collector_was_off_are_never_collected(disabled: bool) -> None:
+    """Where a start had disabled the collector, `run` freezes what there is, and collects from then on."""
+    before = gc.get_freeze_count()
+    if disabled:
+        gc.disable()
+    try:
+        frozen = run(_count_frozen())
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+    assert (frozen > before) == disabled
+
+
+async def _count_frozen() -> int:
+    return gc.get_freeze_count()
+
+
 async def test_a_time_limit_waits_for_the_end_of_what_it_cancels() -> None:
     """After the TimeoutError nothing of the work goes on."""
     clock = FakeClock()

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from kqueue.core.spares import Spare
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, PODS, NodeFacts, PodFacts
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
-from kqueue.core.why.world import Spare
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.bound_pods import BoundPods, Held, amounts_of, place_of

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kqueue.core.quantity import clamp
+from kqueue.core.spares import Spare
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import HOSTNAME, NodeFacts
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf, Tree, leaf_key, make_leaf, outsider
-from kqueue.core.why.world import Spare
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import STEP, Drift, chunks
 

@@ -12,6 +12,7 @@
 Searches are generators that stop between pieces of some milliseconds: whoever runs them gives others a turn, or stops.
 """
 
+from kqueue.core.spares import Spare
 from kqueue.core.why.blockers import ColumnLook, DomainLook, FlavorLook, LevelLook, Look, look
 from kqueue.core.why.changes import (
     Change,
@@ -27,7 +28,7 @@ from kqueue.core.why.changes import (
 from kqueue.core.why.holders import Held, Holder
 from kqueue.core.why.search import Alternative, Search
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import Spare, World
+from kqueue.core.why.world import World
 
 __all__ = [
     "Alternative",

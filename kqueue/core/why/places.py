@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from kqueue.core.spares import Spare
 from kqueue.core.topology.counting import leaves_within, tally
 from kqueue.core.topology.request import PodSetRequest, Resolved, resolve
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Ints
 from kqueue.core.why.blockers import FlavorLook, leader_of, roomiest, units, workers_of
-from kqueue.core.why.world import Spare
 from kqueue.core.workload import Head, Snapshot, TopologyView
 
 PLACES = 6

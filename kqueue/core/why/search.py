@@ -13,6 +13,7 @@ from itertools import accumulate, islice, product
 
 from kqueue.core.cycle import Admit, quality_of
 from kqueue.core.quota import FlavorResource, Quota, available, plus
+from kqueue.core.spares import Spare
 from kqueue.core.topology.counting import shortage
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.request import TopologyRequest
@@ -34,7 +35,7 @@ from kqueue.core.why.holders import column_holders
 from kqueue.core.why.places import PLACES, requests_in, roomy_domains, spares_by_domain
 from kqueue.core.why.sets import Line, prefix, pruned
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import Spare, World, with_spares
+from kqueue.core.why.world import World, with_spares
 from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
 
 _SINGLES = 48

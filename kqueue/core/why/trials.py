@@ -13,9 +13,10 @@ from kqueue.core.nomination import FITS, Entry, Nominator
 from kqueue.core.preemption import simulate
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
+from kqueue.core.spares import Spare
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
-from kqueue.core.why.world import Spare, World
+from kqueue.core.why.world import World
 from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 
 

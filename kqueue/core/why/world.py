@@ -11,29 +11,10 @@ from kqueue.core import quota
 from kqueue.core.charging import same_hosts
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
+from kqueue.core.spares import Spare
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Leaf
-from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
-
-
-@value(kw_only=True)
-class Spare:
-    """A node with a flavor's labels that is no part of its tree now and could come back.
-
-    Args:
-        flavor: whose tree it would be part of.
-        reason: `notReady` or `unschedulable`, the first that applies.
-        leaf: what it would be in the tree.
-        free, idle: what would be free on it, and what without workloads placed by topology.
-    """
-
-    node: str
-    flavor: str
-    reason: str
-    leaf: Leaf
-    free: Mapping[str, int]
-    idle: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,12 +77,16 @@ async def make_teams(plane: Plane, queues: Mapping[str, int], **spec: Any) -> Te
     namespace = await cluster.create_namespace("teams")
     await post(plane, "resourceflavors", "plain", {"nodeLabels": {"pool": "gpu"}})
     for name, gpus in queues.items():
-        quotas = [{"name": "cpu", "nominalQuota": "1000"}, {"name": "nvidia.com/gpu", "nominalQuota": gpus}]
-        groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": [{"name": "plain", "resources": quotas}]}]
-        queue = {"namespaceSelector": {}, "resourceGroups": groups, "cohortName": "all", **spec}
+        queue = {"namespaceSelector": {}, "resourceGroups": resource_groups(gpus), "cohortName": "all", **spec}
         await post(plane, "clusterqueues", name, queue)
         await post(plane, "localqueues", name, {"clusterQueue": name}, namespace=namespace)
     return Teams(cluster, namespace)
+
+
+def resource_groups(gpus: int, *, cpus: int = 1000) -> list[Object]:
+    """Quota of the flavor `plain`, of a ClusterQueue or of a Cohort."""
+    quotas = [{"name": "cpu", "nominalQuota": cpus}, {"name": "nvidia.com/gpu", "nominalQuota": gpus}]
+    return [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": [{"name": "plain", "resources": quotas}]}]
 
 
 async def post(plane: Plane, collection: str, name: str, spec: Any, *, namespace: str = "", **fields: Any) -> None:
@@ -90,6 +94,7 @@ async def post(plane: Plane, collection: str, name: str, spec: Any, *, namespace
     kinds = {
         "resourceflavors": "ResourceFlavor",
         "clusterqueues": "ClusterQueue",
+        "cohorts": "Cohort",
         "localqueues": "LocalQueue",
         "workloadpriorityclasses": "WorkloadPriorityClass",
         "workloads": "Workload",

@@ -110,12 +110,12 @@ class PodView:
     gang: GangPod | None = None
     workload: str = ""
     """namespace/name of the Workload whose quota the pod may need, or that all slices of its job share; see
-    `siblings_key`.  Empty: the pod names none, has ended, or cannot run: it is not bound and a gate holds it, or no
-    object controls it.
+    `siblings_key`.  Empty: the pod names none, has ended, or cannot run: it is not bound, and a gate holds it, its
+    deletion was asked for, or no object controls it.
     """
     elastic: ElasticPod | None = None
     owner: str = ""
-    """UID of the object that controls a pod which needs quota only if the Workload's job owns it, because no node runs
+    """UID of the object that controls a pod which needs quota only if the Workload's job made it, because no node runs
     the pod yet.  Empty: the pod is bound, or needs no quota.
     """
     stray_of: str = ""
@@ -130,13 +130,16 @@ class PodView:
     leaving: bool = False
     """The pod needs quota, a node runs it, and its deletion was asked for."""
 
-    def needs_quota(self, owners: Collection[str]) -> bool:
-        """Whether the pod needs the quota of the Workload that it names; `owners`: UIDs of the Workload's owners.
+    def needs_quota(self, controllers: Collection[str]) -> bool:
+        """Whether the pod needs the quota of the Workload that it names.
+
+        `controllers`: UIDs of the Workload's owners, and of the Jobs that these made.
 
         What counts is a pod that a node runs, or one that the job controls: anybody may write the name of a Workload
-        onto a pod, and a pod that can never run must not keep quota from others.
+        onto a pod, and a pod that can never run must not keep quota from others.  A pod whose deletion was asked for
+        before a node ran it is never bound: the API server refuses it, however long finalizers keep the pod.
         """
-        return bool(self.workload) and (not self.owner or self.owner in owners)
+        return bool(self.workload) and (not self.owner or self.owner in controllers)
 
 
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
@@ -168,7 +171,7 @@ def pod_view(pod: wire_core.Pod) -> PodView:
     controller = controller_of(meta)
     if controller is None:
         return PodView(key, bound, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")
-    may_run = not pod.spec.scheduling_gates
+    may_run = not pod.spec.scheduling_gates and meta.deletion_timestamp is None
     return PodView(key, bound, gang, started_by if may_run else "", elastic, controller[1] if may_run else "")
 
 

@@ -216,6 +216,7 @@ OF_W = {PREFIX + "workload": "w"}
         pytest.param(make_pod(nodeName="n1", annotations=OF_W), True, False, id="a-node-runs-it-whoever-made-it"),
         pytest.param(make_pod(nodeName="n1", annotations=OF_W, deleted=True), True, False, id="it-is-ending"),
         pytest.param(make_pod(annotations=OF_W, owners=BY_JOB), True, False, id="the-job-controls-it-and-it-may-be-bound"),
+        pytest.param(make_pod(annotations=OF_W, owners=BY_JOB, deleted=True), False, False, id="it-was-deleted-before-a-node-ran-it"),
         pytest.param(make_pod(annotations=OF_W, owners=BY_ANOTHER), False, False, id="another-job-controls-it"),
         pytest.param(make_pod(annotations=OF_W, owners=BY_JOB, schedulingGates=[{"name": "any"}]), False, False, id="a-gate-holds-it"),
         pytest.param(make_pod(annotations=OF_W), False, True, id="it-only-names-the-workload"),

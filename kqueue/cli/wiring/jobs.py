@@ -18,6 +18,7 @@ from kqueue.controllers.job import JobReconciler
 from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, owner_keys
 from kqueue.controllers.job_writes import JobWrites
+from kqueue.controllers.owned_jobs import CHILD_OF
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload_steps import WorkloadSteps
@@ -30,8 +31,8 @@ from kqueue.runtime.store import Store, split_key
 from kqueue.state.from_api import PodView
 
 JSON = dict[str, Any]
-_CHILD_OF, _PREBUILT = "child of", "prebuilt"
-"""Indexes of jobs: by the UID of their controller, and by the Workload that was made for them beforehand."""
+_PREBUILT = "prebuilt"
+"""Index of jobs by the Workload that was made for them beforehand."""
 
 
 def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps:
@@ -125,7 +126,6 @@ def _make_job_kind(
         group_kind=f"{kind.gvk.kind}.{kind.gvk.group}",
     )
     for watch in seen:
-        watch.store.add_index(_CHILD_OF, _controller_uid)
         watch.store.add_index(_PREBUILT, lambda job: _prebuilt_keys(job, wiring.switches))
     _subscribe(wiring, kind, [watch.store for watch in seen], jobs, elastic)
 
@@ -157,7 +157,7 @@ def _subscribe(
             for key in store.keys_by_index(_PREBUILT, f"{seen.metadata.namespace}/{seen.metadata.name}"):
                 jobs.enqueue(key)
             for uid in parents:
-                for key in store.keys_by_index(_CHILD_OF, uid):
+                for key in store.keys_by_index(CHILD_OF, uid):
                     jobs.enqueue(key)
 
     def on_pod(old: PodView | None, new: PodView | None) -> None:
@@ -195,10 +195,6 @@ def _subscribe(
     watches.priority_classes.subscribe(on_class)
     watches.flavors.subscribe(if_changed(on_class))
     watches.namespaces.subscribe(if_changed(on_namespace))
-
-
-def _controller_uid(job: JSON) -> list[str]:
-    return [o["uid"] for o in job["metadata"].get("ownerReferences", ()) if o.get("controller")]
 
 
 def _prebuilt_keys(job: JSON, switches: Switches) -> list[str]:

@@ -14,6 +14,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
+from kqueue.controllers.owned_jobs import OwnedJobs
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.switches import switches_from
@@ -106,6 +107,7 @@ class Wiring:
         watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
         watches.pods.store.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
         watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
+        self.owned_jobs = OwnedJobs(watches.jobs_by_kind())
         metrics.stray_pods(lambda: watches.pods.store.count_by_index(_STRAYS, True))
 
     def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1, group_kind: str = "") -> Controller:
@@ -182,8 +184,8 @@ class Wiring:
         if not views:
             return False
         workloads = self.watches.workloads.store.by_index(SIBLINGS_INDEX, siblings)
-        owners = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
-        return any(view.needs_quota(owners) for view in views)
+        controllers = self.owned_jobs.controllers_of(workloads)
+        return any(view.needs_quota(controllers) for view in views)
 
     def cohorts_above(self, cluster_queue: str) -> list[str]:
         """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""

@@ -14,6 +14,7 @@ from kqueue.config import Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.core.topology import NodeFacts
+from kqueue.jobs.ancestry import GroupKind
 from kqueue.jobs.kind import JobKind, ReviewedKind
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.registry import BY_FRAMEWORK, CHILD_LABELS, REVIEWED
@@ -21,6 +22,7 @@ from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import Store
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView, pod_view
 
@@ -77,6 +79,13 @@ class Watches:
             *self.child_jobs.values(),
             *(watch for watch in (self.managed_pods, self.stateful_sets) if watch is not None),
         ]
+
+    def jobs_by_kind(self) -> dict[GroupKind, list[Store[dict[str, Any]]]]:
+        """What is watched of jobs: API group and kind -> stores."""
+        found: dict[GroupKind, list[Store[dict[str, Any]]]] = {}
+        for watch in (*self.jobs.values(), *self.child_jobs.values()):
+            found.setdefault((watch.resource.group, watch.resource.kind), []).append(watch.store)
+        return found
 
     def named(self) -> dict[str, Reflector[Any, Any]]:
         """`all`, by names that tell them apart."""

@@ -491,6 +491,43 @@ def pod_arrives(workload: str) -> Callable[[Operator], None]:
     return lambda operator: operator.watches.pods.store.put(pod.key, pod)
 
 
+@pytest.mark.parametrize(
+    ("changed", "keeps"),
+    [
+        pytest.param({}, True, id="its-job-is-the-jobsets"),
+        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False, id="it-was-deleted-and-can-never-be-bound"),
+    ],
+)
+async def test_a_pod_on_its_way_to_a_node_keeps_the_quota_of_the_jobset_above_its_job(
+    make: Make, changed: JSON, keeps: bool
+) -> None:
+    """The pod names the Job alone, and the Workload the JobSet alone."""
+    operator = make(config=make_configuration(text="integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}"))
+    above = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": "set",
+        "uid": "set",
+        "controller": True,
+    }
+    job, pod = make_job("set-workers-0"), make_pod(workload="w")
+    job["metadata"]["ownerReferences"] = [above]
+    by_job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "set-workers-0",
+        "uid": "set-workers-0",
+        "controller": True,
+    }
+    pod["metadata"] |= {"ownerReferences": [by_job], **changed}
+    pod["spec"]["schedulingGates"] = []
+    operator.watches.workloads.store.put("ns/w", make_workload(owner=above))
+    operator.watches.child_jobs["jobset.x-k8s.io/jobset"].store.put("ns/set-workers-0", job)
+    operator.watches.pods.store.put("ns/p", from_api.pod_view(msgspec.convert(pod, wire_core.Pod)))
+
+    assert operator.wiring.pods_left("ns/w") is keeps
+
+
 COUNTS = {"cluster_queue", "local_queue"}
 FLAVOR = read(wire.ResourceFlavor, "gpu", spec={"nodeLabels": {"pool": "a"}})
 CHECK = msgspec.convert({"metadata": {"name": "c"}, "status": {"conditions": []}}, wire.AdmissionCheck)

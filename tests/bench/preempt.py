@@ -6,8 +6,12 @@
                                     take a whole block
     preempt/block_of_256_shuffled   the same with blocks four times as large
     preempt/block_of_64_in_order    the same with gangs reserved host after host
+    preempt/fair_tree               fair sharing: 125 ClusterQueues without quota of their own, each in another cohort of
+                                    a tree of 156, run eight workloads each on quota of the root; beside each of them
+                                    another queue has a workload that preempts for its share
 
-The victims are compared with those of a plain search on counts of free hosts.
+The victims are compared with those of a plain search on counts of free hosts; those of shares with what any order of
+fair preemptions leaves: a victim for each preemptor, and no queue below the share of a preemptor.
 """
 
 from __future__ import annotations
@@ -21,8 +25,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from kqueue.core.preemption import Strategy
 from kqueue.core.topology import Domain, TopologyAssignment
-from tests.bench._crowd import Stage, running
+from kqueue.scheduling.settings import LoopSettings
+from tests.bench._crowd import PREEMPTING, Stage, cohorts, running
 from tests.bench._scheduler import BLOCK, EPOCH, HOST, World
 from tests.bench.table import Figure, Goal, Row, at_most, check, timed
 
@@ -186,7 +192,58 @@ def measure(case: Case, least: int | None = None) -> Iterator[Figure]:
     yield Figure("victims", [len(victims)], goal=None if least is None else at_most(least))
 
 
+# --- by share
+
+
+QUEUES, PER_COHORT, EACH_RUNS = 250, 2, 8
+
+
+def fill_shares(world: World) -> None:
+    """Queues of even numbers run all that the root's queue lends, each of the others has one workload that waits."""
+    world.flavor(topology=False)
+    lowest = cohorts(world)
+    world.queue("bank", quota={"cpu": str(QUEUES // 2 * EACH_RUNS)}, cohort="cohort")
+    one = {"cpu": "1"}
+    for i in range(QUEUES):
+        world.queue(_queue(i), quota={"cpu": "0"}, cohort=lowest[i // PER_COHORT], preemption=PREEMPTING)
+    for i in range(0, QUEUES, 2):
+        for number in range(EACH_RUNS):
+            began = EPOCH + timedelta(seconds=i * EACH_RUNS + number)
+            status = running(_queue(i), one, since=began)
+            world.workload(f"runs-{number}", queue=_queue(i), pods=1, requests=one, status=status)
+    for i in range(1, QUEUES, 2):
+        world.workload("waits", queue=_queue(i), pods=1, requests=one, created=EPOCH + timedelta(hours=2))
+
+
+def _queue(i: int) -> str:
+    return f"cq-{i:04}"
+
+
+def measure_shares() -> Iterator[Figure]:
+    """The time of the cycle, and how many have to go for how many."""
+    stage = Stage(fill_shares, LoopSettings(fair=(Strategy.LTE, Strategy.LTI)))
+    stage.advance(7_200)
+    times = timed(stage.cycle, ready=stage.undo)
+    written = stage.world.writer.patches
+    victims = [key for key, patches in written.items() if "schedulingStats" in patches[-1]["status"]]
+    told = [patches[-1]["status"].get("conditions", [{}])[0].get("message", "") for patches in written.values()]
+    preemptors = sum("Preempting 1 workload" in message for message in told)
+    lost = Counter(key.partition("/")[0] for key in victims)
+    check(
+        len(victims) == preemptors == QUEUES // 2,
+        f"{len(victims)} have to go for {preemptors} preemptors of one cpu each",
+    )
+    check(
+        all(queue.endswith(("0", "2", "4", "6", "8")) for queue in lost), f"{lost}: a queue without workloads loses one"
+    )
+    check(all(EACH_RUNS - count >= 1 for count in lost.values()), f"{lost}: a queue keeps less than a preemptor gets")
+    stage.close()
+    yield Figure("cycle_ms", times)
+    yield Figure("victims", [len(victims)])
+
+
 ROWS = (
+    Row("preempt/fair_tree", measure_shares),
     Row("preempt/full_1000", partial(measure, FULL)),
     Row("preempt/block_of_64_shuffled", partial(measure, blocks(4, shuffled=True, goal=at_most(300)), least=23)),
     Row("preempt/block_of_256_shuffled", partial(measure, blocks(16, shuffled=True))),

@@ -87,6 +87,9 @@ def register(app: typer.Typer) -> None:
         log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     ) -> None:
         """Run the controller: queue jobs, admit them, place their pods, and release them."""
+        from kqueue.runtime.process_mark import remember_processes
+
+        remember_processes()  # before the imports that take long: a predecessor's end counts from here
         from kqueue.cli.lean import import_structlog
 
         import_structlog()  # before the first import of a module that logs

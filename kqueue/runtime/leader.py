@@ -29,7 +29,7 @@ from kqueue.errors import AlreadyExistsError, ConfigError, ConflictError, Kqueue
 from kqueue.runtime.backoff import pause_after
 from kqueue.runtime.deadline import cancel_and_wait, within
 from kqueue.runtime.lane import Lane
-from kqueue.runtime.process_mark import has_ended, own_mark
+from kqueue.runtime.process_mark import ended_for, own_mark
 from kqueue.runtime.resources import LEASES, ResourceType
 
 _log = structlog.get_logger(__name__)
@@ -65,10 +65,13 @@ def unique_identity() -> str:
     return "_".join(filter(None, (socket.gethostname(), own_mark(), str(uuid.uuid4()))))
 
 
-def _holder_has_ended(identity: str) -> bool:
-    """Whether the process with an identity of `unique_identity` ran on this machine and has ended for certain."""
+def _holder_ended_for(identity: str) -> float | None:
+    """Seconds for which the process with an identity of `unique_identity` has certainly been gone from this machine.
+
+    None when that is not certain.
+    """
     parts = identity.rsplit("_", 2)
-    return len(parts) == 3 and has_ended(parts[1])
+    return ended_for(parts[1]) if len(parts) == 3 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,7 @@ class _Observed:
     record: Json
     since: float
     ended_at: float | None = None
-    """When we first saw that the process of the holder has ended; None while nothing is known of that."""
+    """When the process of the holder had certainly ended, on our own clock; None while nothing is known of that."""
 
 
 def _stop_process() -> None:
@@ -133,15 +136,16 @@ class LeaderElection:
         chance: random.Random | None = None,
         on_change: Callable[[bool], None] | None = None,
         abort: Callable[[], None] = _stop_process,
-        has_ended: Callable[[str], bool] = _holder_has_ended,
+        ended_for: Callable[[str], float | None] = _holder_ended_for,
     ) -> None:
         """`on_change` is told True before `lead` is called and False after it has ended.
 
-        `has_ended` says whether the process of a holder, by its identity, has ended for certain.
+        `ended_for` says for how many seconds the process of a holder, by its identity, has certainly been gone; None
+        when that is not certain.
         """
         self._api, self._settings, self._clock = api, settings, clock
         self._chance = chance or random.Random()
-        self._on_change, self._abort, self._has_ended = on_change, abort, has_ended
+        self._on_change, self._abort, self._ended_for = on_change, abort, ended_for
         self._held: Json | None = None  # the lease as we last wrote it; None when we do not hold it
         self._renewed_at = 0.0
         self._observed: _Observed | None = None
@@ -257,13 +261,13 @@ class LeaderElection:
             _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "nobody")
 
     def _look_for_the_holder(self) -> None:
-        """Note when the process of the holder was first seen to have ended, which only its own machine can tell."""
+        """Note since when the process of the holder has been gone, which only its own machine can tell."""
         seen = self._observed
         if seen is None or seen.ended_at is not None:
             return
         holder = _spec(seen.record).get("holderIdentity") or ""
-        if holder and self._has_ended(holder):
-            self._observed = replace(seen, ended_at=self._clock.monotonic())
+        if holder and (seconds := self._ended_for(holder)) is not None:
+            self._observed = replace(seen, ended_at=self._clock.monotonic() - seconds)
             _log.info("the holder of the lease has ended on this machine", lease=self._settings.name, holder=holder)
 
     def _time_to_expiry(self) -> float:

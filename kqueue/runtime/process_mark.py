@@ -1,7 +1,7 @@
-"""Names a process so that another one on the same machine can find out whether it has ended.
+"""Names a process so that another one on the same machine can find out whether it has ended, and for how long at least.
 
-A mark is `MACHINE.PID.STARTED`: a digest of the boot and of the PID namespace, the process id, and the start time in
-clock ticks since boot.  In another boot or namespace nothing is known of the process, so it counts as alive.
+A mark is `MACHINE.PID.STARTED`: a digest of the boot and of the PID and time namespaces, the process id, and the start
+time in clock ticks since boot.  In another boot or namespace nothing is known of the process, so it counts as alive.
 """
 
 from __future__ import annotations
@@ -9,12 +9,56 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 _MARK = re.compile(r"([0-9a-f]{12})\.(\d+)\.(\d+)")
 _PROC = Path("/proc")
 _GONE = frozenset("ZX")
 """States of proc(5): a zombie runs nothing any more, and waits for its parent to read its exit status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Which processes this machine had at one moment."""
+
+    machine: str
+    began: int
+    """Start time of the process that took it, in ticks since boot.  A process that started later may be missing."""
+    pids: frozenset[int]
+    taken_at: float
+    """On the clock of `time.monotonic`, after the last process was counted.  Where that clock stands still while the
+    machine is suspended, less time is told than has passed."""
+
+    def lacks(self, machine: str, pid: int, started: int) -> bool:
+        """Whether a process of this machine had certainly ended by then."""
+        return machine == self.machine and started < self.began and pid not in self.pids
+
+
+_at_start: Census | None = None
+
+
+def remember_processes() -> None:
+    """Take a census that `ended_for` uses from now on.
+
+    Call it early: a predecessor that was gone by then has been gone for as long as this process took to get ready.
+    """
+    global _at_start
+    _at_start = take_census()
+
+
+def take_census(proc: Path = _PROC) -> Census | None:
+    """Which processes there are now; None where they cannot all be seen."""
+    try:
+        if _hides_processes(proc):
+            return None
+        machine, (_, began) = _machine(proc), _stat(proc, os.getpid())
+        pids = frozenset(int(each.name) for each in proc.iterdir() if each.name.isdecimal())
+    except (OSError, ValueError):
+        return None
+    return Census(machine, began, pids, time.monotonic())
 
 
 def own_mark(proc: Path = _PROC) -> str | None:
@@ -27,10 +71,24 @@ def own_mark(proc: Path = _PROC) -> str | None:
     return f"{machine}.{pid}.{started}"
 
 
-def has_ended(mark: str, proc: Path = _PROC) -> bool:
+def ended_for(mark: str) -> float | None:
+    """Seconds for which the process with this mark has certainly been gone; 0 when its end is seen only now.
+
+    None when nothing is certain: it runs, it ran on another machine or in another namespace, no /proc, or no mark.
+    """
+    found = _MARK.fullmatch(mark)
+    if found is None or not has_ended(mark):
+        return None
+    if _at_start is None or not _at_start.lacks(found[1], int(found[2]), int(found[3])):
+        return 0.0
+    return time.monotonic() - _at_start.taken_at
+
+
+def has_ended(mark: str, proc: Path = _PROC, *, exists: Callable[[int], bool] | None = None) -> bool:
     """Whether the process with this mark ran on this machine and does not any more.
 
-    False when that is not certain: another machine or namespace, no /proc, or no mark.
+    False when that is not certain: another machine or namespace, no /proc, or no mark.  `exists` asks the kernel for a
+    process that /proc does not show, because it may be mounted so that it hides those of other users.
     """
     found = _MARK.fullmatch(mark)
     try:
@@ -41,16 +99,41 @@ def has_ended(mark: str, proc: Path = _PROC) -> bool:
     try:
         state, started = _stat(proc, int(found[2]))
     except FileNotFoundError:
-        return True
+        return not (exists or _exists)(int(found[2]))
     except (OSError, ValueError):
         return False
     return state in _GONE or started != int(found[3])
 
 
+def _exists(pid: int) -> bool:
+    """Whether the kernel knows a process of this number, whoever owns it; True when it does not say."""
+    try:
+        os.kill(pid, 0)  # signal 0 is not sent: kill(2)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+def _hides_processes(proc: Path) -> bool:
+    """Whether /proc is mounted so that processes of other users may be missing from it: proc(5), `hidepid`."""
+    lines = (proc / "self/mounts").read_text(errors="replace").splitlines()
+    options = [fields[3] for line in lines if len(fields := line.split()) > 3 and fields[2] == "proc"]
+    return not options or any("hidepid=" in each for each in options)
+
+
 def _machine(proc: Path) -> str:
+    """Digest of the boot and of the namespaces that give process ids and start times their meaning.
+
+    Raises:
+        OSError: that cannot be read, or this /proc numbers processes as another namespace does.
+    """
+    if str((proc / "self").readlink()) != str(os.getpid()):
+        raise OSError(f"{proc} belongs to another PID namespace")
     boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
-    namespace = (proc / "self/ns/pid").readlink()
-    return hashlib.sha256(f"{boot} {namespace}".encode()).hexdigest()[:12]
+    spaces = [str(space.readlink()) for name in ("pid", "time") if (space := proc / "self/ns" / name).is_symlink()]
+    return hashlib.sha256(" ".join([boot, *spaces]).encode()).hexdigest()[:12]
 
 
 def _stat(proc: Path, pid: int) -> tuple[str, int]:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from kqueue.errors import (
     NotFoundError,
     UnreachableError,
 )
-from kqueue.runtime import leader
+from kqueue.runtime import leader, process_mark
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
@@ -107,7 +108,12 @@ class Candidate:
     """A process that competes, and what became of it."""
 
     def __init__(
-        self, name: str, shelf: Shelf, clock: FakeClock, has_ended: Callable[[str], bool] = lambda _: False, **more: Any
+        self,
+        name: str,
+        shelf: Shelf,
+        clock: FakeClock,
+        ended_for: Callable[[str], float | None] = lambda _: None,
+        **more: Any,
     ) -> None:
         self.door, self.name = Door(shelf), name
         self.terms = 0
@@ -117,7 +123,7 @@ class Candidate:
         self.aborted = False
         settings_ = ElectionSettings(namespace="ns", name="l", identity=name, **more)
         self.election = LeaderElection(
-            self.door, settings_, clock=clock, chance=random.Random(name), abort=self._abort, has_ended=has_ended
+            self.door, settings_, clock=clock, chance=random.Random(name), abort=self._abort, ended_for=ended_for
         )
 
     def _abort(self) -> None:
@@ -584,19 +590,21 @@ async def test_a_lease_that_nobody_has_is_not_taken_before_its_taker_is_ready() 
 
 
 @pytest.mark.parametrize(
-    ("ended", "earliest", "latest"),
+    ("gone_for", "earliest", "latest"),
     [
-        pytest.param(True, 5.0, 6.0, id="what-it-sent-has-the-margin-between-deadline-and-lease-to-arrive"),
-        pytest.param(False, 15.0, 18.0, id="a-holder-of-which-nothing-is-known-keeps-its-whole-lease"),
+        pytest.param(0.0, 5.0, 6.0, id="what-it-sent-has-the-margin-between-deadline-and-lease-to-arrive"),
+        pytest.param(3.0, 2.0, 3.0, id="time-for-which-it-was-gone-at-the-first-look-counts"),
+        pytest.param(4.5, 0.5, 1.5, id="most-of-that-time-may-have-passed"),
+        pytest.param(None, 15.0, 18.0, id="a-holder-of-which-nothing-is-known-keeps-its-whole-lease"),
     ],
 )
 async def test_a_holder_that_has_ended_on_this_machine_is_followed_sooner(
-    ended: bool, earliest: float, latest: float
+    gone_for: float | None, earliest: float, latest: float
 ) -> None:
     """Only when its end is certain."""
     clock, shelf = FakeClock(), Shelf()
     await killed(shelf, clock)
-    successor = Candidate("next", shelf, clock, has_ended=lambda holder: ended and holder == "dead")
+    successor = Candidate("next", shelf, clock, ended_for=lambda holder: gone_for if holder == "dead" else None)
     async with running(successor.run()):
         await pass_time(clock, earliest - 0.25, successor)
         assert not successor.at_work
@@ -604,9 +612,9 @@ async def test_a_holder_that_has_ended_on_this_machine_is_followed_sooner(
         assert successor.at_work
 
 
-async def test_the_end_of_a_process_shows_in_its_identity() -> None:
+async def test_the_end_of_a_process_shows_in_its_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that runs is alive; when it has ended its successor on this machine knows, before and after its parent has
-    read its exit status.
+    read its exit status, and counts from its own start when the child was gone by then.
     """
     script = (
         "import sys; from kqueue.runtime.leader import unique_identity as u; print(u(), flush=True); sys.stdin.read()"
@@ -615,8 +623,14 @@ async def test_the_end_of_a_process_shows_in_its_identity() -> None:
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, **pipes)
     assert child.stdout is not None
     identity = (await asyncio.wait_for(child.stdout.readline(), 30)).decode().strip()
-    assert not leader._holder_has_ended(identity)
+    while_it_ran = process_mark.take_census()
+    assert leader._holder_ended_for(identity) is None
     child.kill()
     await asyncio.wait_for(child.wait(), 30)
-    assert leader._holder_has_ended(identity)
-    assert not leader._holder_has_ended(unique_identity())
+    assert while_it_ran is not None
+    later = replace(while_it_ran, began=while_it_ran.began + 10**9, taken_at=while_it_ran.taken_at - 100)
+    monkeypatch.setattr(process_mark, "_at_start", later)
+    assert leader._holder_ended_for(identity) == 0.0, "it was there when the processes were counted"
+    monkeypatch.setattr(process_mark, "_at_start", replace(later, pids=later.pids - {child.pid}))
+    assert (leader._holder_ended_for(identity) or 0.0) >= 100
+    assert leader._holder_ended_for(unique_identity()) is None

@@ -105,3 +105,14 @@ def test_numpy_starts_no_threads_in_our_processes() -> None:
     arguments = [sys.executable, "-c", THREADS]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=90, env=environment)
     assert (done.returncode, done.stderr) == (0, "1\n")
+
+
+def test_a_controller_counts_processes_before_it_imports_much() -> None:
+    """A predecessor that is gone by then is followed sooner: see `kqueue.runtime.process_mark`."""
+    script = (
+        "import sys; from kqueue.cli.app import run; from kqueue.runtime import process_mark as marks;"
+        "marks.remember_processes = lambda: print('structlog' in sys.modules, 'kqueue.cli.operator' in sys.modules);"
+        "sys.exit(run(['controller', '--parts', 'none']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "False False\n"), done.stderr

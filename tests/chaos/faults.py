@@ -148,18 +148,24 @@ async def cut(both: Pair, leader: Contender, chance: random.Random) -> Loss:
 
 
 async def regain(both: Pair, leader: Contender, chance: random.Random) -> Loss:
-    """The leader loses the lease and wins it again seconds later in the same process, while the other one is frozen."""
+    """The leader loses the lease and wins it again seconds later in the same process, while the other one is frozen.
+
+    A leader that was slow for as long as the stranger's lease lasts renews its own as if nothing had been: no loss.
+    """
     follower, began = both.follower_of(leader), time.time()
     follower.signal(signal.SIGSTOP)
     try:
         if chance.random() < 0.5:
             await _give_to_a_stranger(both)
-            await _loses(leader, began)
+            with contextlib.suppress(TimeoutError):
+                await _loses(leader, began)
         else:
             both.relays[leader.name].silence()
             await _loses(leader, began)
             await asyncio.sleep(chance.uniform(0, 1))
             both.relays[leader.name].resume()
+        if not _has_lost(leader, began) and leader.process.returncode is None:
+            return Loss(lost=False)
         if leader.process.returncode is not None:  # its work did not end in time, so it ended itself
             follower.signal(signal.SIGCONT)
         _, won = await both.leader(since=began)

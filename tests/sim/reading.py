@@ -18,8 +18,13 @@ Invariant = Callable[[World], Breaches]
 
 
 def holds(workload: Object) -> bool:
-    """Whether it has quota: admitted and not finished.  One that is switched off has it until its pods are gone."""
-    return admission_of(workload) is not None and not is_true(workload, names.CONDITION_FINISHED)
+    """Whether it has quota: admitted and not finished.  One that is switched off has it until its pods are gone.
+
+    One that another client has evicted and let go has none, although its admission is still to be cleared.
+    """
+    if admission_of(workload) is None or is_true(workload, names.CONDITION_FINISHED):
+        return False
+    return is_true(workload, names.CONDITION_QUOTA_RESERVED) or not is_true(workload, names.CONDITION_EVICTED)
 
 
 def holders(world: World) -> list[Object]:

@@ -129,6 +129,7 @@ class Operator:
             host_of=wiring.host_of,
             quarantine=wiring.quarantine,
             tries=wiring.tries,
+            look_at_parked=lambda: self._intake.look_at_parked(),
         )
         self._intake = Intake(
             cache=wiring.cache,

@@ -26,10 +26,11 @@ class Timings:
     queue_flush_window: float = 1.0
     """Notifications that could free waiting workloads are collected this long at most, then acted on once; shorter
     while tries are cheap.  Source: Kueue, which always waits so long."""
-    cycle_retry_base: float = 0.001
-    """First pause after a cycle without an admission; doubles.  Source: Kueue's scheduler."""
-    cycle_retry_max: float = 0.010
-    """Longest pause between cycles without an admission while workloads are waiting.  Source: Kueue's scheduler."""
+    cycle_window_min: float = 0.020
+    """Shortest time between the beginnings of two cycles under load, unless the writes of the first one have ended.  The
+    window follows the time that writes take.  On a quiet cluster a cycle begins at once."""
+    cycle_window_max: float = 0.250
+    """Longest such time, however slow the API server is."""
     cycle_yield_after: float = 0.020
     """A plan that has run longer gives the event loop a turn between two workloads."""
     untried_told_after: float = 10.0
@@ -156,7 +157,7 @@ _MAY_BE_ZERO = frozenset(
     }
 )
 _ORDERED = (
-    ("cycle_retry_base", "cycle_retry_max"),
+    ("cycle_window_min", "cycle_window_max"),
     ("reconcile_retry_base", "reconcile_retry_max"),
     ("watch_retry_base", "watch_retry_max"),
 )

@@ -47,8 +47,17 @@ class Window:
         if self._names and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._wait())
 
+    def now(self) -> None:
+        """Hand over what is collected without waiting any longer."""
+        if self._names:
+            self._hand_over()
+
     async def _wait(self) -> None:
         await self._clock.sleep(self._seconds())
+        if self._names:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
         names, self._names = frozenset(self._names), set()
         try:
             self._act(names)
@@ -105,6 +114,10 @@ class Intake:
         await self._flushes.close()
         await self._changed_nodes.close()
         await self._freed_nodes.close()
+
+    def look_at_parked(self) -> None:
+        """Bring parked workloads back at once that may be helped by what became free or has changed."""
+        self._flushes.now()
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
@@ -167,6 +180,7 @@ class Intake:
             flavors = {f for p in held.admission.pod_sets if p.topology is not None for f in p.flavors.values()}
             helped.update(q for f in flavors for q in self._cache.queues_of_flavor(f))
         self._flushes.add(helped)
+        self._wake()
 
     def on_claim_ended(self, claim: Claim) -> None:
         """A preemptor is in, or does not come any more: whoever left for it may return, and what it kept is free."""

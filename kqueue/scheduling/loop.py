@@ -32,6 +32,7 @@ from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.scheduling.admissions import AdmissionObserver, Admissions
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
+from kqueue.scheduling.pace import Pace
 from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.stopwatch import Stopwatch
@@ -78,10 +79,8 @@ _MOST_SCANS = 100_000
 _MOST_QUEUES = 10_000
 """ClusterQueues of which it is kept how low the priorities there go; then it begins anew."""
 
-_LONGEST_REST = 0.1
-"""A cycle that admitted nothing is followed by a rest as long as it took, and at most so long: while others make room,
-there is something new to look at after every answer of theirs, and looking must not take their time away."""
-
+_FAILURE_REST = 0.01
+"""Seconds after a cycle that failed as a whole; doubles."""
 _FAILURES_REST = 30.0
 """Seconds of rest at most, where one cycle after the other fails as a whole."""
 
@@ -154,8 +153,12 @@ class SchedulingLoop:
         host_of: Callable[[str], str | None] = lambda _node: None,
         quarantine: Quarantine | None = None,
         tries: Tries | None = None,
+        look_at_parked: Callable[[], None] = lambda: None,
     ) -> None:
-        """`namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
+        """`look_at_parked` is called before a round of cycles: parked workloads that what became free may help are to
+        stand in their queues, so that no workload of lower priority takes it before them.
+
+        `namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
 
         `fair_usage` is what LocalQueues used lately; None: it counts nowhere.  `quarantine` is where those come on whom
         scheduling fails; whoever queues workloads shares it.  `tries` is told of every try.
@@ -164,7 +167,8 @@ class SchedulingLoop:
         self._namespace_labels, self._observer, self._clock = namespace_labels, observer, clock
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
-        self._writes = Writes(writer, in_flight=self._settings.in_flight)
+        self._pace = Pace(clock, shortest=self._settings.window_min, longest=self._settings.window_max)
+        self._writes = Writes(writer, in_flight=self._settings.in_flight, begins=self._pace.write_begins)
         self._quarantine = quarantine or Quarantine()
         self._preemptions = preemptions or Preemptions()
         self._fair_usage = fair_usage
@@ -182,6 +186,9 @@ class SchedulingLoop:
         )
         self._tries = tries or Tries()
         self._scans: OrderedDict[str, ScanMemory] = OrderedDict()
+        self._goes_on = False
+        """Heads are left behind those that the last cycle tried, and no event is needed to try them."""
+        self._look_at_parked = look_at_parked
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
         self._demands = Demands()
@@ -292,25 +299,30 @@ class SchedulingLoop:
         self._waits.resume()
         self._trouble.resume()
         self._resume_alarm()
-        pause, failures = self._settings.retry_base, 0
+        self.wake()  # what the end of the last run took back is to be tried again
+        failures = 0
         try:
             while True:
                 await self._work.wait()
+                await self._pace.turn(goes_on=self._goes_on)
+                if not self._goes_on:
+                    self._look_at_parked()
                 self._work.clear()
-                begun = self._clock.monotonic()
+                self._goes_on = False
+                begun, before = self._clock.monotonic(), self.cycles
                 try:
                     success = await self.cycle()
                     failures = 0
                 except Exception:  # noqa: BLE001 - a bug in one cycle must not end scheduling
                     failures += 1
-                    rest = min(_FAILURES_REST, self._settings.retry_max * 2.0 ** min(failures - 1, 20))
+                    rest = min(_FAILURES_REST, _FAILURE_REST * 2.0 ** min(failures - 1, 20))
                     _log.exception("scheduling cycle failed, the next one goes on", failures=failures, seconds=rest)
                     self.wake()
                     await self._clock.sleep(rest)
                     continue
-                pause = self._settings.retry_base if success else min(self._settings.retry_max, pause * 2)
-                took = min(_LONGEST_REST, self._clock.monotonic() - begun)
-                await self._clock.sleep(0 if success else max(pause, took))
+                if self.cycles != before:
+                    self._pace.cycle_ended(begun=begun, admitted=success)
+                await self._clock.sleep(0)
         finally:
             await self.drain(self.drain_for())
 
@@ -352,7 +364,7 @@ class SchedulingLoop:
             for patient in damaged:  # as many as were not come to
                 self._repairs.ask_again(patient.damaged.key)
         if len(self._came_back) < len(popped):
-            self.wake()
+            self._go_on()
         else:
             self._wake_unless_stuck(frozenset((key, *sorted(begun.get(key, {}).items())) for key in self._came_back))
         return success
@@ -409,8 +421,13 @@ class SchedulingLoop:
             self._refused = (state, set())
         refused = self._refused[1]
         if tries not in refused:
-            self.wake()
+            self._go_on()
         refused.add(tries)
+
+    def _go_on(self) -> None:
+        """Try the heads that are left, though nothing else happens."""
+        self._goes_on = True
+        self.wake()
 
     def _may_admit(self, queue: str) -> bool:
         if self._unsound and self._unsound.get(queue, self._clock.now()) > self._clock.now():

@@ -15,9 +15,9 @@ from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 class LoopSettings:
     """Times in seconds."""
 
-    retry_base: float = 0.001
-    """Pause after a cycle that admitted nothing; doubles."""
-    retry_max: float = 0.010
+    window_min: float = 0.020
+    window_max: float = 0.250
+    """Bounds of the window in which the next cycle begins under load; see `Pace`."""
     yield_after: float = 0.020
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64

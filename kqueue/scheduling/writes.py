@@ -34,9 +34,17 @@ class WithdrawnError(KqueueError):
 class Writes:
     """The writes of one loop that are under way."""
 
-    def __init__(self, writer: StatusWriter[wire.Workload], *, in_flight: int) -> None:
-        """`in_flight`: so many writes that something is held for, at once."""
-        self._writer = writer
+    def __init__(
+        self,
+        writer: StatusWriter[wire.Workload],
+        *,
+        in_flight: int,
+        begins: Callable[[], Callable[[], None]] = lambda: lambda: None,
+    ) -> None:
+        """`in_flight`: so many writes that something is held for, at once.  `begins` is told when the write of a
+        decision begins to wait for its place; what it returns, when that write has ended.
+        """
+        self._writer, self._begins = writer, begins
         self._places = asyncio.Semaphore(in_flight)
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -78,15 +86,23 @@ class Writes:
         Raises WithdrawnError when `change` finds that the workload is not any more what was decided on, and whatever
         the write raises.
         """
-        async with self._places:
-            written = await self._writer.write(key, change)
+        ended = self._begins()
+        try:
+            async with self._places:
+                written = await self._writer.write(key, change)
+        finally:
+            ended()
         if written is None:
             raise WithdrawnError(f"{key} changed while {doing}")
         return written
 
     async def write(self, key: str, change: Change) -> wire.Workload | None:
-        """Write; None when there was nothing to be written.  Raises whatever the write raises."""
-        return await self._writer.write(key, change)
+        """Write a decision; None when there was nothing to be written.  Raises whatever the write raises."""
+        ended = self._begins()
+        try:
+            return await self._writer.write(key, change)
+        finally:
+            ended()
 
     async def tell(self, key: str, change: Change, *, what: str) -> wire.Workload | None:
         """Write what is only told: failure is logged.  None when nothing was written."""

@@ -118,6 +118,7 @@ class World:
             clock=self.clock,
             settings=settings,
             preemptions=preemptions,
+            look_at_parked=self.intake.look_at_parked,
         )
         self._made = 0
 

@@ -38,8 +38,8 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
     """How cycles go, as the file and the gates say."""
     fair = config.fair_sharing
     return LoopSettings(
-        retry_base=timings.cycle_retry_base,
-        retry_max=timings.cycle_retry_max,
+        window_min=timings.cycle_window_min,
+        window_max=timings.cycle_window_max,
         yield_after=timings.cycle_yield_after,
         details_told_after=timings.details_told_after,
         elastic=config.enabled("ElasticJobsViaWorkloadSlices"),

@@ -111,6 +111,7 @@ class Scheduled(World):
             host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
             quarantine=self.quarantine,
             tries=self.tries,
+            look_at_parked=self.intake.look_at_parked,
         )
         self.on_wake = self.loop.wake
 

@@ -208,42 +208,39 @@ async def test_the_time_of_cycles_is_added_up(make: Callable[..., Scheduled], mo
     assert world.loop.busy == 2 * once
 
 
-async def test_cycles_without_success_slow_down(make: Callable[..., Scheduled]) -> None:
-    """The pause doubles up to its bound, and a success ends it."""
-    world = make(settings=LoopSettings(retry_base=1, retry_max=4))
-    world.add(*(make_workload(f"w{n}", cpus=20 + n, minute=n) for n in range(4)))
-    await world.settle()
-    world.start()
-    pauses = []
-    for _ in range(4):
-        await world.clock.advance(0)
-        pauses.append(world.clock.next_wake())
-        await world.clock.advance(pauses[-1] or 0)
-
-    assert pauses == [2, 4, 4, 4]
-
-
 @pytest.mark.parametrize(
-    ("took", "admits", "rest"),
+    ("took", "ends_in_vain", "goes_on", "rest"),
     [
-        pytest.param(0.03, False, 0.03, id="as long as it took"),
-        pytest.param(0.001, False, 0.002, id="not less than the pause"),
-        pytest.param(3.0, False, 0.1, id="not for ever"),
-        pytest.param(0.03, True, 0.0, id="not after a success"),
+        pytest.param(0.03, True, True, 0.03, id="a round goes on after as long as it took"),
+        pytest.param(0.0, True, True, 0.001, id="not less than a moment"),
+        pytest.param(3.0, True, True, 0.25, id="not for ever"),
+        pytest.param(0.03, False, True, 0.0, id="not after a success"),
+        pytest.param(0.03, True, False, 0.09, id="a round is followed by a rest twice as long"),
+        pytest.param(3.0, True, False, 1.25, id="nor is that for ever"),
+        pytest.param(0.0, True, False, 0.02, id="not less than the window"),
     ],
 )
 async def test_a_cycle_in_vain_is_followed_by_a_rest(
-    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch, took: float, admits: bool, rest: float
+    make: Callable[..., Scheduled],
+    monkeypatch: pytest.MonkeyPatch,
+    took: float,
+    ends_in_vain: bool,
+    goes_on: bool,
+    rest: float,
 ) -> None:
-    """Trying in vain must not take more than half of the time."""
+    """Trying in vain must not take more than half of the time; of all time, tries take a third at most."""
     world = make()
     begun: list[float] = []
 
-    async def cycle(_: SchedulingLoop) -> bool:
+    async def cycle(loop: SchedulingLoop) -> bool:
         begun.append(world.clock.monotonic())
+        loop.cycles += 1
         await world.clock.sleep(took)
-        world.loop.wake()
-        return admits
+        if goes_on:
+            loop._go_on()
+        else:
+            loop.wake()
+        return not ends_in_vain
 
     monkeypatch.setattr(SchedulingLoop, "cycle", cycle)
     world.start()

@@ -1,0 +1,112 @@
+"""When the next cycle begins.
+
+Cycles come in rounds: a round begins when something has happened, and goes on until every head was tried.  On a quiet
+cluster a round begins at once.  Under load it waits, so that what arrives and what becomes free is decided together:
+until most writes of the last decisions have ended, or for a window that follows the time that writes take.  After a
+round that ended in vain only the window counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from kqueue.clock import Clock
+from kqueue.runtime.deadline import within
+
+_WEIGHT = 0.1
+"""Of the newest write in the moving mean of how long writes take: the mean follows about twenty writes."""
+_DRAINED = 4
+"""Writes have drained when this part of those that were under way at the end of the last cycle is left."""
+
+
+_REST = 0.001
+"""Seconds after a cycle that admitted nothing, however short it was: others get a turn."""
+
+
+_REST_FACTOR = 2
+"""Between rounds there is a rest this many times as long as their cycles took: trying takes a third of the time at most
+while others wait."""
+_LONGEST_REST = 1.0
+"""Seconds of that rest at most."""
+
+
+class Pace:
+    """Follows cycles and the writes of their decisions.  All times are seconds of the clock's monotonic time."""
+
+    def __init__(self, clock: Clock, *, shortest: float, longest: float) -> None:
+        """`shortest` and `longest` bound the window."""
+        self._clock, self._shortest, self._longest = clock, shortest, longest
+        self._begun = float("-inf")
+        self._rest_until = float("-inf")
+        self._took = 0.0
+        """Seconds of the cycles of this round."""
+        self._enough = -1
+        """So few writes are left when they have drained; -1: the window has to pass."""
+        self._writing = 0
+        self._drained = asyncio.Event()
+        self._mean: float | None = None
+
+    @property
+    def window(self) -> float:
+        """Seconds from the beginning of a cycle within which the next round begins under load."""
+        return min(self._longest, max(self._shortest, self._mean or 0.0))
+
+    @property
+    def writing(self) -> int:
+        """Writes of decisions under way."""
+        return self._writing
+
+    # --- what happens
+
+    def write_begins(self) -> Callable[[], None]:
+        """A decision is being written; call the function returned when that has ended, once."""
+        begun = self._clock.monotonic()
+        self._writing += 1
+
+        def ended() -> None:
+            self._writing -= 1
+            took = self._clock.monotonic() - begun
+            self._mean = took if self._mean is None else self._mean + _WEIGHT * (took - self._mean)
+            if self._writing <= self._enough:
+                self._drained.set()
+
+        return ended
+
+    def cycle_ended(self, *, begun: float, admitted: bool) -> None:
+        """A cycle that had heads has ended; `begun` is when it began."""
+        now = self._clock.monotonic()
+        self._begun, took = begun, now - begun
+        self._took += took
+        self._rest_until = now if admitted else now + min(self._longest, max(_REST, took))
+        self._enough = self._writing // _DRAINED if admitted else -1
+        self._drained.clear()
+        if self._writing <= self._enough:
+            self._drained.set()
+
+    # --- the next cycle
+
+    async def turn(self, *, goes_on: bool) -> None:
+        """Return when the next cycle may begin.
+
+        `goes_on`: the round goes on with heads behind those that the last cycle tried.  After a cycle in vain they are
+        tried at once, because there is nothing else to wait for.
+        """
+        if not (goes_on and self._enough < 0):
+            await self._wait_drained(self._begun + self.window)
+        if not goes_on:
+            self._rest_until += min(_LONGEST_REST, _REST_FACTOR * self._took)
+            self._took = 0.0
+        rest = self._rest_until - self._clock.monotonic()
+        if rest > 0:
+            await self._clock.sleep(rest)
+
+    async def _wait_drained(self, until: float) -> None:
+        left = until - self._clock.monotonic()
+        if left > 0 and not self._drained.is_set():
+            with suppress(TimeoutError):
+                await within(self._clock, left, self._until_drained())
+
+    async def _until_drained(self) -> None:
+        await self._drained.wait()

@@ -24,6 +24,7 @@ from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import from_api, status
+from tests.bench._changes import Changes
 
 COHORTS, QUEUES = 5, 6
 NOMINAL, BORROWING = 20, 100
@@ -247,6 +248,7 @@ class Player:
         )
         self.lives: dict[str, Life] = {}
         self.ledger = Ledger()
+        self.changes = Changes()
         self.admissions = self.evictions = self.finished = 0
         self.begun = self.ended = self.last_arrival = 0.0
         self.moved = 0.0
@@ -273,12 +275,13 @@ class Player:
 
     # --- what the watch shows ----------------------------------------------------------------------------------
 
-    def _on_workload(self, _old: wire.Workload | None, new: wire.Workload | None) -> None:
+    def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         if new is None:
             self.ledger.problems.append("a workload was deleted")
             return
         key, now = from_api.workload_key(new), self._loop.time()
         life = self.lives[key]
+        self.changes.add(key, old, new, now=now)
         if life.seen is None:
             life.seen = self.moved = now
         reserved = from_api.condition_true(new, names.CONDITION_QUOTA_RESERVED)

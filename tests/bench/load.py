@@ -18,6 +18,22 @@ process makes the Workloads and plays kubelets and jobs.  The API server is the 
     usage_pct           quota that is reserved, over the wall time
     wait_*_s            mean time from a Workload's first sight to its first admission, by class
 
+`load/third/baseline` and `load/third/tas` play a third of the Workloads (5,010) at the same pace, on the real API server:
+
+    wall_to_least       wall / least_wall_s
+    manager_cpu_s, api_server_cpu_s, etcd_cpu_s    seconds of each process until the last Workload is finished
+    all_evictions, evicted_*    Evicted conditions that became true, in all and by reason
+    early_evictions     evictions within 5 s of the same workload's latest reservation of quota, by this process's watch
+    all_writes, writes_*    requests of the controller that change something, in all and by resource, failed ones
+                        included, from its start until the queues are empty
+    changes_*           changes of Workloads by others than this process, by kind, as its watch shows them
+    empty_cycles        cycles that admitted nobody, of `cycles`
+    events_lost         the controller's counter of events that were not written
+    cores_*             processors that all of these processes used, that others used, that were idle, that were stolen
+
+`KQUEUE_LOAD_CHECKOUT=/path` starts the controller of another checkout with that checkout's `.venv`; the bench and the
+CRDs stay these.
+
 `KQUEUE_LOAD_SHARE=0.02` takes this share of the Workloads, at the same pace.  The row fails when quota is overdrawn, a
 placement does not hold what was asked for, a queue counts somebody in the end, or nothing moves for a minute.
 """
@@ -38,7 +54,7 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from kqueue.controllers import resources as kinds
 from kqueue.observe import configure_logs
@@ -46,12 +62,15 @@ from kqueue.runtime.client import Client, ClientSettings, PatchType, connect
 from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.loop import run
 from tests.bench._arrivals import Player, Shape, Unhindered, typed
+from tests.bench._changes import Processors, cycle_counts, samples
 from tests.bench.table import Figure, Row, WrongAnswerError, at_most, check
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.plane import ControlPlane, free_ports
 from tests.integration.controlplane.processes import Process
 
 SHARE = "KQUEUE_LOAD_SHARE"
+SERVER_NAMES = {"kube-apiserver": "api_server", "etcd": "etcd"}
+CHECKOUT = "KQUEUE_LOAD_CHECKOUT"
 CRDS = Path(__file__).resolve().parents[2] / "config" / "crd"
 GOAL = 1.5
 START_SECONDS, SETTLE_SECONDS, STALL_SECONDS, WALL_SECONDS = 60, 30, 60, 1800
@@ -74,7 +93,8 @@ class Servers:
     """A running API server: how to reach it, and the processes behind it."""
 
     kubeconfig: Path
-    pids: tuple[int, ...]
+    pids: dict[str, int]
+    """By what the process is: `api_server`, `etcd`."""
 
 
 @asynccontextmanager
@@ -83,7 +103,7 @@ async def real(folder: Path) -> AsyncIterator[Servers]:
     missing = binaries.why_missing()
     check(missing is None, missing or "")
     async with ControlPlane.start(folder, crds=(CRDS,), flags={"kube-apiserver": API_SERVER}) as plane:
-        yield Servers(plane.kubeconfig, tuple(process.pid for process in plane.processes))
+        yield Servers(plane.kubeconfig, {SERVER_NAMES[process.name]: process.pid for process in plane.processes})
 
 
 @asynccontextmanager
@@ -99,9 +119,19 @@ async def sandbox(folder: Path) -> AsyncIterator[Servers]:
             while not (process.log.exists() and "url" in process.log.read_text()):
                 check(process.ended() is None, f"the sandbox ended\n{process.tail()}")
                 await asyncio.sleep(0.05)
-        yield Servers(kubeconfig, (process.pid,))
+        yield Servers(kubeconfig, {"api_server": process.pid})
     finally:
         process.stop()
+
+
+def manager_python() -> str:
+    """The interpreter that runs the controller: that of the checkout in `KQUEUE_LOAD_CHECKOUT`, else this one."""
+    checkout = os.environ.get(CHECKOUT)
+    if not checkout:
+        return sys.executable
+    python = Path(checkout).resolve() / ".venv" / "bin" / "python"
+    check(python.exists(), f"{CHECKOUT}={checkout} has no {python}; run `make venv` there")
+    return str(python)
 
 
 @asynccontextmanager
@@ -112,7 +142,7 @@ async def controller(kubeconfig: Path, folder: Path) -> AsyncIterator[tuple[Proc
     config.write_text(json.dumps(CONFIGURATION))
     health, metrics = free_ports(2)
     process = Process.start(
-        [sys.executable, "-m", "kqueue", "controller", "--config", config, "--kubeconfig", kubeconfig,
+        [manager_python(), "-P", "-m", "kqueue", "controller", "--config", config, "--kubeconfig", kubeconfig,
          "--parts", "core,scheduler,topology", "--health-address", f"127.0.0.1:{health}",
          "--metrics-address", f"127.0.0.1:{metrics}"], logs=folder)  # fmt: skip
     try:
@@ -159,18 +189,14 @@ def peak_mib(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
-async def requests(metrics: str) -> Counter[tuple[str, str, str, str]]:
+def requests(found: list[Sample]) -> Counter[tuple[str, str, str, str]]:
     """Requests of the controller that change something: (verb, resource, subresource, code)."""
-    async with aiohttp.ClientSession() as session, session.get(metrics) as answer:
-        answer.raise_for_status()
-        text = await answer.text()
-    found: Counter[tuple[str, str, str, str]] = Counter()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == "kqueue_api_requests_total" and sample.labels["verb"] not in ("get", "list", "watch"):
-                of = sample.labels
-                found[of["verb"], of["resource"], of["subresource"], of["code"]] += int(sample.value)
-    return found
+    counted: Counter[tuple[str, str, str, str]] = Counter()
+    for sample in found:
+        if sample.name == "kqueue_api_requests_total" and sample.labels["verb"] not in ("get", "list", "watch"):
+            of = sample.labels
+            counted[of["verb"], of["resource"], of["subresource"], of["code"]] += int(sample.value)
+    return counted
 
 
 async def fill(client: Client, shape: Shape) -> None:
@@ -275,7 +301,7 @@ async def least_wall(share: float, *, on_sandbox: bool) -> float:
         return player.ended - player.begun
 
 
-async def measured(shape: Shape, *, on_sandbox: bool) -> list[Figure]:
+async def measured(shape: Shape, *, on_sandbox: bool, third: bool = False) -> list[Figure]:
     """One run."""
     least = await least_wall(shape.share, on_sandbox=on_sandbox)
     async with (
@@ -285,16 +311,26 @@ async def measured(shape: Shape, *, on_sandbox: bool) -> list[Figure]:
         player = Player(client, shape)
         async with watching(player):
             await settled(client, process, active=True)
-            pids = {"api_server": servers.pids, "generator": (os.getpid(),), "controller": (process.pid,)}
-            before, busy = {who: sum(map(cpu_seconds, which)) for who, which in pids.items()}, busy_seconds()
+            pids = {**servers.pids, "generator": os.getpid(), "controller": process.pid}
+            before, busy, machine = (
+                {who: cpu_seconds(pid) for who, pid in pids.items()},
+                busy_seconds(),
+                Processors.now(),
+            )
             await played(player, process)
-            spent = {who: sum(map(cpu_seconds, which)) - before[who] for who, which in pids.items()}
+            spent = {who: cpu_seconds(pid) - before[who] for who, pid in pids.items()}
+            after = Processors.now()
             spent["others"] = max(0.0, busy_seconds() - busy - sum(spent.values()))
             await settled(client, process, active=False)
             check(not player.ledger.problems, "\n".join(player.ledger.problems[:10]))
-            writes = await requests(metrics)
+            found = await samples(metrics)
+            writes = requests(found)
             tell(player, writes, process)
-            return list(figures(shape, player, writes, spent, peak_mib(process.pid), least))
+            told = list(figures(shape, player, writes, spent, peak_mib(process.pid), least))
+            if not third:
+                return told
+            idle, stolen = after.idle - machine.idle, after.stolen - machine.stolen
+            return told + list(third_figures(shape, player, found, spent, least, idle=idle, stolen=stolen))
 
 
 def tell(player: Player, writes: Counter[tuple[str, str, str, str]], process: Process) -> None:
@@ -335,12 +371,64 @@ def figures(
         yield Figure(f"{kind}_writes", [per[kind] / player.admissions])
     yield Figure("controller_cpu_s", [spent["controller"]])
     yield Figure("controller_rss_mib", [mib])
+    percent = {**spent, "api_server": spent["api_server"] + spent.get("etcd", 0.0)}
     for who in ("controller", "api_server", "generator", "others"):
-        yield Figure(f"{who}_cpu_pct", [100 * spent[who] / processors])
+        yield Figure(f"{who}_cpu_pct", [100 * percent[who] / processors])
     yield Figure("usage_pct", [100 * player.ledger.cpu_seconds / (shape.quota * wall)])
     for kind, waited in player.waits().items():
         yield Figure(f"wait_{kind}_s", [waited])
     yield Figure("evictions", [player.evictions])
+
+
+def third_figures(
+    shape: Shape,
+    player: Player,
+    found: list[Sample],
+    spent: dict[str, float],
+    least: float,
+    *,
+    idle: float,
+    stolen: float,
+) -> Iterator[Figure]:
+    """What `load/third` adds, with its goals."""
+    wall, changes = player.ended - player.begun, player.changes
+    yield Figure("wall_to_least", [wall / least], at_most(1.5 if shape.topology else 1.35))
+    yield Figure("manager_cpu_s", [spent["controller"]], at_most(25))
+    yield Figure("api_server_cpu_s", [spent["api_server"]])
+    yield Figure("etcd_cpu_s", [spent.get("etcd", 0.0)])
+    yield Figure("all_evictions", [changes.kinds["eviction"]], at_most(150 if shape.topology else 100))
+    for reason, count in changes.reasons.items():
+        yield Figure(f"evicted_{reason}", [count])
+    yield Figure("early_evictions", [changes.early], at_most(10))
+    yield from write_figures(player, requests(found))
+    for metric, value in cycle_counts(found):
+        yield Figure(metric, [value], at_most(0) if metric == "events_lost" else None)
+    ours = sum(seconds for who, seconds in spent.items() if who != "others")
+    yield Figure("cores_used", [ours / wall])
+    yield Figure("cores_others", [spent["others"] / wall])
+    yield Figure("cores_idle", [idle / wall])
+    yield Figure("cores_stolen", [stolen / wall])
+
+
+def write_figures(player: Player, writes: Counter[tuple[str, str, str, str]]) -> Iterator[Figure]:
+    """Requests that change something by resource (counted by the controller), Workload changes by kind (by the watch)."""
+    by_resource: Counter[str] = Counter()
+    for (_, resource, subresource, _), count in writes.items():
+        by_resource[f"{resource.partition('.')[0]}{'_' + subresource if subresource else ''}"] += count
+    yield Figure("all_writes", [writes.total()], at_most(13_000))
+    yield Figure("writes_per_workload", [writes.total() / max(1, player.finished)])
+    for resource, count in by_resource.most_common():
+        yield Figure(f"writes_{resource}", [count])
+    for kind in ("admission", "eviction", "finalizers", "words"):
+        yield Figure(f"changes_{kind}", [player.changes.kinds[kind]])
+
+
+def measure_third(*, topology: bool) -> Iterator[Figure]:
+    """A third of the load on the real API server."""
+    share = float(os.environ.get(SHARE, "1")) / 3
+    check(0 < share <= 1 / 3, f"{SHARE} must be above 0 and at most 1")
+    configure_logs("console", "error")
+    yield from run(measured(Shape(topology, share), on_sandbox=False, third=True))
 
 
 def measure(*, topology: bool, on_sandbox: bool) -> Iterator[Figure]:
@@ -355,4 +443,7 @@ ROWS = tuple(
     Row(f"{where}/{name}", partial(measure, topology=topology, on_sandbox=on_sandbox), alone=True, asked=where)
     for where, on_sandbox in (("load", False), ("load/sandbox", True))
     for name, topology in (("baseline", False), ("tas", True))
+) + tuple(
+    Row(name, partial(measure_third, topology=topology), alone=True, asked="load/third")
+    for name, topology in (("load/third/baseline", False), ("load/third/tas", True))
 )

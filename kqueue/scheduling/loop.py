@@ -232,6 +232,7 @@ class SchedulingLoop:
             clock=self._clock,
             at_once=self._settings.told_at_once,
             details_after=self._settings.details_told_after,
+            decides=lambda: self._pace.writing > 0,
         )
 
     def _make_repairs(self, second_pass: SecondPass, host_of: Callable[[str], str | None]) -> Repairs:

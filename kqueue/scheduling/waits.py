@@ -2,6 +2,9 @@
 
 A reason is told at once.  Where only its details have changed, other free amounts say, the workload is told some
 seconds later what they are then: they change with every admission, and nobody reads as fast.
+
+While decisions are being written, reasons are told at a bounded rate: the API server's time goes to decisions first, and
+most workloads are admitted before their turn comes.  The visibility API and `kqueue explain` tell at any time.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -20,6 +24,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.value import value
 from kqueue.core.workload import PodSet
+from kqueue.runtime.deadline import within
 from kqueue.runtime.timetable import Timetable
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api, status
@@ -28,6 +33,12 @@ _log = structlog.get_logger(__name__)
 
 _MOST_FORMS = 4096
 """Forms of workloads of which it is kept what they ask for; then it begins anew."""
+
+
+_APART = 0.05
+"""Seconds between two reasons that are told while decisions are being written."""
+_BURST = 2.0
+"""So many seconds' worth of them may be told at once."""
 
 
 class WaitObserver(Protocol):
@@ -111,8 +122,11 @@ class Waits:
         clock: Clock,
         at_once: int,
         details_after: float,
+        decides: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_held` says whether a workload holds quota; `at_once`: so many writes, the rest waits its turn.
+        """`decides` says whether decisions are being written now.
+
+        `is_held` says whether a workload holds quota; `at_once`: so many writes, the rest waits its turn.
 
         `details_after`: seconds from a change of details to their telling; 0: at once.
         """
@@ -124,6 +138,9 @@ class Waits:
         self._details: dict[str, _Word] = {}
         """Those whose time has not come; nobody is here and among the untold."""
         self._timetable = Timetable(clock, self._tell_details)
+        self._decides, self._next_at = decides, float("-inf")
+        self._hurry = asyncio.Event()
+        """The loop ends: whoever waits for its turn goes on."""
         self._asked: dict[int, tuple[tuple[PodSet, ...], list[status.Patch]]] = {}
         """What pod sets ask for, by their identity: workloads of one form share theirs."""
 
@@ -149,9 +166,11 @@ class Waits:
     def pause(self) -> None:
         """Let nobody be told of details any more; what they are is kept."""
         self._timetable.clear()
+        self._hurry.set()
 
     def resume(self) -> None:
         """Go on after a pause: who has said nothing else meanwhile is told."""
+        self._hurry.clear()
         for key in self._details:
             self._timetable.add(key, self._details_after)
         for _ in self._line:  # left behind by writers that were cut off
@@ -185,7 +204,22 @@ class Waits:
 
     async def _write(self) -> None:
         while self._line:
-            await self._write_one(self._line.popleft())
+            await self._turn()
+            if self._line:
+                await self._write_one(self._line.popleft())
+
+    async def _turn(self) -> None:
+        """Return at once, or while decisions are being written, when the next reason may be told."""
+        if not self._decides() or self._hurry.is_set():
+            return
+        now = self._clock.monotonic()
+        self._next_at = max(self._next_at, now - _BURST) + _APART
+        if self._next_at > now:
+            with suppress(TimeoutError):
+                await within(self._clock, self._next_at - now, self._until_hurried())
+
+    async def _until_hurried(self) -> None:
+        await self._hurry.wait()
 
     def _writer_ended(self, error: BaseException | None) -> None:
         """Give the writer's place to another one, unless writers are being cut off."""

@@ -24,6 +24,7 @@ class Telling:
 
     def __init__(self, world: Scheduled, *names: str, at_once: int = 9, details_after: float = 5.0) -> None:
         self.world, self.held = world, set[str]()
+        self.decides = False
         self.writes = Writes(world.writer, in_flight=9)
         self.waits = Waits(
             writes=self.writes,
@@ -32,6 +33,7 @@ class Telling:
             clock=world.clock,
             at_once=at_once,
             details_after=details_after,
+            decides=lambda: self.decides,
         )
         world.add(*map(make_workload, names))
 
@@ -400,3 +402,43 @@ async def test_a_bug_on_one_workload_silences_no_other(make: Make, monkeypatch: 
     telling.tell("bad", "Waits")
 
     assert await telling.written() == [("good", "Waits"), ("bad", "Waits")]
+
+
+async def test_while_decisions_are_written_reasons_are_told_at_a_bounded_rate(make: Make) -> None:
+    """Some at once, then twenty a second; the rest follows as soon as the decisions are written."""
+    telling = Telling(make(), *(f"w{i}" for i in range(100)))
+    telling.decides = True
+    for i in range(100):
+        telling.tell(f"w{i}", "Waits")
+    clock, waiting = telling.world.clock, telling.world.observed.waiting
+    await clock.advance(0, turns=500)
+    assert 38 <= len(waiting) <= 41
+    await clock.advance(1.0, turns=500)
+    assert 58 <= len(waiting) <= 61
+    telling.decides = False
+    await clock.advance(0.5, turns=500)
+    assert len(waiting) == 100
+
+
+async def test_a_workload_that_is_admitted_before_its_turn_is_told_nothing(make: Make) -> None:
+    telling = Telling(make(), *(f"w{i}" for i in range(60)))
+    telling.decides = True
+    for i in range(60):
+        telling.tell(f"w{i}", "Waits")
+    await telling.world.clock.advance(0)
+    telling.held.update(f"ns/w{i}" for i in range(50, 60))
+    await telling.world.clock.advance(5)
+
+    assert len(telling.world.observed.waiting) == 50
+
+
+async def test_the_end_of_the_loop_does_not_wait_for_turns(make: Make) -> None:
+    """What is left is written at once: nobody waits for the next leader to be told."""
+    telling = Telling(make(), *(f"w{i}" for i in range(60)))
+    telling.decides = True
+    for i in range(60):
+        telling.tell(f"w{i}", "Waits")
+    await telling.world.clock.advance(0)
+    telling.waits.pause()
+
+    assert len(await telling.written()) == 60

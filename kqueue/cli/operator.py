@@ -130,7 +130,9 @@ class Operator:
             quarantine=wiring.quarantine,
             tries=wiring.tries,
             look_at_parked=lambda: self._intake.look_at_parked(),
+            turns=wiring.turns,
         )
+        wiring.is_deciding = lambda: self.loop.is_deciding
         self._intake = Intake(
             cache=wiring.cache,
             queues=wiring.queues,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cachetools import TTLCache
+
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
@@ -10,6 +12,7 @@ from kqueue.controllers.blockers import REFUSED, Blockers
 from kqueue.controllers.lines import Lines
 from kqueue.controllers.owed import UNTRIED, Owed
 from kqueue.runtime.store import Store
+from kqueue.runtime.turns import Turns
 from kqueue.state import from_api, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
@@ -25,6 +28,8 @@ _TRIED = (
 """What tries say of those that go on waiting in line."""
 _QUEUED = (*_TRIED, names.REASON_PENDING_EVALUATION, names.REASON_PENDING, names.REASON_WAITING)
 """Reasons of those that nothing blocks; any other is taken back when nothing does, whoever wrote it."""
+_MOST_TURNS, _LONGEST_TURN = 200_000, 3600.0
+"""Workloads that wait for their first word at most, and seconds after which such a wait is forgotten."""
 _TOLD_AGAIN = 300.0
 """Seconds until where it stands is written again; the next pause is twice as long, and so on."""
 
@@ -42,10 +47,14 @@ class Explainer:
         clock: Clock,
         tell_after: float = 10.0,
         at_once: bool = False,
+        turns: Turns | None = None,
     ) -> None:
         """`tell_after`: a Workload that has waited so many seconds for its first try is told so.  `at_once`: whoever
-        waits is told so at the first look.
+        waits is told so at the first look.  `turns`: the first words of many are spread over time; None: nobody's are.
         """
+        self._turns = turns or Turns(clock, lambda: False)
+        self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)
+        """When those get their first word that did not get it at once."""
         self._blockers, self._cache, self._queues = blockers, cache, queues
         self._clock, self._tell_after, self._at_once = clock, tell_after, at_once
         self._started = clock.now()
@@ -59,9 +68,25 @@ class Explainer:
         """Find out what has to be said; whether it is time to say anew where the Workload stands."""
         again = self._until_told_again(key, workload)
         is_due = again is not None and again <= 0
-        if is_due or (self._queues.bulk_verdict(key) is not None and self.owed.is_first(key)):
+        is_first = self._queues.bulk_verdict(key) is not None and self.owed.is_first(key)
+        if is_first:
+            self._take_turn(key)
+        if is_due or (is_first and self.until_turn(key) <= 0):
             await self.lines.look(key)
         return is_due
+
+    def _take_turn(self, key: str) -> None:
+        at = self._turn_at.get(key)
+        if at is None:
+            wait = self._turns.take()
+            if wait > 0:
+                self._turn_at[key] = self._clock.monotonic() + wait
+        elif at <= self._clock.monotonic():
+            del self._turn_at[key]
+
+    def until_turn(self, key: str) -> float:
+        """Seconds until a workload gets its first word, where that waits for its turn; else 0."""
+        return max(0.0, self._turn_at.get(key, 0.0) - self._clock.monotonic())
 
     def explain(self, workload: wire.Workload, *, again: bool) -> status.Patch | None:
         """What blocks a pending Workload before any quota is looked at, taken back when it is gone; None: no news.
@@ -85,6 +110,8 @@ class Explainer:
             return self._explain_rest(workload, written, stamp)
         verdict = self._queues.bulk_verdict(key)
         if verdict is not None and verdict.reason and (written is None or written.reason in UNTRIED):
+            if self.until_turn(key) > 0:
+                return None
             place = self.lines.describe(key)
             told = verdict.message if place is None else status.with_place(verdict.message, place, stamp)
             return status.wait(workload, reason=verdict.reason, message=told, stamp=stamp, queued=place is None)

@@ -24,6 +24,7 @@ from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
+from kqueue.runtime.turns import Turns
 from kqueue.state import checks, from_api, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
@@ -60,8 +61,9 @@ class WorkloadReconciler:
         tell_after: float = 10.0,
         at_once: bool = False,
         pods_left: Callable[[str], bool] = lambda _key: False,
+        turns: Turns | None = None,
     ) -> None:
-        """`tell_after` and `at_once` are as in `Explainer`, `pods_left` as in `LifeCycle`."""
+        """`tell_after`, `at_once` and `turns` are as in `Explainer`, `pods_left` as in `LifeCycle`."""
         self._workloads, self._client, self._writer = workloads, client, writer
         self._cache, self._recorder, self._clock = cache, recorder, clock
         blockers = Blockers(local_queues=local_queues, cache=cache, namespace_labels=namespace_labels)
@@ -73,6 +75,7 @@ class WorkloadReconciler:
             clock=clock,
             tell_after=tell_after,
             at_once=at_once,
+            turns=turns,
         )
         self._life = LifeCycle(blockers=blockers, clock=clock, rules=rules or LifeRules(), pods_left=pods_left)
 
@@ -110,7 +113,7 @@ class WorkloadReconciler:
 
     def _wake_after(self, key: str, workload: wire.Workload, *, is_due: bool) -> float | None:
         """Seconds until something is to be said or done although nothing happens; None: nothing is."""
-        left = [self.explainer.until_next_word(key, workload, is_due=is_due)]
+        left = [self.explainer.until_next_word(key, workload, is_due=is_due), self.explainer.until_turn(key)]
         at = self._life.next_time(workload)
         if at is not None:
             left.append((at - self._clock.now()).total_seconds())

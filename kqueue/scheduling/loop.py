@@ -30,6 +30,7 @@ from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.workload import Admitted, Claim, Head, PodSet, Snapshot
 from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.turns import Turns
 from kqueue.scheduling.admissions import AdmissionObserver, Admissions
 from kqueue.scheduling.evictions import EvictionObserver, Evictions
 from kqueue.scheduling.pace import Pace
@@ -154,9 +155,11 @@ class SchedulingLoop:
         quarantine: Quarantine | None = None,
         tries: Tries | None = None,
         look_at_parked: Callable[[], None] = lambda: None,
+        turns: Turns | None = None,
     ) -> None:
         """`look_at_parked` is called before a round of cycles: parked workloads that what became free may help are to
-        stand in their queues, so that no workload of lower priority takes it before them.
+        stand in their queues, so that no workload of lower priority takes it before them.  `turns` is as in `Waits`;
+        None: the loop has its own.
 
         `namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
 
@@ -168,6 +171,7 @@ class SchedulingLoop:
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
         self._pace = Pace(clock, shortest=self._settings.window_min, longest=self._settings.window_max)
+        self._turns = turns or Turns(clock, lambda: self.is_deciding)
         self._writes = Writes(writer, in_flight=self._settings.in_flight, begins=self._pace.write_begins)
         self._quarantine = quarantine or Quarantine()
         self._preemptions = preemptions or Preemptions()
@@ -232,7 +236,7 @@ class SchedulingLoop:
             clock=self._clock,
             at_once=self._settings.told_at_once,
             details_after=self._settings.details_told_after,
-            decides=lambda: self._pace.writing > 0,
+            turns=self._turns,
         )
 
     def _make_repairs(self, second_pass: SecondPass, host_of: Callable[[str], str | None]) -> Repairs:
@@ -290,6 +294,11 @@ class SchedulingLoop:
         )
 
     # --- running
+
+    @property
+    def is_deciding(self) -> bool:
+        """Whether decisions are being written, or were a moment ago."""
+        return self._pace.is_busy
 
     def wake(self) -> None:
         """Something may have become possible."""

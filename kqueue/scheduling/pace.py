@@ -32,6 +32,10 @@ _LONGEST_REST = 1.0
 """Seconds of that rest at most."""
 
 
+_BUSY_FOR = 0.5
+"""Seconds after the last write of a decision in which others are taken to follow."""
+
+
 class Pace:
     """Follows cycles and the writes of their decisions.  All times are seconds of the clock's monotonic time."""
 
@@ -45,6 +49,7 @@ class Pace:
         self._enough = -1
         """So few writes are left when they have drained; -1: the window has to pass."""
         self._writing = 0
+        self._wrote_at = float("-inf")
         self._drained = asyncio.Event()
         self._mean: float | None = None
 
@@ -54,9 +59,9 @@ class Pace:
         return min(self._longest, max(self._shortest, self._mean or 0.0))
 
     @property
-    def writing(self) -> int:
-        """Writes of decisions under way."""
-        return self._writing
+    def is_busy(self) -> bool:
+        """Whether decisions are being written, or were a moment ago."""
+        return self._writing > 0 or self._clock.monotonic() - self._wrote_at < _BUSY_FOR
 
     # --- what happens
 
@@ -67,7 +72,8 @@ class Pace:
 
         def ended() -> None:
             self._writing -= 1
-            took = self._clock.monotonic() - begun
+            self._wrote_at = self._clock.monotonic()
+            took = self._wrote_at - begun
             self._mean = took if self._mean is None else self._mean + _WEIGHT * (took - self._mean)
             if self._writing <= self._enough:
                 self._drained.set()

@@ -3,8 +3,8 @@
 A reason is told at once.  Where only its details have changed, other free amounts say, the workload is told some
 seconds later what they are then: they change with every admission, and nobody reads as fast.
 
-While decisions are being written, reasons are told at a bounded rate: the API server's time goes to decisions first, and
-most workloads are admitted before their turn comes.  The visibility API and `kqueue explain` tell at any time.
+While decisions are being written, reasons are told at a bounded rate: the API server's time goes to decisions first,
+and most workloads are admitted before their turn comes.  The visibility API and `kqueue explain` tell at any time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kqueue.core.value import value
 from kqueue.core.workload import PodSet
 from kqueue.runtime.deadline import within
 from kqueue.runtime.timetable import Timetable
+from kqueue.runtime.turns import Turns
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api, status
 
@@ -33,12 +34,6 @@ _log = structlog.get_logger(__name__)
 
 _MOST_FORMS = 4096
 """Forms of workloads of which it is kept what they ask for; then it begins anew."""
-
-
-_APART = 0.05
-"""Seconds between two reasons that are told while decisions are being written."""
-_BURST = 2.0
-"""So many seconds' worth of them may be told at once."""
 
 
 class WaitObserver(Protocol):
@@ -122,9 +117,9 @@ class Waits:
         clock: Clock,
         at_once: int,
         details_after: float,
-        decides: Callable[[], bool] = lambda: False,
+        turns: Turns,
     ) -> None:
-        """`decides` says whether decisions are being written now.
+        """`turns` spreads reasons over time while decisions are being written.
 
         `is_held` says whether a workload holds quota; `at_once`: so many writes, the rest waits its turn.
 
@@ -138,7 +133,7 @@ class Waits:
         self._details: dict[str, _Word] = {}
         """Those whose time has not come; nobody is here and among the untold."""
         self._timetable = Timetable(clock, self._tell_details)
-        self._decides, self._next_at = decides, float("-inf")
+        self._turns = turns
         self._hurry = asyncio.Event()
         """The loop ends: whoever waits for its turn goes on."""
         self._asked: dict[int, tuple[tuple[PodSet, ...], list[status.Patch]]] = {}
@@ -210,13 +205,10 @@ class Waits:
 
     async def _turn(self) -> None:
         """Return at once, or while decisions are being written, when the next reason may be told."""
-        if not self._decides() or self._hurry.is_set():
-            return
-        now = self._clock.monotonic()
-        self._next_at = max(self._next_at, now - _BURST) + _APART
-        if self._next_at > now:
+        wait = self._turns.take() if not self._hurry.is_set() else 0.0
+        if wait > 0:
             with suppress(TimeoutError):
-                await within(self._clock, self._next_at - now, self._until_hurried())
+                await within(self._clock, wait, self._until_hurried())
 
     async def _until_hurried(self) -> None:
         await self._hurry.wait()

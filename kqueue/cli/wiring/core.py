@@ -40,6 +40,7 @@ def make_core(wiring: Wiring) -> None:
         tell_after=wiring.timings.untried_told_after,
         at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
         pods_left=wiring.pods_left,
+        turns=wiring.turns,
     )
     workloads = wiring.controller("workload", workload.reconcile, workers=8, group_kind="Workload.kueue.x-k8s.io")
 

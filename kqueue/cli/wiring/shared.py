@@ -26,6 +26,7 @@ from kqueue.runtime.leader import unique_identity
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.turns import Turns
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions
@@ -88,6 +89,10 @@ class Wiring:
         self.quarantine = Quarantine()
         self.tries = Tries()
         self.fair_usage = rules.fair_usage(config)
+        self.is_deciding: Callable[[], bool] = lambda: False
+        """Set by what owns the scheduling loop."""
+        self.turns = Turns(clock, lambda: self.is_deciding())
+        """For writes that only tell why a workload waits."""
         self.recorder = self._make_recorder()
         self.events = Events(self.recorder)
         self.charge_pod: Callable[[str, str, Mapping[str, int] | None], None] = lambda _pod, _queue, _amounts: None

@@ -13,6 +13,7 @@ from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.errors import ServerError
 from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.turns import Turns
 from kqueue.state import from_api
 from kqueue.state.holding import Holding
 from kqueue.state.queues import RequeueReason, Verdict
@@ -362,6 +363,29 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     assert ("it was number 2 of 2 among all that wait" in told) is (want[1] != before)
     world.sync()
     assert list(world.reconciler.explainer.owed.among(["ns/a"])) == []
+
+
+async def test_under_load_the_first_word_of_an_equal_waits_for_its_turn(make_world: Callable[..., Workloads]) -> None:
+    """It is written when its turn comes, and not before, however often the workload is looked at."""
+    world = make_world(make_workload(minute=1))
+    world.reconciler.explainer._turns = turns = Turns(world.clock, lambda: True)
+    while turns.take() == 0:
+        pass
+    world.add(make_workload("tried"))
+    [(_, head)] = world.queues.pop_heads(lambda _: True)
+    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+
+    waits = []
+    for _ in range(3):
+        world.sync()
+        waits.append((await world.reconciler.reconcile("ns/a")).requeue_after)
+    assert status_of(world.found, "QuotaReserved") == ("", "")
+    assert 0 < (waits[0] or 0) <= 0.1
+    assert waits == [waits[0]] * 3
+
+    await world.clock.advance(0.1)
+    await world.rest()
+    assert status_of(world.found, "QuotaReserved") == ("False", "WaitingForQuota")
 
 
 GATE: JSON = {"preemptionGates": [{"name": "g"}]}

@@ -11,6 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.workload import PodSet
+from kqueue.runtime.turns import Turns
 from kqueue.scheduling.waits import News, Waits, Why, news
 from kqueue.scheduling.writes import Writes
 from tests.unit.controllers.builders import JSON, condition, make_workload, message_of, read, status_of
@@ -33,7 +34,7 @@ class Telling:
             clock=world.clock,
             at_once=at_once,
             details_after=details_after,
-            decides=lambda: self.decides,
+            turns=Turns(world.clock, lambda: self.decides),
         )
         world.add(*map(make_workload, names))
 

@@ -16,7 +16,7 @@ from kqueue.clock import Clock
 from kqueue.errors import ApiError, ConflictError, KqueueError, TerminalError
 from kqueue.runtime.deadline import cancel_and_wait, within
 from kqueue.runtime.supervision import guarded
-from kqueue.runtime.workqueue import WorkQueue
+from kqueue.runtime.workqueue import Rank, WorkQueue
 
 _log = structlog.get_logger(__name__)
 
@@ -92,14 +92,25 @@ class Controller:
         settings: ControllerSettings | None = None,
         chance: random.Random | None = None,
         on_reconcile: Callable[[ReconcileRecord], None] | None = None,
+        rank_of: Callable[[str], Rank] | None = None,
     ) -> None:
-        """`on_reconcile` is called after each reconcile; it must be quick and must not raise."""
+        """`on_reconcile` is called after each reconcile; it must be quick and must not raise.
+
+        `rank_of` says which keys go first, as the world is when they become ready; None: first come, first served.
+        A quarter of the workers, if there are two or more, takes no keys of the last rank.
+        """
         self.name = name
         self._reconcile, self._clock = reconcile, clock
         self._settings = s = settings or ControllerSettings()
         self.on_reconcile = on_reconcile
+        self._rank_of = rank_of
         self.queue = WorkQueue(
-            clock=clock, retry_base=s.retry_base, retry_max=s.retry_max, chance=chance or random.Random()
+            clock=clock,
+            retry_base=s.retry_base,
+            retry_max=s.retry_max,
+            chance=chance or random.Random(),
+            rank_of=self._rank,
+            tell_at_once=max(1, s.workers - max(1, s.workers // 4)),
         )
         self._running: asyncio.Future[None] | None = None
         self._busy: dict[asyncio.Task[None], str | None] = {}
@@ -108,9 +119,25 @@ class Controller:
         self.drain_for: Callable[[], float] = lambda: 0.0
         """Asked when `run` is cancelled: seconds for what is being reconciled; then it is cut off."""
 
-    def enqueue(self, key: str, after: float = 0.0) -> None:
-        """Reconcile `key` soon, or in `after` seconds; many calls before it runs are one."""
-        self.queue.add_after(key, after)
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Ranks that its keys may have by themselves."""
+        return (Rank.START,) if self._rank_of is None else tuple(Rank)
+
+    def enqueue(self, key: str, after: float = 0.0, rank: Rank | None = None) -> None:
+        """Reconcile `key` soon, or in `after` seconds; many calls before it runs are one, of the best rank.
+
+        `rank` None: as `rank_of` says.
+        """
+        self.queue.add_after(key, after, rank)
+
+    def _rank(self, key: str) -> Rank:
+        """The rank of a key; on a bug it is that of keys without one, so that the key is not lost."""
+        try:
+            return self._rank_of(key) if self._rank_of is not None else Rank.START
+        except Exception:  # noqa: BLE001 - the boundary that keeps one object's trouble from all others
+            _log.exception("the rank of a key could not be told on a bug", controller=self.name, key=key)
+            return Rank.START
 
     async def run(self) -> None:
         """Work until `stop` has drained the queue, or until cancelled."""

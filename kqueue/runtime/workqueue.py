@@ -1,34 +1,88 @@
-"""Keys that want attention: each at most once in the queue, each with at most one worker."""
+"""Keys that want attention: each at most once in the queue, each with at most one worker, by rank."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import OrderedDict
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
 
 from kqueue.clock import Clock
 from kqueue.runtime.backoff import pause_after
 from kqueue.runtime.timetable import Timetable
 
 
+_OLDEST_EVERY = 8
+"""Of so many picks one takes the key that has waited longest, whatever its rank."""
+
+
+class Rank(IntEnum):
+    """What the work on a key leads to.  The lowest rank is handed out first."""
+
+    FREE = 0
+    """Room becomes free: evictions, quota given back, ends."""
+    START = 1
+    """Something may start: admissions, starts, releases.  The rank of keys whose controller tells no ranks apart."""
+    FOLLOW = 2
+    """The state of what runs or waits is followed: readiness, counts."""
+    TELL = 3
+    """Only words are written: why a workload waits."""
+
+    @property
+    def label(self) -> str:
+        """Its name in metrics."""
+        return self.name.lower()
+
+
+class _Dirty(NamedTuple):
+    """An active key that was added again."""
+
+    since: float
+    rank: Rank
+
+
 class WorkQueue:
-    """A first-in-first-out queue of keys.
+    """A queue of keys: the best rank first, first in first out inside a rank.
 
     - A key that is added while it waits keeps its one place.
     - A key that is added while a worker has it is queued again when the worker is done.
     - A key that is added for later has one time: the earliest.  Being added for now replaces it.
     - `retry` adds a key after a pause that grows with its failures until `forget`.
+    - A key that is added again with a better rank moves up to it; a worse rank changes nothing.
+    - One pick of eight takes the key that has waited longest, so that no rank waits for ever.  A limit on the age would
+      not do: while thousands of keys are older than the limit, a new key of the best rank would wait behind them.
+    - At most `tell_at_once` workers have keys of the last rank, so that a worker is left for the others.
 
     All methods but `get` are plain calls on the event loop.
     """
 
-    def __init__(self, *, clock: Clock, retry_base: float, retry_max: float, chance: random.Random) -> None:
-        """`retry_base` and `retry_max` are seconds."""
-        self._clock, self._chance = clock, chance
-        self._retry_base, self._retry_max = retry_base, retry_max
-        self._ready: OrderedDict[str, float] = OrderedDict()  # key -> when it was queued, in order
-        self._active: set[str] = set()
-        self._dirty: dict[str, float] = {}  # active keys that were added meanwhile -> when
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        retry_base: float,
+        retry_max: float,
+        chance: random.Random,
+        rank_of: Callable[[str], Rank] = lambda _key: Rank.START,
+        tell_at_once: int | None = None,
+    ) -> None:
+        """`retry_base` and `retry_max` are seconds; `tell_at_once` None: no limit.
+
+        `rank_of` is asked for the rank of a key when it becomes ready; it must be quick and must not raise.
+        """
+        self._clock, self._chance, self._rank_of = clock, chance, rank_of
+        self._retry_base, self._retry_max, self._tell_at_once = retry_base, retry_max, tell_at_once
+        self._ready: dict[Rank, OrderedDict[str, float]] = {rank: OrderedDict() for rank in Rank}
+        """Key -> when it was queued, in the order of the rank."""
+        self._active: dict[str, Rank] = {}
+        self._telling = 0
+        """Active keys of the last rank."""
+        self._picks = 0
+        self._dirty: dict[str, _Dirty] = {}
+        self._wanted: dict[str, Rank] = {}
+        """Best rank that was asked for keys which wait for their time."""
         self._later = Timetable(clock, self.add)
         self._failures: dict[str, int] = {}
         self._available = asyncio.Event()
@@ -36,7 +90,11 @@ class WorkQueue:
 
     def __len__(self) -> int:
         """Keys that are ready for a worker."""
-        return len(self._ready)
+        return sum(map(len, self._ready.values()))
+
+    def depth(self, rank: Rank) -> int:
+        """Keys of `rank` that are ready for a worker."""
+        return len(self._ready[rank])
 
     @property
     def active(self) -> int:
@@ -51,34 +109,58 @@ class WorkQueue:
     @property
     def idle(self) -> bool:
         """Nothing is ready and nothing is being worked on; some keys may wait for their time."""
-        return not self._ready and not self._active
+        return not len(self) and not self._active
 
-    def oldest_age(self) -> float:
-        """Seconds that the first ready key has waited; 0 when none is ready."""
-        return max(0.0, self._clock.monotonic() - next(iter(self._ready.values()))) if self._ready else 0.0
+    def oldest_age(self, rank: Rank | None = None) -> float:
+        """Seconds that the oldest ready key has waited, of `rank` or (None) of all; 0 when none is ready.
+
+        A key that has moved up keeps its age.
+        """
+        now = self._clock.monotonic()
+        ranks = Rank if rank is None else (rank,)
+        return max(0.0, now - min((since for r in ranks for since in self._ready[r].values()), default=now))
 
     def failures(self, key: str) -> int:
         """Failures of `key` since it was last forgotten."""
         return self._failures.get(key, 0)
 
-    def add(self, key: str) -> None:
-        """Queue `key` now."""
+    def add(self, key: str, rank: Rank | None = None) -> None:
+        """Queue `key` now; `rank` None: as `rank_of` says."""
         if self._closed:
             return
         self._later.drop(key)
+        rank = self._best(key, rank)
         if key in self._active:
-            self._dirty.setdefault(key, self._clock.monotonic())
-        elif key not in self._ready:
-            self._ready[key] = self._clock.monotonic()
-            self._available.set()
-
-    def add_after(self, key: str, seconds: float) -> None:
-        """Queue `key` in `seconds`, unless it is queued or due sooner anyway."""
-        if seconds <= 0:
-            self.add(key)
+            dirty = self._dirty.get(key, _Dirty(self._clock.monotonic(), rank))
+            self._dirty[key] = _Dirty(dirty.since, min(dirty.rank, rank))
             return
-        if not (self._closed or key in self._ready or key in self._dirty):
+        now = next((r for r in Rank if key in self._ready[r]), None)
+        if now is None:
+            self._put(key, self._clock.monotonic(), rank)
+        elif rank < now:
+            self._put(key, self._ready[now].pop(key), rank)
+
+    def add_after(self, key: str, seconds: float, rank: Rank | None = None) -> None:
+        """Queue `key` in `seconds`, unless it is queued or due sooner anyway.
+
+        Without a `rank` it gets the one that `rank_of` says at that time.
+        """
+        if seconds <= 0:
+            self.add(key, rank)
+            return
+        if not (self._closed or key in self._dirty or any(key in keys for keys in self._ready.values())):
+            if rank is not None:
+                self._wanted[key] = min(rank, self._wanted.get(key, rank))
             self._later.add(key, seconds)
+
+    def _best(self, key: str, rank: Rank | None) -> Rank:
+        """The rank that is asked for, or was asked for a key that waited for its time."""
+        rank = self._rank_of(key) if rank is None else rank
+        return min(rank, self._wanted.pop(key, rank))
+
+    def _put(self, key: str, since: float, rank: Rank) -> None:
+        self._ready[rank][key] = since
+        self._available.set()
 
     def retry(self, key: str, *, at_least: float = 0.0, cap: float | None = None) -> float:
         """Queue `key` after its next, longer pause, and return the pause.
@@ -97,25 +179,37 @@ class WorkQueue:
 
     async def get(self) -> str | None:
         """Take the next key; call `done` with it afterwards.  None when the queue is shut down and empty."""
-        while not self._ready:
+        while (rank := self._next_rank()) is None:
             if self._closed:
                 return None
             self._available.clear()
             await self._available.wait()
-        key, _ = self._ready.popitem(last=False)
-        self._active.add(key)
+        key, _ = self._ready[rank].popitem(last=False)
+        self._picks += 1
+        self._active[key] = rank
+        self._telling += rank is Rank.TELL
         return key
+
+    def _next_rank(self) -> Rank | None:
+        """The rank whose first key is next; None: no key may be taken."""
+        full = self._tell_at_once is not None and self._telling >= self._tell_at_once and not self._closed
+        ranks = [rank for rank in Rank if self._ready[rank] and not (full and rank is Rank.TELL)]
+        if not ranks or self._picks % _OLDEST_EVERY != _OLDEST_EVERY - 1:
+            return ranks[0] if ranks else None
+        return min(ranks, key=lambda rank: next(iter(self._ready[rank].values())))
 
     def done(self, key: str) -> None:
         """The worker has finished with `key`; it is queued again if it was added meanwhile."""
-        self._active.discard(key)
-        since = self._dirty.pop(key, None)
-        if since is not None:
-            self._ready[key] = since
-            self._available.set()
+        self._telling -= self._active.pop(key, None) is Rank.TELL
+        dirty = self._dirty.pop(key, None)
+        if dirty is not None:
+            self._put(key, dirty.since, dirty.rank)
+        elif self._ready[Rank.TELL]:
+            self._available.set()  # a worker may take a key of the last rank again
 
     def shut_down(self) -> None:
         """Take no more keys and drop those that wait for their time; what is ready is still handed out."""
         self._closed = True
         self._later.clear()
+        self._wanted.clear()
         self._available.set()

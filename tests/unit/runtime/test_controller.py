@@ -12,6 +12,7 @@ import structlog
 from kqueue import errors
 from kqueue.clock import FakeClock
 from kqueue.runtime.controller import Controller, ControllerSettings, Outcome, ReconcileRecord, Result
+from kqueue.runtime.workqueue import Rank
 from tests.unit.runtime.conftest import running
 
 SETTINGS = ControllerSettings(workers=4, timeout=60, retry_base=1, retry_max=60, conflict_retry_max=2)
@@ -270,3 +271,25 @@ async def test_what_is_being_reconciled_comes_to_its_end(takes: float, given: fl
     await asyncio.gather(again, return_exceptions=True)
     assert sorted(set(slow.ended)) == ["a", "b", "c"]
     assert slow.ended.count("a") == 1
+
+
+async def test_keys_are_reconciled_by_rank() -> None:
+    """The controller asks for ranks, a given rank counts instead, and a key whose rank cannot be told is not lost."""
+    done: list[str] = []
+
+    async def reconcile(key: str) -> Result:
+        done.append(key)
+        return Result()
+
+    def rank_of(key: str) -> Rank:
+        return {"word": Rank.TELL, "free": Rank.FREE, "raised": Rank.TELL}[key]
+
+    controller = Controller("test", reconcile, clock=FakeClock(), settings=SETTINGS, rank_of=rank_of)
+    for key in ("word", "unknown", "free"):
+        controller.enqueue(key)
+    controller.enqueue("raised", rank=Rank.FREE)
+    controller.queue.shut_down()
+    await controller.run()
+
+    assert done == ["free", "raised", "unknown", "word"]
+    assert controller.ranks == tuple(Rank)

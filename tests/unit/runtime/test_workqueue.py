@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.clock import FakeClock
-from kqueue.runtime.workqueue import WorkQueue
+from kqueue.runtime.workqueue import Rank, WorkQueue
 
 
 def make_queue(clock: FakeClock) -> WorkQueue:
@@ -168,3 +168,143 @@ def test_each_key_comes_at_its_earliest_time(adds: list[tuple[str, int]]) -> Non
         assert came == {key: min(s for k, s in adds if k == key) for key, _ in adds}
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("adds", "want"),
+    [
+        pytest.param(
+            [("word", 3), ("start", 1), ("free", 0), ("follow", 2)], "free start follow word", id="best-first"
+        ),
+        pytest.param([("a", 1), ("x", 3), ("b", 1), ("y", 3)], "a b x y", id="first-in-first-out-inside-a-rank"),
+        pytest.param([("a", 3), ("b", 3), ("b", 0)], "b a", id="a-better-rank-moves-up"),
+        pytest.param([("a", 0), ("b", 1), ("a", 3)], "a b", id="a-worse-rank-changes-nothing"),
+        pytest.param([("a", 0), ("b", 3), ("b", 0)], "a b", id="moved-up-keys-go-behind-their-new-rank"),
+    ],
+)
+async def test_keys_come_out_by_rank(adds: list[tuple[str, int]], want: str) -> None:
+    """The best rank is handed out first."""
+    queue = make_queue(FakeClock())
+
+    for key, rank in adds:
+        queue.add(key, Rank(rank))
+
+    assert await take_all(queue) == want.split()
+
+
+async def test_a_key_in_work_comes_again_with_its_best_rank() -> None:
+    """Of all adds of a key while a worker has it, the best rank counts."""
+    queue = make_queue(FakeClock())
+    queue.add("a", Rank.TELL)
+    await queue.get()
+    for rank in (Rank.TELL, Rank.FREE, Rank.FOLLOW):
+        queue.add("a", rank)
+    queue.add("b", Rank.START)
+
+    queue.done("a")
+
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_late_key_has_the_rank_of_its_time() -> None:
+    """A key for later is ranked when it is due; a rank that was asked for then is kept, unless that of its time is
+    better.
+    """
+    clock, ranks = FakeClock(), {"a": Rank.TELL, "b": Rank.TELL, "c": Rank.TELL}
+    queue = WorkQueue(
+        clock=clock, retry_base=1, retry_max=60, chance=random.Random(1), rank_of=lambda key: ranks.get(key, Rank.START)
+    )
+    for key in ("a", "b"):
+        queue.add_after(key, 5)
+    queue.add_after("c", 5, Rank.FREE)
+    queue.add_after("c", 4, Rank.FOLLOW)
+    ranks["b"] = Rank.FREE
+    queue.add("d")
+    await asyncio.sleep(0)
+    await clock.advance(5)
+
+    assert await take_all(queue) == ["c", "b", "d", "a"]
+
+
+async def test_no_rank_waits_for_ever() -> None:
+    """While keys of the best rank come without end, one pick of eight takes the key that has waited longest."""
+    clock = FakeClock()
+    queue = make_queue(clock)
+    for key in ("word-1", "word-2"):
+        queue.add(key, Rank.TELL)
+    taken = []
+    for i in range(20):
+        await clock.advance(1)
+        queue.add(f"free-{i}", Rank.FREE)
+        key = await queue.get()
+        assert key is not None
+        queue.done(key)
+        taken.append(key)
+
+    assert [i for i, key in enumerate(taken) if key.startswith("word")] == [7, 15]
+
+
+async def test_a_new_key_of_the_best_rank_waits_behind_few_others() -> None:
+    """Thousands of old words delay a new key of the best rank by one pick at most."""
+    clock = FakeClock()
+    for start in range(8):
+        queue = make_queue(clock)
+        for i in range(5000):
+            queue.add(f"word-{i}", Rank.TELL)
+        await clock.advance(600)
+        for _ in range(start):
+            queue.done(str(await queue.get()))
+
+        queue.add("free", Rank.FREE)
+
+        assert "free" in (await queue.get(), await queue.get())
+
+
+async def test_a_worker_is_left_for_other_keys_than_words() -> None:
+    """So many workers take keys of the last rank and no more; when one is done the next key is taken."""
+    queue = WorkQueue(clock=FakeClock(), retry_base=1, retry_max=60, chance=random.Random(1), tell_at_once=2)
+    for i in range(3):
+        queue.add(f"word-{i}", Rank.TELL)
+    first = [await queue.get(), await queue.get()]
+    waiting = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    alone = waiting.done()
+    queue.add("free", Rank.FREE)
+    freed = await waiting
+    last = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    assert not last.done()
+    queue.done("word-0")
+
+    assert (first, alone, freed, await last) == (["word-0", "word-1"], False, "free", "word-2")
+
+
+async def test_words_are_drained_at_the_end() -> None:
+    """A queue that is shut down hands out all that is ready, by however few workers."""
+    queue = WorkQueue(clock=FakeClock(), retry_base=1, retry_max=60, chance=random.Random(1), tell_at_once=1)
+    for key in "ab":
+        queue.add(key, Rank.TELL)
+    taken = [await queue.get()]
+    queue.shut_down()
+
+    assert [*taken, await queue.get(), await queue.get()] == ["a", "b", None]
+
+
+async def test_depth_and_age_are_told_by_rank() -> None:
+    """A key that moves up takes its age along."""
+    clock = FakeClock()
+    queue = make_queue(clock)
+    queue.add("a", Rank.TELL)
+    await clock.advance(3)
+    queue.add("b", Rank.TELL)
+    queue.add("c", Rank.FREE)
+    await clock.advance(1)
+    queue.add("a", Rank.FREE)
+
+    assert {rank.label: (queue.depth(rank), queue.oldest_age(rank)) for rank in Rank} == {
+        "free": (2, 4),
+        "start": (0, 0),
+        "follow": (0, 0),
+        "tell": (1, 1),
+    }
+    assert (len(queue), queue.oldest_age()) == (3, 4)

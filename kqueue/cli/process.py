@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
 from kqueue.observe import Checks, CustomLabel, Endpoint, HealthServer, Kind, Metrics, traces_from
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
+from kqueue.runtime.lane import Lane, Lanes
 from kqueue.runtime.loop import tune_collector
 
 if TYPE_CHECKING:
@@ -154,6 +156,7 @@ async def _frame(
     checks = Checks()
     checks.add(_STARTING, lambda: "is not over yet")
     client = await _connect(configuration, flags, timings, clock, _counted(metrics, on_request))
+    _show_lanes(metrics, client.lanes)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(client)
         guard, tls = None, None
@@ -316,6 +319,16 @@ async def _connect(
         burst=connection.burst,
     )
     return await connect(flags.kubeconfig, flags.context, settings, clock=clock, on_request=on_request)
+
+
+def _show_lanes(metrics: Metrics, lanes: Lanes) -> None:
+    for lane in Lane:
+        metrics.request_lane(
+            lane.value,
+            in_flight=partial(lanes.in_flight.__getitem__, lane),
+            waiting=partial(lanes.waiting, lane),
+            oldest_age=partial(lanes.oldest_age, lane),
+        )
 
 
 def _counted(metrics: Metrics, also: Callable[[RequestRecord], None] | None) -> Callable[[RequestRecord], None]:

@@ -15,6 +15,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, moment_after
 from kqueue.controllers.blockers import Blockers
+from kqueue.runtime.lane import Lane
 from kqueue.state import checks, execution_time, from_api, readiness, requeueing, retention, status
 from kqueue.state.from_api.conditions import NO_TIME
 from kqueue.state.readiness import ReadyRules
@@ -37,6 +38,7 @@ class Step(NamedTuple):
     subresource: str | None = "status"
     warned: Warned | None = None
     """What is told of the write beside the changes of conditions; None: nothing."""
+    lane: Lane = Lane.STATUS
 
 
 _BACKOFF = Backoff(60, 3600)

@@ -22,6 +22,7 @@ from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import NotFoundError
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.controller import Result
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.runtime.turns import Turns
@@ -97,7 +98,7 @@ class WorkloadReconciler:
         for step in self._steps(workload, is_due=is_due):
             if step.look(workload) is None:
                 continue  # as a rule, so the writer is not asked
-            written = await self._writer.write(key, step.look, subresource=step.subresource)
+            written = await self._writer.write(key, step.look, subresource=step.subresource, lane=step.lane)
             if written is not None:
                 if step.warned is not None:
                     self._event(written, step.warned.reason, step.warned.message, warning=True)
@@ -108,7 +109,7 @@ class WorkloadReconciler:
 
     def _steps(self, workload: wire.Workload, *, is_due: bool) -> Iterator[Step]:
         yield from self._life.steps(workload)
-        yield Step(partial(self.explainer.explain, again=is_due))
+        yield Step(partial(self.explainer.explain, again=is_due), lane=Lane.WORDS)
         yield from self._life.late_steps(workload)
 
     def _wake_after(self, key: str, workload: wire.Workload, *, is_due: bool) -> float | None:

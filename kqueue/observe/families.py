@@ -379,6 +379,15 @@ class ProcessFamilies(_Group):
             "kqueue_api_request_seconds", "Time of requests to the API server", "verb", "lane",
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
         )  # fmt: skip
+        self.lane_in_flight = self._gauge(
+            "kqueue_api_requests_in_flight", "Requests that hold a place of their lane", "lane"
+        )
+        self.lane_waiting = self._gauge(
+            "kqueue_api_requests_waiting", "Requests that wait for a place of their lane or for the rate", "lane"
+        )
+        self.lane_age = self._gauge(
+            "kqueue_api_requests_oldest_seconds", "For how long the oldest waiting request of a lane has waited", "lane"
+        )
         self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit had to heal", "cause")
         self.ignored_nodes = self._gauge(
             "kqueue_ignored_nodes", "Nodes with a flavor's labels that are no part of its topology", "flavor", "reason"
@@ -420,6 +429,13 @@ class ProcessFamilies(_Group):
         )
         self.leading = self._gauge("leader_election_master_status", "1 while this replica leads", "name")
         self.queue_depth = self._gauge("workqueue_depth", "Keys that wait for a worker", "name")
+        self.rank_depth = self._gauge(
+            "kqueue_work_queue_depth", "Keys that wait for a worker, by rank", "controller", "rank"
+        )
+        self.rank_age = self._gauge(
+            "kqueue_work_queue_oldest_seconds", "For how long the oldest waiting key of a rank has waited",
+            "controller", "rank",
+        )  # fmt: skip
         self.reconciles = self._counter("controller_runtime_reconcile_total", "Reconciles", "controller", "result")
         self.reconcile_seconds = self._histogram(
             "controller_runtime_reconcile_time_seconds", "Time of reconciles", "controller",

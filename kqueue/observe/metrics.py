@@ -109,7 +109,7 @@ class Metrics:
         """Asked for the cohorts above a ClusterQueue when it is first reported; later it says so itself (`place`)."""
         self._skips: dict[str, int] = {}
         """What each ClusterQueue's preemptors missed last."""
-        self._sources: dict[tuple[Gauge, str], Callable[[], float | None]] = {}
+        self._sources: dict[tuple[Gauge, tuple[str, ...]], Callable[[], float | None]] = {}
         self._foreign: dict[str, set[str]] = {}
         """Resources with a series of foreign requests, by flavor."""
         self._quarantined: set[str] = set()
@@ -332,7 +332,7 @@ class Metrics:
         """Ask `not_after` for the Unix time at which a server's certificate expires, whenever a page is rendered; None:
         there is none yet.
         """
-        self._sources[self._process.certificates, server] = not_after
+        self._sources[self._process.certificates, (server,)] = not_after
 
     def visibility(self, status: int, seconds: float) -> None:
         """A question of the visibility API was answered."""
@@ -370,15 +370,30 @@ class Metrics:
         """Ask `age` for the seconds since a watch's last sign of life, whenever a page is rendered; None: it has none
         to expect, and so no series.
         """
-        self._sources[self._process.watch_age, kind] = age
+        self._sources[self._process.watch_age, (kind,)] = age
 
     def work_queue(self, name: str, depth: Callable[[], int]) -> None:
         """Ask `depth` for the keys that wait, whenever a page is rendered."""
-        self._sources[self._process.queue_depth, name] = depth
+        self._sources[self._process.queue_depth, (name,)] = depth
+
+    def work_rank(
+        self, controller: str, rank: str, *, depth: Callable[[], int], oldest_age: Callable[[], float]
+    ) -> None:
+        """Ask, for each page, how many keys of one rank wait, and for how many seconds the oldest has."""
+        self._sources[self._process.rank_depth, (controller, rank)] = depth
+        self._sources[self._process.rank_age, (controller, rank)] = oldest_age
+
+    def request_lane(
+        self, lane: str, *, in_flight: Callable[[], int], waiting: Callable[[], int], oldest_age: Callable[[], float]
+    ) -> None:
+        """Ask, for each page, for the requests of one lane, and for how many seconds the oldest has waited."""
+        self._sources[self._process.lane_in_flight, (lane,)] = in_flight
+        self._sources[self._process.lane_waiting, (lane,)] = waiting
+        self._sources[self._process.lane_age, (lane,)] = oldest_age
 
     def stray_pods(self, number: Callable[[], int]) -> None:
         """Ask `number` for the pods that name a Workload and are not its job's, whenever a page is rendered."""
-        self._sources[self._process.stray_pods, "uncontrolled"] = number
+        self._sources[self._process.stray_pods, ("uncontrolled",)] = number
 
     @contextmanager
     def collector_pauses(self) -> Iterator[None]:
@@ -420,12 +435,12 @@ class Metrics:
         return [(registry.collectors, subject) for registry, subject in self._groups]
 
     def _sample(self) -> None:
-        for (gauge, label), source in self._sources.items():
+        for (gauge, labels), source in self._sources.items():
             value = source()
             if value is None:
-                gauge.remove_by_labels({gauge._labelnames[0]: label})  # noqa: SLF001 (it has just one)
+                gauge.remove_by_labels(dict(zip(gauge._labelnames, labels, strict=True)))  # noqa: SLF001 (no other way)
             else:
-                gauge.labels(label).set(value)
+                gauge.labels(*labels).set(value)
 
 
 class _Registry(CollectorRegistry):

@@ -23,7 +23,9 @@ class Lane(Enum):
     LEASE = "lease"
     """Leader election.  Never waits for the rate limit."""
     STATUS = "status"
-    """Admissions and conditions: the decision itself."""
+    """Decisions: admissions, evictions, quota given back, and the conditions that follow from them."""
+    WORDS = "words"
+    """Why workloads wait: thousands at once, and no decision hangs on them."""
     JOBS = "jobs"
     """Jobs and Workloads: reconcilers' ordinary reads and writes."""
     UNGATE = "ungate"
@@ -47,6 +49,7 @@ class LaneLimit:
 DEFAULT_LIMITS: Mapping[Lane, LaneLimit] = {
     Lane.LEASE: LaneLimit(2),
     Lane.STATUS: LaneLimit(64, weight=8),
+    Lane.WORDS: LaneLimit(8, weight=1),
     Lane.JOBS: LaneLimit(32, weight=4),
     Lane.UNGATE: LaneLimit(64, weight=8),
     Lane.WATCH: LaneLimit(8, weight=4),
@@ -133,19 +136,37 @@ class Lanes:
         full = {**DEFAULT_LIMITS, **limits}
         self._places = {lane: asyncio.Semaphore(full[lane].in_flight) for lane in Lane}
         self._rate = None if per_second is None else Rate(per_second, burst, limits=full, clock=clock)
+        self._clock = clock
+        self._waiting: dict[Lane, dict[object, float]] = {lane: {} for lane in Lane}
+        """Since when requests wait, in the order in which they came."""
         self.in_flight = dict.fromkeys(Lane, 0)
         """Requests that hold a place now, per lane."""
+
+    def waiting(self, lane: Lane) -> int:
+        """Requests that wait for a place or for the rate.  Further attempts of a request do not count."""
+        return len(self._waiting[lane])
+
+    def oldest_age(self, lane: Lane) -> float:
+        """Seconds that the oldest of the waiting requests has waited; 0 when none waits."""
+        first = next(iter(self._waiting[lane].values()), None)
+        return max(0.0, self._clock.monotonic() - first) if first is not None else 0.0
 
     @asynccontextmanager
     async def place(self, lane: Lane) -> AsyncIterator[None]:
         """Hold one of the lane's places for the length of the block."""
-        async with self._places[lane]:
-            self.in_flight[lane] += 1
-            try:
-                await self.pace(lane)
-                yield
-            finally:
-                self.in_flight[lane] -= 1
+        me = object()
+        self._waiting[lane][me] = self._clock.monotonic()
+        try:
+            async with self._places[lane]:
+                self.in_flight[lane] += 1
+                try:
+                    await self.pace(lane)
+                    del self._waiting[lane][me]
+                    yield
+                finally:
+                    self.in_flight[lane] -= 1
+        finally:
+            self._waiting[lane].pop(me, None)
 
     async def pace(self, lane: Lane) -> None:
         """Wait for the shared rate; each attempt of a request takes a token of its own."""

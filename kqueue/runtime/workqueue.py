@@ -13,7 +13,6 @@ from kqueue.clock import Clock
 from kqueue.runtime.backoff import pause_after
 from kqueue.runtime.timetable import Timetable
 
-
 _OLDEST_EVERY = 8
 """Of so many picks one takes the key that has waited longest, whatever its rank."""
 

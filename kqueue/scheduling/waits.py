@@ -25,6 +25,7 @@ from kqueue.clock import Clock
 from kqueue.core.value import value
 from kqueue.core.workload import PodSet
 from kqueue.runtime.deadline import within
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.timetable import Timetable
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.writes import Writes
@@ -236,7 +237,9 @@ class Waits:
         while True:
             word = self._untold[key]
             why = word.why
-            written = await self._writes.tell(key, partial(self._change, key, word), what="the reason for waiting")
+            written = await self._writes.tell(
+                key, partial(self._change, key, word), what="the reason for waiting", lane=Lane.WORDS
+            )
             if written is not None:
                 _log.info("workload waits", workload=key, reason=why.reason, message=why.message)
                 self._observer.waits(written, reason=why.reason, message=why.message)

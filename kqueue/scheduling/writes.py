@@ -18,6 +18,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.errors import KqueueError
 from kqueue.runtime.deadline import within
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import status
 
@@ -104,10 +105,10 @@ class Writes:
         finally:
             ended()
 
-    async def tell(self, key: str, change: Change, *, what: str) -> wire.Workload | None:
-        """Write what is only told: failure is logged.  None when nothing was written."""
+    async def tell(self, key: str, change: Change, *, what: str, lane: Lane = Lane.STATUS) -> wire.Workload | None:
+        """Write in `lane`; a failure is only logged.  None when nothing was written."""
         try:
-            return await self._writer.write(key, change)
+            return await self._writer.write(key, change, lane=lane)
         except KqueueError as e:
             _log.warning(f"{what} was not written", workload=key, error=str(e))
             return None

@@ -14,6 +14,7 @@ from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
+from kqueue.controllers.ranks import workload_rank
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.workload import WorkloadReconciler
 from kqueue.runtime.controller import Controller, Result
@@ -42,7 +43,13 @@ def make_core(wiring: Wiring) -> None:
         pods_left=wiring.pods_left,
         turns=wiring.turns,
     )
-    workloads = wiring.controller("workload", workload.reconcile, workers=8, group_kind="Workload.kueue.x-k8s.io")
+    workloads = wiring.controller(
+        "workload",
+        workload.reconcile,
+        workers=8,
+        group_kind="Workload.kueue.x-k8s.io",
+        rank_of=lambda key: workload_rank(watches.workloads.store.get(key)),
+    )
 
     def on_parked(keys: Collection[str]) -> None:
         for key in workload.explainer.owed.among(keys):

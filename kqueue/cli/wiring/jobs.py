@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from kqueue.api.wire import core as wire_core
@@ -16,10 +17,11 @@ from kqueue.cli.wiring.watches import BATCH_JOB
 from kqueue.controllers.elastic_ungater import ElasticUngater
 from kqueue.controllers.job import JobReconciler
 from kqueue.controllers.job_slices import JobSlices
-from kqueue.controllers.job_workload import JobWorkload, owner_keys
+from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, owner_key, owner_keys
 from kqueue.controllers.job_writes import JobWrites
 from kqueue.controllers.owned_jobs import CHILD_OF
 from kqueue.controllers.owners import Owners
+from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs import rules
@@ -28,6 +30,7 @@ from kqueue.jobs.registry import owner_kinds_for
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Controller
 from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.workqueue import Rank
 from kqueue.state.from_api import PodView
 
 JSON = dict[str, Any]
@@ -124,10 +127,22 @@ def _make_job_kind(
         reconciler.reconcile,
         workers=16,
         group_kind=f"{kind.gvk.kind}.{kind.gvk.group}",
+        rank_of=partial(_job_rank, wiring, kind, [watch.store for watch in seen]),
     )
     for watch in seen:
         watch.store.add_index(_PREBUILT, lambda job: _prebuilt_keys(job, wiring.switches))
     _subscribe(wiring, kind, [watch.store for watch in seen], jobs, elastic)
+
+
+def _job_rank(wiring: Wiring, kind: JobKind, stores: Sequence[Store[JSON]], key: str) -> Rank:
+    """How soon the reconciler looks at a job."""
+    job = next((job for job in (store.get(key) for store in stores) if job is not None), None)
+    owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key))
+    return owner_rank(
+        wiring.watches.workloads.store.by_index(OWNER_INDEX, owner),
+        ended=job is None or kind.finished(job) is not None,
+        held_back=job is not None and kind.is_suspended(job),
+    )
 
 
 def _subscribe(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kqueue.api import names
@@ -12,15 +13,18 @@ from kqueue.cli.wiring.handlers import if_changed
 from kqueue.cli.wiring.shared import Wiring
 from kqueue.config import Configuration
 from kqueue.controllers.admission_gates import AdmissionGates
-from kqueue.controllers.job_workload import owner_keys
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.pod import PodReconciler
 from kqueue.controllers.pod_group import PodGroupReconciler
 from kqueue.controllers.pod_writes import GROUP_INDEX, PREBUILT_INDEX, PodWrites
+from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.switched_off import SwitchedOff
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import switches_from
+from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.workqueue import Rank
 from kqueue.state import from_api
 
 _THROUGH_PODS = ("deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
@@ -132,12 +136,37 @@ def _tell_of_former(wiring: Wiring) -> None:
     wiring.background.append(former.run)
 
 
+def _pod_rank(wiring: Wiring, pods: Store[ManagedPod], key: str) -> Rank:
+    """How soon the reconciler looks at a pod that is queued alone."""
+    pod = pods.get(key)
+    return owner_rank(
+        wiring.watches.workloads.store.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(key))),
+        ended=pod is None or pod.terminated or pod.deleting,
+        held_back=pod is not None and pod.gated,
+    )
+
+
+def _group_rank(wiring: Wiring, pods: Store[ManagedPod], key: str) -> Rank:
+    """How soon the reconciler looks at a group of pods, whose Workload bears its name."""
+    members = pods.by_index(GROUP_INDEX, key)
+    workload = wiring.watches.workloads.store.get(key)
+    return owner_rank(
+        [workload] if workload is not None else [],
+        ended=all(pod.terminated for pod in members),
+        held_back=any(pod.gated and not pod.deleting for pod in members),
+    )
+
+
 def _route(wiring: Wiring, single: PodReconciler, group: PodGroupReconciler) -> None:
     """Which events bring which pods and groups.  Those of a group are gathered: it is looked at as a whole."""
     watches, watch = wiring.watches, wiring.watches.managed_pods
     assert watch is not None
-    pods = wiring.controller("pod", single.reconcile, workers=16, group_kind="Pod")
-    groups = wiring.controller("pod_group", group.reconcile, workers=8, group_kind="Pod")
+    pods = wiring.controller(
+        "pod", single.reconcile, workers=16, group_kind="Pod", rank_of=partial(_pod_rank, wiring, watch.store)
+    )
+    groups = wiring.controller(
+        "pod_group", group.reconcile, workers=8, group_kind="Pod", rank_of=partial(_group_rank, wiring, watch.store)
+    )
     stirred: dict[str, float] = {}
 
     def stir(key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from kqueue.api import names
@@ -27,6 +28,7 @@ from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
+from kqueue.runtime.workqueue import Rank
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions
@@ -115,10 +117,19 @@ class Wiring:
         self.owned_jobs = OwnedJobs(watches.jobs_by_kind())
         metrics.stray_pods(lambda: watches.pods.store.count_by_index(_STRAYS, True))
 
-    def controller(self, name: str, reconcile: Reconcile, *, workers: int = 1, group_kind: str = "") -> Controller:
+    def controller(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        workers: int = 1,
+        group_kind: str = "",
+        rank_of: Callable[[str], Rank] | None = None,
+    ) -> Controller:
         """A work queue whose keys `reconcile` works off while this process leads.
 
-        `workers` at a time, unless the file says another number for `group_kind` (`Kind.group`, or `Kind`).
+        `workers` at a time, unless the file says another number for `group_kind` (`Kind.group`, or `Kind`).  `rank_of`
+        is as in `Controller`.
         """
         workers = self.config.controller.group_kind_concurrency.get(group_kind, workers)
         controller = Controller(
@@ -133,9 +144,15 @@ class Wiring:
             on_reconcile=lambda r: self.metrics.reconcile(
                 controller=r.controller, result=r.outcome.value, seconds=r.seconds
             ),
+            rank_of=rank_of,
         )
         self.controllers.append(controller)
-        self.metrics.work_queue(name, lambda: len(controller.queue))
+        queue = controller.queue
+        self.metrics.work_queue(name, lambda: len(queue))
+        for rank in controller.ranks:
+            self.metrics.work_rank(
+                name, rank.label, depth=partial(queue.depth, rank), oldest_age=partial(queue.oldest_age, rank)
+            )
         return controller
 
     def writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:

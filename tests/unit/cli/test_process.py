@@ -99,6 +99,8 @@ async def test_a_process_serves_probes_and_metrics_while_it_runs(kubeconfig: Pat
 
     assert (ready[0], alive[0]) == (200, 200)
     assert re.search(r'^kqueue_api_requests_total{[^}]*resource="nodes"', page, re.MULTILINE), page[:2000]
+    for lane in ("status", "words"):
+        assert re.search(rf'^kqueue_api_requests_waiting{{lane="{lane}"[^}}]*}} 0', page, re.MULTILINE), page[:2000]
     assert "nodes" in {record.resource for record in requests}
     assert process.task.done()
     assert not await listens(address)

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.errors import ServerError
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.turns import Turns
 from kqueue.state import from_api
@@ -75,6 +76,17 @@ async def test_where_conditions_are_wanted_at_once_the_first_look_writes_them(
     assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
     assert status_of(world.found, "Admitted") == ("False", "NoReservation")
     assert await world.step() == 0
+
+
+async def test_words_do_not_share_the_lane_of_decisions(make_world: Callable[..., Workloads]) -> None:
+    """Why a Workload waits is written in a lane of its own, its eviction in that of decisions."""
+    waits, leaves = make_world(at_once=True), make_world(make_workload(status=reserved(), active=False))
+    for world in (waits, leaves):
+        await world.step()
+
+    assert [call.lane for call in waits.client.writes()] == [Lane.WORDS]
+    assert status_of(leaves.found, "Evicted")[0] == "True"
+    assert [call.lane for call in leaves.client.writes()] == [Lane.STATUS]
 
 
 FIRST = "2026-01-01T00:00:00Z"

@@ -281,6 +281,8 @@ def test_the_process_is_reported() -> None:
     metrics.webhook(path="/mutate--v1-pod", operation="CREATE", result="patched", seconds=0.001)
     metrics.watch_age("pods", lambda: 12.5)
     metrics.work_queue("job", lambda: 3)
+    metrics.work_rank("job", "free", depth=lambda: 2, oldest_age=lambda: 1.5)
+    metrics.request_lane("words", in_flight=lambda: 8, waiting=lambda: 90, oldest_age=lambda: 2.5)
     metrics.event_lost("queue-full")
     metrics.rank_fallback("no_index")
     metrics.leaked_gates({"workload_gone": 3, "workload_finished": 1})
@@ -299,6 +301,11 @@ def test_the_process_is_reported() -> None:
     assert value(metrics, "kqueue_leaked_gates", reason="workload_gone") == 0
     assert value(metrics, "kqueue_leaked_gates", reason="workload_finished") == 1
     assert value(metrics, "kqueue_certificate_not_after_seconds", server="webhook") == 1767225600
+    assert value(metrics, "kqueue_work_queue_depth", controller="job", rank="free") == 2
+    assert value(metrics, "kqueue_work_queue_oldest_seconds", controller="job", rank="free") == 1.5
+    assert value(metrics, "kqueue_api_requests_in_flight", lane="words") == 8
+    assert value(metrics, "kqueue_api_requests_waiting", lane="words") == 90
+    assert value(metrics, "kqueue_api_requests_oldest_seconds", lane="words") == 2.5
     page = series(metrics)
     assert page["workqueue_depth", frozenset({("name", "job")})] == 3
     result = frozenset({("controller", "job"), ("result", "success")})

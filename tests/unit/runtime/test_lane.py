@@ -38,6 +38,43 @@ async def test_a_lane_holds_as_many_as_it_has_places() -> None:
     assert lanes.in_flight[Lane.UNGATE] == 0
 
 
+async def test_what_waits_is_counted_by_lane() -> None:
+    """Requests wait for a place or for the rate; a cancelled one does not count any more."""
+    clock = FakeClock()
+    lanes = Lanes({Lane.WORDS: LaneLimit(1)}, clock=clock, per_second=1, burst=1)
+    log: list[tuple[float, Lane]] = []
+    open_ended = asyncio.Event()
+
+    async def hold() -> None:
+        async with lanes.place(Lane.WORDS):
+            await open_ended.wait()
+
+    async with running(hold(), hold(), hold()):
+        await clock.advance(2)
+        full = (lanes.in_flight[Lane.WORDS], lanes.waiting(Lane.WORDS), lanes.oldest_age(Lane.WORDS))
+        async with running(ask(lanes, Lane.STATUS, log, clock), ask(lanes, Lane.STATUS, log, clock)):
+            await clock.advance(0.5)
+            paced = (lanes.waiting(Lane.STATUS), lanes.oldest_age(Lane.STATUS))
+    left = (lanes.waiting(Lane.WORDS), lanes.oldest_age(Lane.WORDS))
+
+    assert (full, paced, left) == ((1, 2, 2.0), (1, 0.5), (0, 0.0))
+
+
+async def test_words_leave_decisions_their_places() -> None:
+    """However many words wait, all places of decisions are free."""
+    clock = FakeClock()
+    lanes = Lanes({}, clock=clock)
+
+    async def hold() -> None:
+        async with lanes.place(Lane.WORDS):
+            await asyncio.Event().wait()
+
+    async with running(*(hold() for _ in range(200))):
+        await clock.advance(0)
+        async with lanes.place(Lane.STATUS):
+            assert (lanes.in_flight[Lane.WORDS], lanes.waiting(Lane.STATUS)) == (8, 0)
+
+
 async def test_the_rate_allows_a_burst_and_then_its_pace() -> None:
     """After a quiet time `burst` go at once, the rest one by one."""
     clock = FakeClock()

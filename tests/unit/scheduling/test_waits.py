@@ -11,6 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.workload import PodSet
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.waits import News, Waits, Why, news
 from kqueue.scheduling.writes import Writes
@@ -125,6 +126,16 @@ def gone(telling: Telling) -> None:
 
 
 PLACE = "; at 2026-01-01T00:00:02Z it was number 1 of 2 in the line"
+
+
+async def test_reasons_for_waiting_have_a_lane_of_their_own(make: Make) -> None:
+    """Decisions do not wait behind them."""
+    telling = Telling(make(), "a")
+
+    telling.tell("a", "WaitingForQuota")
+    await telling.written()
+
+    assert [call.lane for call in telling.world.client.writes()] == [Lane.WORDS]
 
 
 @pytest.mark.parametrize(

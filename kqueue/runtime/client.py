@@ -6,7 +6,8 @@ import asyncio
 import copy
 import random
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -171,6 +172,8 @@ class Client:
         self._proxy, self._tls_server_name = proxy, tls_server_name
         self._link = _Link(tls, headers)
         self._may_write: Callable[[], bool] | None = None
+        self._paid: bool | None = None
+        """None: each request waits for a place of its lane.  True: the next one has waited for all there is."""
 
     async def __aenter__(self) -> Client:
         return self
@@ -193,6 +196,17 @@ class Client:
         fenced = copy.copy(self)
         vars(fenced)["_may_write"] = may_write
         return fenced
+
+    @asynccontextmanager
+    async def placed(self, lane: Lane) -> AsyncIterator[Client]:
+        """Wait for a place of `lane` and for the rate, and yield a client for a request or two that wait for no place.
+
+        For requests that must not wait for a place while their caller holds a lock that more urgent requests need.
+        """
+        async with self.lanes.place(lane):
+            placed = copy.copy(self)
+            vars(placed)["_paid"] = True
+            yield placed
 
     # --- reading
 
@@ -443,7 +457,7 @@ class Client:
 
     async def _call(self, call: _Call) -> bytes:
         """Send until answered, refused for good, out of attempts or out of time."""
-        async with self.lanes.place(call.lane):
+        async with self._place(call.lane):
             deadline = self._clock.monotonic() + self.settings.call_timeout
             renewed = False
             attempt = 1
@@ -467,6 +481,17 @@ class Client:
                     await self._clock.sleep(pause)
                 attempt += 1
                 await self.lanes.pace(call.lane)
+
+    @asynccontextmanager
+    async def _place(self, lane: Lane) -> AsyncIterator[None]:
+        if self._paid is None:
+            async with self.lanes.place(lane):
+                yield
+            return
+        if not self._paid:
+            await self.lanes.pace(lane)
+        self._paid = False
+        yield
 
     def _check_fence(self, call: _Call) -> None:
         if self._may_write is None or call.method == "GET" or call.lane in _UNFENCED or self._may_write():

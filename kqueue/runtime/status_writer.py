@@ -16,6 +16,7 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import ObjectKey, Store, split_key
 
 T = TypeVar("T")
+Change = Callable[[T], Mapping[str, Any] | None]
 
 
 class StatusWriter(Generic[T]):
@@ -53,7 +54,7 @@ class StatusWriter(Generic[T]):
     async def write(
         self,
         key: ObjectKey,
-        change: Callable[[T], Mapping[str, Any] | None],
+        change: Change[T],
         *,
         lane: Lane = Lane.STATUS,
         subresource: str | None = "status",
@@ -62,7 +63,17 @@ class StatusWriter(Generic[T]):
 
         `change` makes the patch and is asked again after a conflict.  None from it: nothing is written, None returned.
         None is returned too when the object is gone.  Raises ConflictError when the tries are used up.
+
+        Words wait for their lane before they take the lock of their object: a decision on it does not wait with them.
         """
+        if lane is Lane.WORDS:
+            async with self._client.placed(lane) as client:
+                return await self._write(client, key, change, lane, subresource)
+        return await self._write(self._client, key, change, lane, subresource)
+
+    async def _write(
+        self, client: Client, key: ObjectKey, change: Change[T], lane: Lane, subresource: str | None
+    ) -> T | None:
         async with self._locked(key):
             current = self.newest(key)
             for _ in range(self._attempts):
@@ -72,19 +83,19 @@ class StatusWriter(Generic[T]):
                 if patch is None:
                     return None
                 try:
-                    return await self._send(key, current, patch, lane, subresource)
+                    return await self._send(client, key, current, patch, lane, subresource)
                 except NotFoundError:
                     return None
                 except ConflictError:
-                    current = await self._read(key, lane)
+                    current = await self._read(client, key, lane)
             raise ConflictError(f"{self._resource} {key} changed faster than its status could be written", status=409)
 
     async def _send(
-        self, key: ObjectKey, current: T, patch: Mapping[str, Any], lane: Lane, subresource: str | None
+        self, client: Client, key: ObjectKey, current: T, patch: Mapping[str, Any], lane: Lane, subresource: str | None
     ) -> T:
         namespace, name = split_key(key)
         metadata = {**patch.get("metadata", {}), "resourceVersion": self._version_of(current)}
-        answer = await self._client.patch(
+        answer = await client.patch(
             self._resource,
             name,
             {**patch, "metadata": metadata},
@@ -97,10 +108,10 @@ class StatusWriter(Generic[T]):
             self._ours[key] = written
         return written
 
-    async def _read(self, key: ObjectKey, lane: Lane) -> T | None:
+    async def _read(self, client: Client, key: ObjectKey, lane: Lane) -> T | None:
         namespace, name = split_key(key)
         try:
-            return await self._client.get(self._resource, name, namespace or None, decode=self._decode, lane=lane)
+            return await client.get(self._resource, name, namespace or None, decode=self._decode, lane=lane)
         except NotFoundError:
             return None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ import msgspec
 from kqueue.clock import Clock
 from kqueue.errors import ApiError
 from kqueue.runtime.client import Client, _Call
+from kqueue.runtime.lane import Lane
 from kqueue.sandbox import discovery, failure, listing, route, watching
 from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 from kqueue.sandbox.deletion import Preconditions
@@ -259,6 +261,11 @@ class SimulatedClient(Client):
         """Itself: whoever kills it, or cuts its line, means all that the process sends."""
         self._may_write = may_write
         return self
+
+    @asynccontextmanager
+    async def placed(self, lane: Lane) -> AsyncIterator[Client]:
+        """Itself: a copy would go on after a kill.  Its requests take their places one by one."""
+        yield self
 
     async def close(self) -> None:
         """Close, and end the watches that were dropped."""

@@ -8,7 +8,8 @@ controllers' picture of the world is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -67,12 +68,22 @@ class FakeClient(Client):
         self.open = asyncio.Event()
         """Writes wait for it: clear it to hold them up."""
         self.open.set()
+        self.words_open = asyncio.Event()
+        """Requests of lane `words` get a place while it is set."""
+        self.words_open.set()
         self.pruned: set[str] = set()
         """Status fields that the server's schemas lack."""
         self._objects: dict[tuple[ResourceType, str], Json] = {}
         self._failures: list[_Failure] = []
         self._watches: list[Callable[[], None]] = []
         self._version = 0
+
+    @asynccontextmanager
+    async def placed(self, lane: Lane) -> AsyncIterator[Client]:
+        """Places are not counted, but words wait while `words_open` is clear."""
+        if lane is Lane.WORDS:
+            await self.words_open.wait()
+        yield self
 
     # --- the test's side
 

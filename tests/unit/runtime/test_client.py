@@ -351,6 +351,26 @@ async def test_a_full_lane_does_not_delay_another(server: FakeServer, open_clien
         assert Counter(verb for verb, _, _ in server.requests) == {"patch": 4, "get": 1}
 
 
+async def test_a_request_that_has_a_place_waits_for_no_other(server: FakeServer, open_client: OpenClient) -> None:
+    """The place is waited for before; requests beyond the first wait for the rate; the next caller waits for the end."""
+    clock = FakeClock()
+    client = open_client(ClientSettings(lanes={Lane.WORDS: LaneLimit(1)}, per_second=1, burst=2), clock=clock)
+    server.put("a", n=1)
+    waiting = 0
+
+    async with client.placed(Lane.WORDS) as placed, running(client.get_json(THINGS, "a", "ns", lane=Lane.WORDS)):
+        await placed.get_json(THINGS, "a", "ns", lane=Lane.WORDS)
+        await placed.get_json(THINGS, "a", "ns", lane=Lane.WORDS)
+        waiting = client.lanes.waiting(Lane.WORDS)
+        async with running(placed.get_json(THINGS, "a", "ns", lane=Lane.WORDS)):
+            await clock.advance(0.5)
+            assert len(server.requests) == 2
+            await clock.advance(0.6)
+            await eventually(lambda: len(server.requests) == 3)
+
+    assert (waiting, client.lanes.in_flight[Lane.WORDS]) == (1, 0)
+
+
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

@@ -85,6 +85,27 @@ async def test_the_object_itself_can_be_patched_too() -> None:
     assert call.body == {"metadata": {"finalizers": ["f"], "resourceVersion": "1"}}
 
 
+async def test_a_decision_does_not_wait_for_words_about_its_object() -> None:
+    """Words that wait for a place in their lane hold no lock; at their turn they are asked again."""
+    desk = Desk()
+    desk.client.words_open.clear()
+    seen: list[Any] = []
+
+    def word(thing: Thing) -> Patch | None:
+        seen.append(thing.status["n"])
+        return None
+
+    words = asyncio.ensure_future(desk.writer.write("ns/a", word, lane=Lane.WORDS))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        await desk.writer.write("ns/a", one_more)
+    asked_before = list(seen)
+    desk.client.words_open.set()
+    await words
+
+    assert (asked_before, seen, [call.lane for call in desk.client.writes()]) == ([], [1], [Lane.STATUS])
+
+
 async def test_our_own_write_is_the_newest_until_the_watch_has_caught_up() -> None:
     """A second write builds on the answer to the first, without a conflict; then the watch's object counts again."""
     desk = Desk()

@@ -7,6 +7,7 @@ caller or make it wait: lines are bounded, events are queued, pages are rendered
 from __future__ import annotations
 
 from kqueue.observe.custom_labels import CustomLabel
+from kqueue.observe.event_queue import Rank as EventRank
 from kqueue.observe.events import EventLimits, EventRecorder
 from kqueue.observe.health import Checks, Endpoint, Guard, HealthServer, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
@@ -21,6 +22,7 @@ __all__ = [
     "CustomLabel",
     "Endpoint",
     "EventLimits",
+    "EventRank",
     "EventRecorder",
     "Guard",
     "HealthServer",

@@ -1,8 +1,9 @@
 """Kubernetes events (`events.k8s.io/v1`), off the critical path.
 
-`EventRecorder.record` is a plain call that never waits and never fails: the event joins a bounded queue, a background
-task writes it.  Equal events within a window become one object with a count (a series).  What cannot be kept is
-counted, by cause.  Every admission is told in two events: what they have in common is made once.
+`EventRecorder.record` is a plain call that never waits and never fails: the event joins a bounded queue, a few
+background tasks write it, decisions first.  Equal events within a window become one object with a count (a series).
+While a reason for waiting waits to be written, a newer note of the same object and reason replaces its note.  What
+cannot be kept is counted, by cause, and a warning in the log says how much it was.
 """
 
 from __future__ import annotations
@@ -10,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 import structlog
 
 from kqueue.clock import Clock, utc_text
 from kqueue.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError, NotFoundError
+from kqueue.observe.event_queue import About, EventQueue, EventType, Rank, Series, rank_of
 
 _log = structlog.get_logger(__name__)
 
-EventType = Literal["Normal", "Warning"]
 Post = Callable[[dict[str, Any]], Awaitable[None]]
 """Creates the event; its namespace stands in its metadata.  Reads it only: events share parts of what they say."""
 Patch = Callable[[str, str, dict[str, Any]], Awaitable[None]]
@@ -31,7 +31,6 @@ Patch = Callable[[str, str, dict[str, Any]], Awaitable[None]]
 
 _NOTE_BYTES_MAX = 1024
 """The API server refuses longer notes, and reasons or actions longer than 128."""
-_NAME_LENGTH_MAX = 253
 _WORD_LENGTH_MAX = 128
 _TRIES = 3
 
@@ -69,62 +68,6 @@ class Regarding(Protocol):
         ...
 
 
-_About = tuple[str, str, str, str, str]
-"""Kind, namespace, name and UID of an object, and the reason of events about it."""
-
-
-_What = tuple[str, str, str]
-"""Note, type and controller: what makes two events about the same equal."""
-
-
-@dataclass(slots=True, eq=False)
-class _Series:
-    """One event object, written or about to be."""
-
-    about: _About
-    what: _What
-    regarding: dict[str, str]
-    """As an ObjectReference."""
-    name: str
-    began: str
-    ends: float
-    """An equal event from then on begins another series."""
-    count: int = 1
-    last: datetime | None = None
-    posted: bool = False
-
-    @property
-    def namespace(self) -> str:
-        """Where the event object lives."""
-        return self.about[1] or "default"
-
-    def summary(self) -> dict[str, Any]:
-        """The series field.  The API asks for at least 2: a single event has none."""
-        assert self.last is not None
-        return {"count": self.count, "lastObservedTime": _micro(self.last)}
-
-    def body(self, instance: str, actions: Mapping[str, str]) -> dict[str, Any]:
-        """The event object as it is first written."""
-        note, type_, controller = self.what
-        reason = self.about[-1]
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": self.name, "namespace": self.namespace},
-            "eventTime": self.began,
-            "reportingController": controller,
-            "reportingInstance": instance or controller,
-            "action": actions.get(reason, reason),
-            "reason": reason,
-            "regarding": self.regarding,
-            "note": note,
-            "type": type_,
-        }
-        if self.count > 1:  # it grew while it waited
-            body["series"] = self.summary()
-        return body
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLimits:
     """Bounds of a recorder, and its times in seconds."""
@@ -133,10 +76,16 @@ class EventLimits:
     """Equal events closer than this are one series."""
     series_interval: float = 10.0
     """A running series' count is written at most this often."""
-    waiting_max: int = 1000
-    """Events that wait to be written; more are lost."""
-    remembered_max: int = 4096
-    """Objects and reasons whose series are remembered for aggregation; the least recent is forgotten first."""
+    waiting_max: int = 20_000
+    """Events that wait to be written, 0.94 kB each.  When there are more, the oldest of the lowest rank is lost.
+    5,000 workloads in 90 s record some 15,000 to 20,000; a busy API server takes 100 to 150 a second."""
+    remembered_max: int = 20_000
+    """Objects and reasons whose series are remembered for aggregation until their windows have passed; the least
+    recent is forgotten first."""
+    writers: int = 4
+    """Writes at once.  More than the lane of events has places would only wait there (`kqueue.runtime.lane`)."""
+    losses_interval: float = 60.0
+    """The log tells of lost events at most this often."""
     notes_max: int = 10
     """Series of one reason on one object at a time; more are lost.  A note that carries ever
     changing numbers would otherwise make an object per attempt."""
@@ -165,18 +114,32 @@ class EventRecorder:
         self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
         self._instance = instance[:_WORD_LENGTH_MAX]
         self._limits = limits or EventLimits()
-        self._recent: OrderedDict[_About, dict[_What, _Series]] = OrderedDict()
-        """The least recent first; some of the series may have ended."""
-        self._waiting: deque[_Series] = deque()
-        self._grown: dict[_Series, None] = {}
+        self._recent: OrderedDict[About, dict[str, Series]] = OrderedDict()
+        """Series by note, the least recent objects first; some of the series may have ended."""
+        self._waiting = EventQueue()
+        self._grown: dict[Series, None] = {}
+        """Their counts are to be written, in a while."""
+        self._due: OrderedDict[Series, None] = OrderedDict()
+        """Their counts are to be written now."""
         self._wake = asyncio.Event()
         self._writing = 0
+        self._losses, self._losses_told = Counter[tuple[str, str]](), -self._limits.losses_interval
+        """Rank and cause of events that were lost and that the log has not told of; when it did."""
         self._numbers = itertools.count(int(clock.now().timestamp() * 1_000_000))
 
     @property
     def waiting(self) -> int:
         """Events and series that are not written yet."""
-        return len(self._waiting) + len(self._grown) + self._writing
+        return len(self._waiting) + len(self._grown) + len(self._due) + self._writing
+
+    def depth(self, rank: Rank) -> int:
+        """Events of a rank that wait for their first write."""
+        return self._waiting.depth(rank)
+
+    def oldest_age(self, rank: Rank) -> float:
+        """Seconds since the oldest waiting event of a rank was recorded; 0 where none waits."""
+        since = self._waiting.oldest_since(rank)
+        return max(0.0, self._clock.monotonic() - since) if since is not None else 0.0
 
     def record(
         self,
@@ -194,79 +157,132 @@ class EventRecorder:
         """
         kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
         now, moment = self._clock.monotonic(), self._clock.now()
-        shared: tuple[dict[str, str], str] | None = None  # made for the first that needs it
         for reason, note in told:
-            about = (kind, namespace, name, uid, reason[:_WORD_LENGTH_MAX])
-            what = (_cut(note), type, controller)
-            others = self._recent.get(about)
-            if others is not None:
-                series = others.get(what)
-                if series is not None and now < series.ends:
-                    self._grow(series, now, moment)
-                    continue
-                if self._is_full(others, now):
-                    self._lost("too-many-notes")
-                    continue
-            if len(self._waiting) >= self._limits.waiting_max:
-                self._lost("queue-full")
-                continue
-            reference, began = shared = shared or (_reference(regarding), _micro(moment))
-            own = self._name(name, _mark(about, what) if once else f"{next(self._numbers):x}")
-            series = _Series(about, what, reference, own, began, now + self._limits.window)
-            self._remember(series, others)
-            self._waiting.append(series)
-            self._wake.set()
+            about: About = (kind, namespace, name, uid, reason[:_WORD_LENGTH_MAX], type, controller)
+            series = Series(
+                about=about,
+                note=(cut := _cut(note)),
+                api_version=regarding.api_version,
+                mark=_mark(about, cut) if once else "",
+                rank=rank_of(reason, type),
+                began=moment,
+                since=now,
+                ends=now + self._limits.window,
+                is_lasting=once,
+            )
+            if not self._joins_another(series):
+                self._enqueue(series)
 
-    def _grow(self, series: _Series, now: float, moment: datetime) -> None:
+    def _joins_another(self, new: Series) -> bool:
+        """Whether the event was counted with another one, or is lost."""
+        others = self._recent.get(new.about, {})
+        equal = others.get(new.note)
+        if equal is not None and new.since < equal.ends:
+            self._grow(equal, new)
+            return True
+        older = None if new.is_lasting else self._waiting.replaceable(new.about, new.rank)
+        is_full = self._is_full(others, new.since)
+        if is_full and older is None and not new.is_lasting:  # better one note with a count than none
+            waiting = (one for one in others.values() if not one.is_lasting and self._waiting.waits(one))
+            older = next(waiting, None)
+        if older is not None:
+            self._replace(older, new)
+        elif is_full:
+            self._lose("too-many-notes", new.rank)
+        return is_full or older is not None
+
+    def _enqueue(self, series: Series) -> None:
+        if len(self._waiting) >= self._limits.waiting_max:
+            oldest = self._waiting.make_room(series.rank)
+            lost = oldest or series
+            self._forget(lost)  # the next equal event makes a new object
+            self._lose("queue-full", lost.rank, lost.count)
+            if oldest is None:
+                return
+        series.mark = series.mark or f"{next(self._numbers):x}"
+        self._remember(series)
+        self._waiting.put(series)
+        self._wake.set()
+
+    def _grow(self, series: Series, by: Series) -> None:
         series.count += 1
-        series.last, series.ends = moment, now + self._limits.window
-        self._recent.move_to_end(series.about)
+        series.last, series.ends = by.began, by.ends
+        if series.about in self._recent:
+            self._recent.move_to_end(series.about)
         if series.posted:
             self._grown[series] = None
 
-    def _is_full(self, series: dict[_What, _Series], now: float) -> bool:
+    def _replace(self, older: Series, newer: Series) -> None:
+        """Give a waiting series the note of a newer event, and count it."""
+        others = self._recent.get(older.about, {})
+        if others.get(older.note) is older:
+            del others[older.note]
+        older.note = newer.note
+        self._remember(older)
+        self._grow(older, newer)
+
+    def _is_full(self, series: dict[str, Series], now: float) -> bool:
         """Whether there may be no more of them; those that have ended are forgotten first."""
         if len(series) < self._limits.notes_max:
             return False
-        for what in [what for what, one in series.items() if one.ends <= now]:
-            del series[what]
+        for note in [note for note, one in series.items() if one.ends <= now]:
+            del series[note]
         return len(series) >= self._limits.notes_max
 
-    def _remember(self, series: _Series, others: dict[_What, _Series] | None) -> None:
-        """As the most recent; `others` are those remembered of the same object and reason."""
+    def _remember(self, series: Series) -> None:
+        """As the most recent."""
         recent = self._recent
-        if others is not None:
-            others[series.what] = series
+        if series.about in recent:
+            recent[series.about][series.note] = series
             recent.move_to_end(series.about)
             return
-        recent[series.about] = {series.what: series}
+        recent[series.about] = {series.note: series}
         if len(recent) > self._limits.remembered_max:
             recent.popitem(last=False)
 
-    def _forget(self, series: _Series) -> None:
+    def _forget(self, series: Series) -> None:
         others = self._recent.get(series.about, {})
-        if others.get(series.what) is series:
-            del others[series.what]
+        if others.get(series.note) is series:
+            del others[series.note]
 
-    def _name(self, of: str, mark: str) -> str:
-        """The name of an event about an object of this name; the mark tells it from all others."""
-        suffix = f".{mark}"
-        if len(of) + len(suffix) <= _NAME_LENGTH_MAX:
-            return of + suffix
-        return of[: _NAME_LENGTH_MAX - len(suffix)].rstrip("-.") + suffix
+    def _forget_ended(self) -> None:
+        """Forget the objects whose series have all ended: an idle process keeps no memory of them."""
+        now, recent = self._clock.monotonic(), self._recent
+        while recent and all(series.ends <= now for series in next(iter(recent.values())).values()):
+            recent.popitem(last=False)
+        if not recent:
+            recent.clear()  # gives back the table, which does not shrink by itself
+
+    def _lose(self, cause: str, rank: Rank, number: int = 1) -> None:
+        for _ in range(number):
+            self._lost(cause)
+        if cause != "refused":  # the API server's answer, for example in a namespace that is being deleted
+            self._losses[rank.value, cause] += number
+
+    def _tell_losses(self) -> None:
+        """Log how many events were lost since the log told it last."""
+        if not self._losses:
+            return
+        number = {rank.value: sum(n for (of, _), n in self._losses.items() if of == rank.value) for rank in Rank}
+        causes = sorted({cause for _, cause in self._losses})
+        _log.warning("events lost", **number, causes=causes)
+        self._losses.clear()
+        self._losses_told = self._clock.monotonic()
 
     # --- writing
 
     async def run(self) -> None:
         """Write until cancelled.  No failure of a write ends it."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._write_new())
-            tasks.create_task(self._write_counts())
+            for _ in range(self._limits.writers):
+                tasks.create_task(self._write_for_ever())
+            tasks.create_task(self._keep_up())
 
     async def drain(self) -> None:
         """Write all that waits, once each."""
-        await self._write_waiting()
-        await self._flush_counts()
+        await self._write_all()
+        self._make_due()
+        await self._write_all()
 
     async def finish(self, seconds: float) -> None:
         """Write what waits when the process ends, and `run` has.  What is not written in time is lost."""
@@ -274,42 +290,94 @@ class EventRecorder:
             async with asyncio.timeout(seconds):
                 await self.drain()
         except TimeoutError:
-            for _ in range(len(self._waiting)):
-                self._lost("shutdown")
+            while (series := self._waiting.take()) is not None:
+                self._lose("shutdown", series.rank, series.count)
+        self._tell_losses()
 
-    async def _write_new(self) -> None:
+    async def _keep_up(self) -> None:
+        """Do what is done now and then: counts, memory, the log."""
+        while True:
+            await self._clock.sleep(self._limits.series_interval)
+            self._make_due()
+            self._forget_ended()
+            if self._clock.monotonic() - self._losses_told >= self._limits.losses_interval:
+                self._tell_losses()
+
+    def _make_due(self) -> None:
+        """Let the counts that have grown be written, but two counts of one series never at once."""
+        ready = [series for series in self._grown if not series.patched_now]
+        for series in ready:
+            del self._grown[series]
+            self._due[series] = None
+        self._wake.set()
+
+    async def _write_for_ever(self) -> None:
         while True:
             await self._write_waiting()
             self._wake.clear()
             await self._wake.wait()
 
+    async def _write_all(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._limits.writers):
+                tasks.create_task(self._write_waiting())
+
     async def _write_waiting(self) -> None:
-        while self._waiting:
-            series = self._waiting.popleft()
-            try:
-                await self._write(series)
-            except asyncio.CancelledError:
-                self._waiting.appendleft(series)  # nobody knows whether it arrived
-                raise
-
-    async def _write_counts(self) -> None:
+        """New events first, then counts."""
         while True:
-            await self._clock.sleep(self._limits.series_interval)
-            await self._flush_counts()
+            if (series := self._waiting.take()) is not None:
+                await self._create(series)
+            elif self._due:
+                series, _ = self._due.popitem(last=False)
+                await self._update(series)
+            else:
+                return
 
-    async def _flush_counts(self) -> None:
-        grown, self._grown = self._grown, {}
-        for series in grown:
-            change = {"series": series.summary()}
-            await self._attempt(series, self._patch, series.namespace, series.name, change)
-
-    async def _write(self, series: _Series) -> None:
-        counted = series.count
-        series.posted = await self._attempt(series, self._post, series.body(self._instance, self._actions))
-        if series.posted and series.count > counted:  # it grew while it was written
+    async def _create(self, series: Series) -> None:
+        counted, body = series.count, self._body(series)
+        try:
+            series.posted = await self._attempt(series, self._post, body)
+        except asyncio.CancelledError:
+            self._waiting.put_back(series)  # nobody knows whether it arrived
+            raise
+        if not series.posted:
+            self._lose("refused", series.rank, series.count)
+        elif series.count > counted:  # it grew while it was written
             self._grown[series] = None
 
-    async def _attempt(self, series: _Series, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
+    async def _update(self, series: Series) -> None:
+        series.patched_now = True
+        try:
+            change = {"series": series.summary()}
+            if not await self._attempt(series, self._patch, series.namespace, series.name, change):
+                self._lose("refused", series.rank)
+        except asyncio.CancelledError:
+            self._grown[series] = None
+            raise
+        finally:
+            series.patched_now = False
+
+    def _body(self, series: Series) -> dict[str, Any]:
+        """The event object as it is first written."""
+        *_, reason, type_, controller = series.about
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": series.name, "namespace": series.namespace},
+            "eventTime": utc_text(series.began, digits=6),
+            "reportingController": controller,
+            "reportingInstance": self._instance or controller,
+            "action": self._actions.get(reason, reason),
+            "reason": reason,
+            "regarding": series.regarding,
+            "note": series.note,
+            "type": type_,
+        }
+        if series.count > 1:  # it grew while it waited
+            body["series"] = series.summary()
+        return body
+
+    async def _attempt(self, series: Series, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
         """Whether the write succeeded, after a few tries where trying again can help."""
         self._writing += 1
         try:
@@ -331,31 +399,16 @@ class EventRecorder:
             self._writing -= 1
         return False
 
-    def _give_up(self, series: _Series, error: Exception) -> bool:
+    def _give_up(self, series: Series, error: Exception) -> bool:
         self._forget(series)  # the next equal event makes a new object
-        self._lost("refused")
-        _log.debug("event not written", event_reason=series.about[-1], about=series.about[:-1], error=str(error))
+        _log.debug("event not written", event_reason=series.reason, about=series.about[:4], error=str(error))
         return False
 
 
-def _reference(regarding: Regarding) -> dict[str, str]:
-    """As an ObjectReference, in which nothing is empty."""
-    reference = {"apiVersion": regarding.api_version, "kind": regarding.kind, "name": regarding.name}
-    if regarding.namespace:
-        reference["namespace"] = regarding.namespace
-    if regarding.uid:
-        reference["uid"] = regarding.uid
-    return reference
-
-
-def _micro(moment: datetime) -> str:
-    """Kubernetes' MicroTime."""
-    return utc_text(moment, digits=6)
-
-
-def _mark(about: _About, what: _What) -> str:
+def _mark(about: About, note: str) -> str:
     """Equal for equal events, in every process."""
-    return hashlib.sha256("\0".join((*about, *what)).encode()).hexdigest()[:16]
+    *thing, type_, controller = about
+    return hashlib.sha256("\0".join((*thing, note, type_, controller)).encode()).hexdigest()[:16]
 
 
 def _cut(note: str) -> str:

@@ -231,6 +231,7 @@ async def test_other_notes_are_other_events(running: Callable[..., World]) -> No
     """Reason, note and object tell events apart."""
     world = running()
     world.record()
+    await world.settle()
     world.record(note="other")
     world.record(reason="Other")
     world.record(regarding=JOB._replace(uid="u2"))
@@ -243,6 +244,7 @@ async def test_a_note_that_changes_all_the_time_is_bounded(running: Callable[...
     world = running(EventLimits(notes_max=10))
     for attempt in range(100):
         world.record(note=f"free {attempt}")
+        await world.settle()
     world.record(reason="Admitted")
     await world.settle()
     assert len(world.server.events) == 11
@@ -254,11 +256,13 @@ async def test_notes_that_have_ended_make_room(running: Callable[..., World]) ->
     world = running(EventLimits(notes_max=2, window=60.0))
     for note in ("one", "two", "three"):
         world.record(note=note)
+        await world.settle()
     await world.clock.advance(40.0)
     world.record(note="two")
     await world.clock.advance(30.0)
     for note in ("four", "five"):
         world.record(note=note)
+        await world.settle()
     await world.settle()
     assert [body["note"] for body in world.server.events.values()] == ["one", "two", "four"]
     assert world.lost == {"too-many-notes": 2}
@@ -274,7 +278,7 @@ async def test_what_is_remembered_is_bounded(running: Callable[..., World]) -> N
     assert sum("series" in body for body in world.server.events.values()) == 1
 
 
-async def test_a_full_queue_loses_the_newest_with_a_count() -> None:
+async def test_a_full_queue_loses_the_oldest_with_a_count() -> None:
     """With nobody writing, memory is bounded and the caller does not notice."""
     world = World(EventLimits(waiting_max=3))
     for number in range(5):
@@ -282,7 +286,7 @@ async def test_a_full_queue_loses_the_newest_with_a_count() -> None:
     assert world.recorder.waiting == 3
     assert world.lost == {"queue-full": 2}
     await world.recorder.drain()
-    assert sorted(body["reason"] for body in world.server.events.values()) == ["R0", "R1", "R2"]
+    assert sorted(body["reason"] for body in world.server.events.values()) == ["R2", "R3", "R4"]
     assert world.recorder.waiting == 0
 
 

@@ -1,0 +1,261 @@
+"""Under load: decisions go first, several writes at once, newest notes, bounded memory, losses that are told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from kqueue.clock import FakeClock
+from kqueue.errors import TooManyRequestsError
+from kqueue.observe import EventLimits, EventRank, EventRecorder
+from tests.unit.observe.test_events import JOB, World
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    """Cancel it and wait for its end."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def normal(world: World, reason: str, note: str = "why", name: str = "train") -> None:
+    """Record an event of type Normal."""
+    world.recorder.record(JOB._replace(name=name), [(reason, note)], controller="c")
+
+
+def told(world: World) -> list[tuple[str, str, int]]:
+    """Reason, note and count of each event object, in the order in which they were written."""
+    return [(b["reason"], b["note"], b.get("series", {}).get("count", 1)) for b in world.server.events.values()]
+
+
+@pytest.mark.parametrize(
+    ("reason", "type_", "rank"),
+    [
+        pytest.param("QuotaReserved", "Normal", EventRank.DECISIONS, id="a reservation is a decision"),
+        pytest.param("Admitted", "Normal", EventRank.DECISIONS, id="an admission is a decision"),
+        pytest.param("EvictedDueToPreempted", "Normal", EventRank.DECISIONS, id="each eviction is a decision"),
+        pytest.param("FinishedWorkload", "Normal", EventRank.DECISIONS, id="the end of a workload is a decision"),
+        pytest.param("Stopped", "Normal", EventRank.DECISIONS, id="a stop is a decision"),
+        pytest.param("StrayPod", "Warning", EventRank.DECISIONS, id="warnings go with decisions"),
+        pytest.param("WaitingForQuota", "Warning", EventRank.OTHERS, id="reasons for waiting do not"),
+        pytest.param("Pending", "Warning", EventRank.OTHERS, id="nor does the one word for all of them"),
+        pytest.param("CreatedWorkload", "Normal", EventRank.OTHERS, id="nor does bookkeeping"),
+    ],
+)
+def test_each_event_has_a_rank(reason: str, type_: Any, rank: EventRank) -> None:
+    """What was done is told before why others wait."""
+    world = World()
+    world.recorder.record(JOB, [(reason, "why")], controller="c", type=type_)
+    assert {one: world.recorder.depth(one) for one in EventRank if world.recorder.depth(one)} == {rank: 1}
+
+
+async def test_decisions_are_written_before_what_waited_longer() -> None:
+    """An eviction does not wait for the reasons for waiting that were recorded before it."""
+    world = World(EventLimits(writers=1))
+    for number in range(3):
+        world.record(regarding=JOB._replace(name=f"w{number}"))
+    normal(world, "EvictedDueToPreempted")
+    normal(world, "Admitted")
+    await world.recorder.drain()
+    assert [reason for reason, _, _ in told(world)] == ["EvictedDueToPreempted", "Admitted", *["Pending"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("full_of", "then", "kept"),
+    [
+        pytest.param(
+            ["Pending/a", "Admitted/a", "Pending/b"],
+            "Admitted/b",
+            ["Admitted/a", "Admitted/b", "Pending/b"],
+            id="the oldest of the lowest rank is lost for a decision",
+        ),
+        pytest.param(
+            ["Pending/a", "Admitted/a", "Pending/b"],
+            "Pending/c",
+            ["Admitted/a", "Pending/b", "Pending/c"],
+            id="and for another one of the lowest rank",
+        ),
+        pytest.param(
+            ["Admitted/a", "Admitted/b", "Admitted/c"],
+            "Pending/a",
+            ["Admitted/a", "Admitted/b", "Admitted/c"],
+            id="no decision is lost for a reason for waiting",
+        ),
+        pytest.param(
+            ["Admitted/a", "Admitted/b", "Admitted/c"],
+            "Admitted/d",
+            ["Admitted/b", "Admitted/c", "Admitted/d"],
+            id="of decisions only, the oldest is lost",
+        ),
+    ],
+)
+async def test_a_full_queue_loses_the_lowest_rank_first(full_of: list[str], then: str, kept: list[str]) -> None:
+    """Exactly one event is lost, and counted."""
+    world = World(EventLimits(waiting_max=3, writers=1))
+    for event in [*full_of, then]:
+        reason, name = event.split("/")
+        world.recorder.record(JOB._replace(name=name), [(reason, "why")], controller="c")
+    assert world.lost == {"queue-full": 1}
+    await world.recorder.drain()
+    written = [f"{body['reason']}/{body['regarding']['name']}" for body in world.server.events.values()]
+    assert written == kept
+
+
+async def test_an_event_that_was_lost_may_come_again() -> None:
+    """An equal event is not counted with one that will never be written."""
+    world = World(EventLimits(waiting_max=1))
+    for name in ("a", "b", "a"):
+        world.record(regarding=JOB._replace(name=name))
+    await world.recorder.drain()
+    assert [body["regarding"]["name"] for body in world.server.events.values()] == ["a"]
+    assert world.lost == {"queue-full": 2}
+
+
+async def test_a_waiting_note_is_replaced_by_a_newer_one() -> None:
+    """Numbers that change while the event waits make one object with the newest note, a count and the last time."""
+    world = World()
+    for free in range(30):
+        world.record(note=f"{free} are free")
+        await world.clock.advance(1.0)
+    assert world.recorder.waiting == 1
+    await world.recorder.drain()
+    ((_, body),) = world.server.events.items()
+    assert (body["note"], body["eventTime"]) == ("29 are free", "2026-01-01T00:00:00.000000Z")
+    assert body["series"] == {"count": 30, "lastObservedTime": "2026-01-01T00:00:29.000000Z"}
+    assert (world.server.writes, world.lost) == (1, {})
+
+
+async def test_an_event_that_equals_the_replaced_note_counts_on() -> None:
+    """The series is found under its newest note only."""
+    world = World()
+    for note in ("one", "two", "two", "one"):
+        world.record(note=note)
+    await world.recorder.drain()
+    assert told(world) == [("Pending", "one", 4)]
+
+
+async def test_notes_of_decisions_are_all_kept() -> None:
+    """Each victim of a preemptor is named; only beyond the bound on notes do the newest share an object."""
+    world = World(EventLimits(notes_max=3, writers=1))
+    for victim in ("a", "b", "c"):
+        normal(world, "PreemptedWorkload", f"{victim} makes room")
+    assert world.recorder.waiting == 3
+    normal(world, "PreemptedWorkload", "d makes room")
+    await world.recorder.drain()
+    assert [(note, count) for _, note, count in told(world)] == [
+        ("d makes room", 2),
+        ("b makes room", 1),
+        ("c makes room", 1),
+    ]
+    assert world.lost == {}
+
+
+async def test_lasting_events_keep_their_notes() -> None:
+    """Their names follow from their notes: a newer note is another event."""
+    world = World()
+    for note in ("one", "two"):
+        world.recorder.record(JOB, [("Pending", note)], controller="c", type="Warning", once=True)
+    await world.recorder.drain()
+    assert sorted(note for _, note, _ in told(world)) == ["one", "two"]
+
+
+async def test_several_are_written_at_once_and_no_more() -> None:
+    """A slow answer holds up one writer; their number is a limit."""
+    world = World(EventLimits(writers=4))
+    world.server.gate.clear()
+    task = asyncio.create_task(world.recorder.run())
+    for number in range(10):
+        normal(world, "Admitted", name=f"w{number}")
+    await world.settle()
+    assert world.server.writes == 4
+    world.server.gate.set()
+    await world.settle()
+    assert len(world.server.events) == 10
+    await stop(task)
+
+
+async def test_the_count_of_a_series_never_overtakes_its_event_nor_another_count() -> None:
+    """A count is written when the event is there, and the next count when that write has ended."""
+    world = World(EventLimits(series_interval=10.0))
+    patched = list[int]()
+    patch = world.server.patch
+
+    async def watched(namespace: str, name: str, change: dict[str, Any]) -> None:
+        assert (namespace, name) in world.server.events
+        await patch(namespace, name, change)
+        patched.append(change["series"]["count"])
+
+    world.recorder = EventRecorder(
+        post=world.server.post, patch=watched, clock=world.clock, instance="p", lost=lambda _cause: None
+    )
+    task = asyncio.create_task(world.recorder.run())
+    world.server.gate.clear()
+    world.record()
+    await world.settle()
+    world.record()
+    await world.clock.advance(10.0)  # the first write is still under way
+    world.server.gate.set()
+    await world.clock.advance(9.0)
+    world.server.failures = [TooManyRequestsError("slow down", status=429, retry_after=15.0)]
+    await world.clock.advance(1.0)  # the count of 2 is refused, and waits 15 s
+    world.record()
+    await world.clock.advance(10.0)  # the count of 3 is due, but has to wait
+    assert patched == []
+    await world.clock.advance(20.0)
+    assert patched == [2, 3]
+    await stop(task)
+
+
+async def test_losses_are_logged_once_a_minute() -> None:
+    """A log of a bad hour stays short, and says how many events of which rank were lost."""
+    world = World(EventLimits(waiting_max=1, losses_interval=60.0, series_interval=10.0))
+    world.server.gate.clear()
+    with capture_logs() as logs:
+        task = asyncio.create_task(world.recorder.run())
+        for moment in range(60):
+            normal(world, "Admitted", name=f"w{moment}")
+            world.record(regarding=JOB._replace(name=f"w{moment}"))
+            await world.clock.advance(1.0)
+        assert len([one for one in logs if one["event"] == "events lost"]) == 1
+        await world.clock.advance(20.0)
+    lines = [one for one in logs if one["event"] == "events lost"]
+    assert len(lines) == 2
+    assert {line["log_level"] for line in lines} == {"warning"}
+    assert sum(line["decisions"] + line["others"] for line in lines) == world.lost["queue-full"] > 100
+    assert [line["causes"] for line in lines] == [["queue-full"]] * 2
+    await stop(task)
+
+
+async def test_an_idle_process_keeps_no_memory_of_events() -> None:
+    """What was recorded in a busy hour is given back when its windows have passed; a waiting event takes 0.94 kB."""
+    clock = FakeClock()
+    number = 5_000
+
+    async def write(*_: Any) -> None:
+        pass
+
+    recorder = EventRecorder(post=write, patch=write, clock=clock, instance="p", lost=lambda _cause: None)
+    note = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 10 more"
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for one in range(number):
+            recorder.record(JOB._replace(name=f"w{one}"), [("Pending", note + str(one))], controller="c")
+        each = (tracemalloc.get_traced_memory()[0] - before) / number
+        task = asyncio.create_task(recorder.run())
+        for _ in range(number // 4):
+            await asyncio.sleep(0)
+        await clock.advance(400.0)
+        gc.collect()
+        kept = (tracemalloc.get_traced_memory()[0] - before) / number
+    finally:
+        tracemalloc.stop()
+    await stop(task)
+    assert recorder.waiting == 0
+    assert each < 1_100
+    assert kept < 10

@@ -418,6 +418,10 @@ class ProcessFamilies(_Group):
             "kqueue_certificate_not_after_seconds", "When a certificate that is served expires, in Unix time", "server"
         )
         self.events_lost = self._counter("kqueue_events_lost_total", "Events that were not written, by cause", "cause")
+        self.events_waiting = self._gauge("kqueue_events_waiting", "Events that wait to be written, by rank", "rank")
+        self.events_oldest = self._gauge(
+            "kqueue_events_oldest_seconds", "Age of the oldest event that waits to be written, by rank", "rank"
+        )
         self.rank_fallbacks = self._counter(
             "kqueue_rank_fallbacks_total", "Workloads whose pods were not placed in the order of their ranks", "reason"
         )

@@ -347,6 +347,13 @@ class Metrics:
         """An event was not written: `queue-full`, `too-many-notes`, `refused` or `shutdown`."""
         self._process.events_lost.labels(cause).inc()
 
+    def events_waiting(self, rank: str, *, depth: Callable[[], int], oldest_age: Callable[[], float]) -> None:
+        """Ask for the number of events of a rank that wait to be written, and for the seconds since the oldest was
+        recorded (0: none waits), whenever a page is rendered.
+        """
+        self._sources[self._process.events_waiting, rank] = depth
+        self._sources[self._process.events_oldest, rank] = oldest_age
+
     def rank_fallback(self, reason: str) -> None:
         """A workload's pods were released although their ranks could not be used, for `reason`."""
         self._process.rank_fallbacks.labels(reason).inc()

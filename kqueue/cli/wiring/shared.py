@@ -19,10 +19,10 @@ from kqueue.controllers.owned_jobs import OwnedJobs
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.switches import switches_from
-from kqueue.observe import EventLimits, EventRecorder, Metrics
+from kqueue.observe import EventLimits, EventRank, EventRecorder, Metrics
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
-from kqueue.runtime.lane import Lane
+from kqueue.runtime.lane import DEFAULT_LIMITS, Lane
 from kqueue.runtime.leader import unique_identity
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import EVENTS, ResourceType
@@ -178,15 +178,24 @@ class Wiring:
         async def patch(namespace: str, name: str, change: dict[str, Any]) -> None:
             await self.client.patch(EVENTS, name, change, namespace, lane=Lane.EVENTS)
 
-        return EventRecorder(
+        recorder = EventRecorder(
             post=post,
             patch=patch,
             clock=self.clock,
             instance=unique_identity(),
             lost=self.metrics.event_lost,
             actions=_ACTIONS,
-            limits=EventLimits(window=self.timings.event_window, series_interval=self.timings.event_series_interval),
+            limits=EventLimits(
+                window=self.timings.event_window,
+                series_interval=self.timings.event_series_interval,
+                writers=DEFAULT_LIMITS[Lane.EVENTS].in_flight,
+            ),
         )
+        for rank in EventRank:
+            self.metrics.events_waiting(
+                rank.value, depth=partial(recorder.depth, rank), oldest_age=partial(recorder.oldest_age, rank)
+            )
+        return recorder
 
     # --- looks -------------------------------------------------------------------------------------------------
 

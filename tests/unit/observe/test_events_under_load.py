@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from structlog.testing import capture_logs
 
 from kqueue.clock import FakeClock
 from kqueue.errors import TooManyRequestsError
-from kqueue.observe import EventLimits, EventRank, EventRecorder
+from kqueue.observe import EventLimits, EventRank, EventRecorder, Metrics
 from tests.unit.observe.test_events import JOB, World
 
 
@@ -259,3 +260,24 @@ async def test_an_idle_process_keeps_no_memory_of_events() -> None:
     assert recorder.waiting == 0
     assert each < 1_100
     assert kept < 10
+
+
+async def test_depth_and_age_are_shown_by_rank() -> None:
+    """The page says how many events wait, and since when the oldest does."""
+    world, metrics = World(), Metrics()
+    recorder = world.recorder
+    for rank in EventRank:
+        depth, age = partial(recorder.depth, rank), partial(recorder.oldest_age, rank)
+        metrics.events_waiting(rank.value, depth=depth, oldest_age=age)
+    world.record()
+    await world.clock.advance(5.0)
+    world.record(regarding=JOB._replace(name="other"))
+    page = metrics.render_now().decode()
+    lines = {line.rsplit(" ", 1)[0].split(",")[0]: line.rsplit(" ", 1)[1] for line in page.splitlines()}
+    shown = {name: float(value) for name, value in lines.items() if name.startswith("kqueue_events_")}
+    assert shown == {
+        'kqueue_events_waiting{rank="decisions"': 0,
+        'kqueue_events_waiting{rank="others"': 2,
+        'kqueue_events_oldest_seconds{rank="decisions"': 0,
+        'kqueue_events_oldest_seconds{rank="others"': 5,
+    }

@@ -20,6 +20,7 @@ from kqueue.cli.operator import PARTS, Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.config.without_effect import warnings
+from kqueue.controllers.record import workload_reference
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.observe import Checks, Metrics
@@ -138,6 +139,15 @@ def make_workload(name: str = "w", *, owner: JSON | None = None, **status: Any) 
 async def test_each_part_brings_its_controllers(make: Make, parts: Iterable[str], controllers: set[str]) -> None:
     """And no others: a process that is told to do less does less."""
     assert waiting(make(parts=parts)).keys() == controllers
+
+
+async def test_the_operator_shows_how_many_events_wait(make: Make) -> None:
+    """Events of each rank are on the page, from the recorder that all parts share."""
+    operator = make()
+    operator.wiring.events.record(workload_reference(make_workload()), reason="Admitted", message="now")
+    page = text_string_to_metric_families(operator.metrics.render_now().decode())
+    samples = [sample for family in page for sample in family.samples if sample.name == "kqueue_events_waiting"]
+    assert {sample.labels["rank"]: sample.value for sample in samples} == {"decisions": 1, "others": 0}
 
 
 async def test_without_replacement_of_failed_nodes_nobody_looks_at_their_health(make: Make) -> None:

@@ -117,6 +117,8 @@ class EventRecorder:
         self._recent: OrderedDict[About, dict[str, Series]] = OrderedDict()
         """Series by note, the least recent objects first; some of the series may have ended."""
         self._waiting = EventQueue()
+        self._under_way: dict[Series, None] = {}
+        """Series whose first write is under way, in the order in which they were taken."""
         self._grown: dict[Series, None] = {}
         """Their counts are to be written, in a while."""
         self._due: OrderedDict[Series, None] = OrderedDict()
@@ -273,10 +275,13 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write until cancelled.  No failure of a write ends it."""
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._limits.writers):
-                tasks.create_task(self._write_for_ever())
-            tasks.create_task(self._keep_up())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(self._limits.writers):
+                    tasks.create_task(self._write_for_ever())
+                tasks.create_task(self._keep_up())
+        finally:
+            self._put_back()
 
     async def drain(self) -> None:
         """Write all that waits, once each."""
@@ -318,9 +323,18 @@ class EventRecorder:
             await self._wake.wait()
 
     async def _write_all(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._limits.writers):
-                tasks.create_task(self._write_waiting())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(self._limits.writers):
+                    tasks.create_task(self._write_waiting())
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """Let the series wait again, in their order, whose writes were cut off: they may not have arrived."""
+        for series in reversed(self._under_way):
+            self._waiting.put_back(series)
+        self._under_way.clear()
 
     async def _write_waiting(self) -> None:
         """New events first, then counts."""
@@ -335,11 +349,9 @@ class EventRecorder:
 
     async def _create(self, series: Series) -> None:
         counted, body = series.count, self._body(series)
-        try:
-            series.posted = await self._attempt(series, self._post, body)
-        except asyncio.CancelledError:
-            self._waiting.put_back(series)  # nobody knows whether it arrived
-            raise
+        self._under_way[series] = None  # and stays there if the write is cut off
+        series.posted = await self._attempt(series, self._post, body)
+        del self._under_way[series]
         if not series.posted:
             self._lose("refused", series.rank, series.count)
         elif series.count > counted:  # it grew while it was written

@@ -211,6 +211,21 @@ async def test_the_count_of_a_series_never_overtakes_its_event_nor_another_count
     await stop(task)
 
 
+async def test_writes_that_were_cut_off_are_written_again_in_their_order() -> None:
+    """The end of a process in the middle of several writes changes nothing of what is written, nor its order."""
+    world = World(EventLimits(writers=4))
+    world.server.gate.clear()
+    task = asyncio.create_task(world.recorder.run())
+    for number in range(6):
+        normal(world, "Admitted", name=f"w{number}")
+    await world.settle()
+    await stop(task)
+    assert world.recorder.waiting == 6
+    world.server.gate.set()
+    await world.recorder.drain()
+    assert [body["regarding"]["name"] for body in world.server.events.values()] == [f"w{n}" for n in range(6)]
+
+
 async def test_losses_are_logged_once_a_minute() -> None:
     """A log of a bad hour stays short, and says how many events of which rank were lost."""
     world = World(EventLimits(waiting_max=1, losses_interval=60.0, series_interval=10.0))

@@ -351,8 +351,8 @@ class Metrics:
         """Ask for the number of events of a rank that wait to be written, and for the seconds since the oldest was
         recorded (0: none waits), whenever a page is rendered.
         """
-        self._sources[self._process.events_waiting, rank] = depth
-        self._sources[self._process.events_oldest, rank] = oldest_age
+        self._sources[self._process.events_waiting, (rank,)] = depth
+        self._sources[self._process.events_oldest, (rank,)] = oldest_age
 
     def rank_fallback(self, reason: str) -> None:
         """A workload's pods were released although their ranks could not be used, for `reason`."""

@@ -53,7 +53,8 @@ def make_core(wiring: Wiring) -> None:
 
     def on_parked(keys: Collection[str]) -> None:
         for key in workload.explainer.owed.among(keys):
-            workloads.enqueue(key)
+            if not workload.explainer.until_turn(key):  # else it is looked at when its turn comes
+                workloads.enqueue(key)
 
     def on_tried(key: str) -> None:
         if workload.explainer.owed.is_due(key):

@@ -5,6 +5,7 @@ Calls are counted, not seconds: of Python functions and of built-in ones, so tha
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -56,12 +57,15 @@ def calls_of(act: Callable[[], object]) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # what a collection calls is no part of it
     sys.setprofile(count)
     try:
         act()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return calls
 
 

@@ -375,7 +375,7 @@ async def test_a_job_without_a_queue_waits_for_one_where_all_are_managed(either_
     async with running(config, flags(either_plane)) as process:
         await process.operator.ready.wait()
         for place in (road, other):
-            obj = job("gang", place.namespace, pods=2, required=None)
+            obj = job("gang", place.namespace, pods=2, required=None, run_seconds=5)  # longer than a stop takes
             obj["metadata"].pop("labels")
             obj["spec"]["suspend"] = False
             await road.cluster.request("POST", place.jobs, obj)

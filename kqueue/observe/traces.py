@@ -65,6 +65,7 @@ class Traces:
             self._provider.force_flush(int(seconds * 1000))
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(sent.set)
+            self._provider.shutdown()  # or the library's own thread goes on for ever
 
         threading.Thread(target=send, name="last spans", daemon=True).start()  # it may take as long as it likes
         try:

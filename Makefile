@@ -27,8 +27,8 @@ test-fast: venv ## the inner loop, under a minute: unit tests and a few seeds of
 	@KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-3} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-500} \
 		$(PYTEST) -n $(JOBS) -q -m "not controlplane and not slow" tests/unit tests/sim $(ARGS)
 
-test-deep: venv ## minutes: 20,000 placements of each kind against the reference, and 128 seeds of the simulation of each kind
-	@KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} \
+test-deep: venv ## minutes: 20,000 placements of each kind against the reference, and 128 seeds of the simulation of each kind, a lost lease at every turn
+	@KQUEUE_SIM_TURNS=$${KQUEUE_SIM_TURNS:-all} KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} \
 		$(PYTEST) -n $(JOBS) -q tests/unit/core/test_topology_reference.py tests/sim $(ARGS)
 
 check: venv ## ruff, ruff format, mypy --strict, import-linter

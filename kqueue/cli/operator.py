@@ -129,7 +129,7 @@ class Operator:
             host_of=wiring.host_of,
             quarantine=wiring.quarantine,
             tries=wiring.tries,
-            look_at_parked=lambda: self._intake.look_at_parked(),
+            look_at_parked=self._look_at_parked,
             turns=wiring.turns,
         )
         wiring.is_deciding = lambda: self.loop.is_deciding
@@ -167,6 +167,9 @@ class Operator:
         self.loop.wake()
 
     # --- parts -------------------------------------------------------------------------------------------------
+
+    def _look_at_parked(self, *, fitting: bool) -> int:
+        return self._intake.look_at_parked(fitting=fitting)
 
     def _subscribe_intake(self) -> None:
         watches, intake = self.watches, self._intake

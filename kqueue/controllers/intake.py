@@ -7,13 +7,14 @@ or changes capacity asks for a flush of the ClusterQueues that it can help; flus
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.core import quota
 from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission, Claim
 from kqueue.state import from_api
@@ -22,7 +23,7 @@ from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.state.holding import Holding
 from kqueue.state.quarantine import Quarantine
-from kqueue.state.queues import Pending, Queues, Strategy
+from kqueue.state.queues import Pending, Queues, Strategy, Verdict
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +47,11 @@ class Window:
         self._names.update(names)
         if self._names and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._wait())
+
+    @property
+    def names(self) -> Collection[str]:
+        """What is collected; not to be changed."""
+        return self._names
 
     def now(self) -> None:
         """Hand over what is collected without waiting any longer."""
@@ -115,9 +121,23 @@ class Intake:
         await self._changed_nodes.close()
         await self._freed_nodes.close()
 
-    def look_at_parked(self) -> None:
-        """Bring parked workloads back at once that may be helped by what became free or has changed."""
+    def look_at_parked(self, *, fitting: bool) -> int:
+        """Bring parked workloads back at once that may be helped by what became free or has changed.
+
+        `fitting`: only those for which quota became free that they lacked; the others follow with the next flush.
+        Returns how many shapes of workloads the ClusterQueue got back that got the most; 0: none did.
+        """
+        if fitting:
+            return self._queues.bring_back(self._flushes.names, self._fits_now)
+        most = max((self._queues.forms(name)[1] for name in self._flushes.names), default=0)
         self._flushes.now()
+        return most
+
+    def _fits_now(self, queue: str, item: Pending, verdict: Verdict) -> bool:
+        node = self._cache.node_of(queue)
+        if node is None or not self._may_enter(queue, item):
+            return False
+        return any(quota.available(node, column) >= amount for column, amount in verdict.lacks)
 
     # --- workloads ---------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
-from kqueue.core.preemption import Rules, Target, lesser, simulate
-from kqueue.core.quota import QuotaNode, Usage
+from kqueue.core.preemption import Rules, Target, lesser, nobody_may_go, simulate
+from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import Algorithm, algorithm_for
@@ -84,7 +84,7 @@ class Phase(StrEnum):
 
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
 _NEVER_ITS_OWN, _FROM_ANYBODY = Preempts.NEVER, Preempts.ANY
-_NOBODY = BlockerKind.NO_CANDIDATES
+_NOBODY, _QUOTA = BlockerKind.NO_CANDIDATES, BlockerKind.QUOTA
 """By name, as `flavors.FIT` and its like."""
 
 
@@ -143,6 +143,12 @@ class Wait:
     def has_more_flavors(self) -> bool:
         """Whether the next attempt would look at flavors that this one did not reach."""
         return has_more_flavors(self.last_tried)
+
+    @property
+    def lacks(self) -> tuple[tuple[FlavorResource, int], ...]:
+        """What is asked of each column of quota that has not enough free; empty: no quota is missing."""
+        short = [b for b in self.blockers if b.kind is _QUOTA]
+        return tuple([(FlavorResource(b.flavor, b.resource), b.asked) for b in short])
 
     @property
     def message(self) -> str:
@@ -438,7 +444,7 @@ class _Cycle:
                 possible = self._possible(entry)
         if possible:
             return entry
-        if possible is None and self.claims.of(entry.head.uid) is None:
+        if possible is None and self.claims.of(entry.head.uid) is None and not self._may_preempt(entry):
             return None
         if not self._may_look_again(entry):  # one for whom room is kept, too, may have to go where that is
             return None
@@ -450,9 +456,14 @@ class _Cycle:
             return self.looks.for_targets
         return self.looks.for_domains or self.claims.of(entry.head.uid) is not None
 
+    def _may_preempt(self, entry: Entry) -> bool:
+        columns = frozenset(entry.usage)
+        return not nobody_may_go(self.snapshot, entry.head, columns, self.rules)
+
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
-        if entry.stand is FITS and self.claims.of(entry.head.uid) is None and self.nominator.moves(entry):
+        takes_free = entry.stand is FITS and self.claims.of(entry.head.uid) is None
+        if takes_free and self._fits(entry) is not None and self.nominator.moves(entry):
             return entry
         return self.nominator.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
 

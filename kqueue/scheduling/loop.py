@@ -26,6 +26,7 @@ from kqueue.core.cycle import Admit, Decision, Outcome, Phase, Preempt, Retarget
 from kqueue.core.demand import Demands
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import Lowest, Preemptor, Rules
+from kqueue.core.quota import FlavorResource
 from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.workload import Admitted, Claim, Head, PodSet, Snapshot
 from kqueue.errors import InvalidObjectError
@@ -135,6 +136,17 @@ class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver
         ...
 
 
+class LookAtParked(Protocol):
+    """Brings parked workloads back that may be helped by what became free."""
+
+    def __call__(self, *, fitting: bool) -> int:
+        """`fitting`: only those that seem to fit now.
+
+        Returns how many shapes of workloads the ClusterQueue got back that got the most; 0: none did.
+        """
+        ...
+
+
 class SchedulingLoop:
     """Runs cycles while there is something to try.  Only the leader runs it."""
 
@@ -154,11 +166,12 @@ class SchedulingLoop:
         host_of: Callable[[str], str | None] = lambda _node: None,
         quarantine: Quarantine | None = None,
         tries: Tries | None = None,
-        look_at_parked: Callable[[], None] = lambda: None,
+        look_at_parked: LookAtParked = lambda *, fitting: 0,
         turns: Turns | None = None,
     ) -> None:
-        """`look_at_parked` is called before a round of cycles: parked workloads that what became free may help are to
-        stand in their queues, so that no workload of lower priority takes it before them.  `turns` is as in `Waits`;
+        """`look_at_parked` is called before a round of cycles, and within it for those that fit: parked workloads that
+        what became free may help are to stand in their queues, so that no workload of lower priority takes it before
+        them.  `turns` is as in `Waits`;
         None: the loop has its own.
 
         `namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
@@ -193,6 +206,9 @@ class SchedulingLoop:
         self._goes_on = False
         """Heads are left behind those that the last cycle tried, and no event is needed to try them."""
         self._look_at_parked = look_at_parked
+        self._descended_at = 0
+        """From this cycle on parked workloads may be brought back within a round: by then each ClusterQueue has tried
+        all that were brought back last, and one workload behind them at least."""
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
         self._demands = Demands()
@@ -316,7 +332,9 @@ class SchedulingLoop:
                 await self._work.wait()
                 await self._pace.turn(goes_on=self._goes_on)
                 if not self._goes_on:
-                    self._look_at_parked()
+                    self._look_at_parked(fitting=False)
+                elif self.cycles >= self._descended_at:
+                    self._descended_at = self.cycles + 1 + self._look_at_parked(fitting=True)
                 self._work.clear()
                 self._goes_on = False
                 begun, before = self._clock.monotonic(), self.cycles
@@ -839,6 +857,7 @@ class SchedulingLoop:
             pod_sets=head.pod_sets,
             briefly=decision.outcome in _PASSING,
             gated=decision.outcome is _GATED,
+            lacks=decision.lacks,
         )
 
     def _put_back(
@@ -853,10 +872,11 @@ class SchedulingLoop:
         pod_sets: tuple[PodSet, ...] | None = None,
         briefly: bool = False,
         gated: bool = False,
+        lacks: tuple[tuple[FlavorResource, int], ...] = (),
     ) -> None:
-        """`briefly` is as in `Waits.tell`, `gated` as in `Why`."""
+        """`briefly` is as in `Waits.tell`, `gated` as in `Why`, `lacks` as in `Verdict`."""
         self._note(key, reason)
-        self._requeue(key, requeue, verdict=Verdict(reason, message), has_more=has_more)
+        self._requeue(key, requeue, verdict=Verdict(reason, message, lacks), has_more=has_more)
         self._waits.tell(key, obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 
     def _note(self, key: str, reason: str) -> None:

@@ -12,7 +12,7 @@ Source: the compatible system's queue manager (KEP-168 and what its behaviour sh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import structlog
 
+from kqueue.core.quota import FlavorResource
 from kqueue.state.ranked import Ranked
 
 _log = structlog.get_logger(__name__)
@@ -96,10 +97,14 @@ class Pending:
 
 
 class Verdict(NamedTuple):
-    """What a try has said: the reason and the message of QuotaReserved=False."""
+    """What a try has said: the reason and the message of QuotaReserved=False.
+
+    `lacks` has each amount of quota that a flavor did not have free, by column; empty where no quota was missing.
+    """
 
     reason: str
     message: str
+    lacks: tuple[tuple[FlavorResource, int], ...] = ()
 
 
 NO_VERDICT = Verdict("", "")
@@ -242,25 +247,28 @@ class _Queue:
             self.parked_count += len(line)
             _add(self.parked, shape, local_queue, line)
 
-    def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> int:
-        """Bring back who is parked and may enter, once its back-off is over; how many.  A line is asked about once."""
+    def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> set[str]:
+        """Bring parked workloads back that may enter, once their back-off is over; returns their shapes.
+
+        A line is asked about once.
+        """
         resting = [item for key in self.resting if not (item := self.waiting[key]).may_run(now)]
         still = [item for item in resting if _holds(self.parked, item)]
         for item in still:
             self.drop(item.key)
         places = [(shape, local_queue) for shape, lines in self.parked.items() for local_queue in lines]
-        woken = 0
+        shapes = set[str]()
         for shape, local_queue in places:
             line = self.parked[shape][local_queue]
             if may_enter(self.waiting[next(iter(line))]):
-                woken += len(line)
+                shapes.add(shape)
+                self.parked_count -= len(line)
                 _take_out(self.parked, shape, local_queue)
                 _add(self.active, shape, local_queue, line)
                 self._bound_line(shape, local_queue)
-        self.parked_count -= woken
         for item in still:
             self.park(item)
-        return woken
+        return shapes
 
     def rebuild(self) -> None:
         """Put all in order afresh: what the order goes by has changed."""
@@ -365,6 +373,16 @@ class _Queue:
             following = next(rest, None)
             if following is not None:
                 heapq.heappush(open_lines, (*following, rest))
+
+
+def _may_come_back(
+    name: str,
+    verdicts: Mapping[str, Verdict],
+    may_enter: Callable[[str, Pending, Verdict], bool],
+    item: Pending,
+) -> bool:
+    verdict = verdicts.get(item.shape)
+    return verdict is not None and may_enter(name, item, verdict)
 
 
 def _is_alike(one: Pending, other: Pending) -> bool:
@@ -617,10 +635,31 @@ class Queues:
                 continue
             queue.flushed_at_pop = queue.pops
             queue.moved_shapes.clear()
-            moved += queue.wake(now, partial(may_enter, name))
+            before = queue.parked_count
+            queue.wake(now, partial(may_enter, name))
+            moved += before - queue.parked_count
         if moved:
             self._on_wake()
         return moved
+
+    def bring_back(self, names: Iterable[str], may_enter: Callable[[str, Pending, Verdict], bool]) -> int:
+        """Move some parked workloads of these ClusterQueues back into their heaps.
+
+        `may_enter(cluster_queue, workload, verdict)` is asked about one of each line of workloads whose shape was
+        parked as a whole; the others stay.  Returns how many shapes the ClusterQueue got back that got the most.
+        """
+        most, now = 0, self._now()
+        for name in names:
+            queue = self._queues.get(name)
+            if queue is None or not queue.parked:
+                continue
+            shapes = queue.wake(now, partial(_may_come_back, name, queue.moved_shapes, may_enter))
+            for shape in shapes:
+                queue.moved_shapes.pop(shape, None)
+            most = max(most, len(shapes))
+        if most:
+            self._on_wake()
+        return most
 
     # --- views -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import SystemClock
+from kqueue.clock import Clock, SystemClock
 from kqueue.controllers import resources as kinds
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.runtime.client import Client
@@ -294,7 +294,7 @@ class Player:
         elif reserved and from_api.condition_true(new, names.CONDITION_ADMITTED) and life.runs is None:
             self.admissions += 1
             life.admitted = now if life.admitted is None else life.admitted
-            life.runs = self._loop.call_later(life.kind.run, self._spawn, key, _finish(self._clock))
+            life.runs = self._loop.call_later(life.kind.run, self._spawn, key, finish(self._clock))
         elif not reserved:
             life.runs, life.leaving = None, False
 
@@ -322,7 +322,7 @@ class Player:
             life.runs.cancel()
         life.leaving = True
         self.evictions += 1
-        self._spawn(key, _unreserve(self._clock))
+        self._spawn(key, unreserve(self._clock))
 
     def _spawn(self, key: str, change: Callable[[wire.Workload], status.Patch | None]) -> None:
         assert self._tasks is not None
@@ -378,7 +378,9 @@ def _reserve(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | Non
     return change
 
 
-def _finish(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | None]:
+def finish(clock: Clock) -> Callable[[wire.Workload], status.Patch | None]:
+    """What a job writes that has run; nothing where it was evicted meanwhile."""
+
     def change(workload: wire.Workload) -> status.Patch | None:
         if from_api.condition_true(workload, names.CONDITION_EVICTED) or workload.status.admission is None:
             return None  # it was sent away at its very end
@@ -387,7 +389,9 @@ def _finish(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | None
     return change
 
 
-def _unreserve(clock: SystemClock) -> Callable[[wire.Workload], status.Patch | None]:
+def unreserve(clock: Clock) -> Callable[[wire.Workload], status.Patch | None]:
+    """What takes the reservation of an evicted workload away, when its pods are gone."""
+
     def change(workload: wire.Workload) -> status.Patch | None:
         if not from_api.condition_true(workload, names.CONDITION_EVICTED):
             return None

@@ -63,6 +63,30 @@ def waits(snapshot: Snapshot, *heads: Head, **more: Any) -> Mapping[str, Wait]:
     return {d.head.uid: d for d in plan(snapshot, heads, **more) if isinstance(d, Wait)}
 
 
+# --- an entry whose quota was taken in its cycle -----------------------------------------------------------------
+
+
+def _two_of_three_fit(**spec: Any) -> Snapshot:
+    """`b` has a running workload of lower priority; of what is free `a` needs more than half for itself."""
+    roots = [cohort("team", leaf("a", nominal=4), leaf("b", nominal=4), leaf("c"))]
+    specs = [make_queue("a"), make_queue("b", **spec), make_queue("c")]
+    return quotas_of(roots, [runs("in-b", "b", 1)], specs)
+
+
+@pytest.mark.parametrize(
+    ("spec", "high", "low"),
+    [
+        pytest.param({"preempts_own": LOWER}, "preempts in-b", "Skipped", id="it preempts, and its room is kept"),
+        pytest.param({}, "Skipped", "admitted", id="it may preempt nothing, so what is left is given away"),
+    ],
+)
+def test_an_entry_that_lost_its_quota_preempts_in_the_same_cycle(spec: dict[str, Any], high: str, low: str) -> None:
+    """It fitted when the cycle began.  A workload after it would only be preempted for it by the next cycle."""
+    heads = [wants("first", "a", 4), wants("high", "b", 4, priority=9), wants("low", "c", 2)]
+
+    assert decide(_two_of_three_fit(**spec), *heads) == {"first": "admitted", "high": high, "low": low}
+
+
 # --- what a waiting entry keeps free -----------------------------------------------------------------------------
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.scheduling.pace import Pace
-from tests.unit.controllers.builders import make_workload
+from tests.unit.controllers.builders import JSON, make_workload
 from tests.unit.scheduling.scheduled import Scheduled
 
 SHORTEST, LONGEST = 0.02, 0.25
@@ -128,6 +130,59 @@ async def test_what_becomes_free_goes_to_a_parked_workload_of_higher_priority(ma
     assert world.observed.reservations == ["runs", "large"]
 
 
+async def test_what_becomes_free_within_a_round_goes_to_a_parked_workload_that_fits(
+    make: Callable[..., Scheduled],
+) -> None:
+    """Heads of lower priority are left to try; they do not take what a parked one waits for."""
+    world = make()
+    world.add(make_workload("runs", cpus=8))
+    world.start()
+    await world.until_quiet()
+    note = world.observed.reserved
+
+    def end_the_running_one(workload: Any, *args: Any, **more: Any) -> None:
+        note(workload, *args, **more)
+        if workload.metadata.name == "small-0":
+            world.client.drop(WORKLOADS, "ns/runs")
+            world.sync()
+
+    world.observed.reserved = end_the_running_one  # type: ignore[method-assign]
+    for job in (make_workload("large", cpus=9, priority=10, minute=1), *_small(3)):
+        world.client.put(WORKLOADS, job)
+    world.sync()
+    await world.until_quiet()
+
+    assert world.observed.reservations == ["runs", "small-0", "large"]
+
+
+def _small(count: int) -> list[JSON]:
+    """Workloads of about one CPU; no two are equal, so each is tried for itself."""
+    return [make_workload(f"small-{n}", cpus=f"{1000 - n}m", minute=2 + n) for n in range(count)]
+
+
+async def test_parked_workloads_leave_turns_to_others_within_a_round(make: Callable[..., Scheduled]) -> None:
+    """Two shapes came back, and something becomes free before each cycle: a third workload is tried before they come
+    back again.
+    """
+    world, asked = make(), list[int]()
+
+    def look(*, fitting: bool) -> int:
+        if fitting:
+            asked.append(world.loop.cycles)
+        return 2
+
+    world.loop._look_at_parked = look
+    for job in _small(9):
+        world.client.put(WORKLOADS, job)
+    world.sync()
+    world.start()
+    await world.until_quiet()
+
+    assert len(world.observed.reservations) == 9
+    assert len(asked) > 1
+    assert all(later - earlier >= 3 for earlier, later in pairwise(asked))
+
+
 async def test_what_becomes_free_is_given_out_without_a_pause(make: Callable[..., Scheduled]) -> None:
     """On a quiet cluster a parked workload does not wait for the window in which others are collected."""
     world = make()
@@ -165,7 +220,12 @@ async def test_a_workload_that_fits_is_admitted_within_two_windows(make: Callabl
         await world.clock.advance(pick.choice([0.0, 0.001, 0.01, 0.03, 0.3]))
     await world.clock.advance(2 * LONGEST)
 
-    waiting = [key for key in world.queues.known() if world.cache.holding(key) is None]
-    needs = [int(world.client.object(WORKLOADS, key)["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]) for key in waiting]  # type: ignore[index]  # fmt: skip
+    waiting = [key.removeprefix("ns/") for key in world.queues.known() if world.cache.holding(key) is None]
     assert made > 50
-    assert min(needs, default=99) > world.free()
+    assert min(map(_cpus, filter(None, map(world.workload, waiting))), default=99) > world.free()
+
+
+def _cpus(workload: JSON) -> int:
+    [pod_set] = workload["spec"]["podSets"]
+    [container] = pod_set["template"]["spec"]["containers"]
+    return int(container["resources"]["requests"]["cpu"])

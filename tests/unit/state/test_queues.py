@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kqueue.core.quota import FlavorResource
 from kqueue.state.queues import (
     IMMEDIATE_BEST_EFFORT,
     SHAPE_WIDE,
@@ -158,6 +159,31 @@ def test_equals_of_one_that_does_not_fit_are_parked_with_it() -> None:
     assert parked == ["ns/b"]
     assert [queues.bulk_verdict(f"ns/{name}") for name in ("b", "late")] == [verdict, verdict]
     assert queues.flush(["team"]) == 3
+
+
+def test_single_shapes_come_back_and_the_others_stay_parked() -> None:
+    """What is asked for each is what was said of its shape; an arrival of a shape that stays parked is parked, too."""
+    queues = make_queues()
+    for name in ("large", "medium", "medium-2"):
+        queues.push(make_pending(name, shape=name[:6], priority=name == "large"))
+    lacks = {"large": ((FlavorResource("gpu", "cpu"), 8),), "medium": ((FlavorResource("gpu", "cpu"), 4),)}
+    for name in ("large", "medium"):
+        assert pop(queues) == name
+        verdict = Verdict("WaitingForQuota", "short", lacks[name])
+        queues.requeue(f"ns/{name}", RequeueReason.NO_FIT, verdict=verdict)
+    queues.push(make_pending("alone"))
+    assert pop(queues) == "alone"
+    queues.requeue("ns/alone", RequeueReason.NO_FIT)
+    assert queues.counts("team") == (0, 4)
+
+    came = queues.bring_back(["team", "unknown"], lambda _queue, _item, verdict: verdict.lacks == lacks["medium"])
+
+    assert came == 1
+    assert queues.counts("team") == (2, 2)
+    assert pop(queues) == "medium"
+    queues.push(make_pending("large-2", shape="large"))
+    assert queues.bulk_verdict("ns/large-2") == Verdict("WaitingForQuota", "short", lacks["large"])
+    assert queues.bring_back(["team"], lambda _queue, _item, _verdict: False) == 0
 
 
 def test_where_shapes_do_not_count_each_is_tried_for_itself() -> None:

@@ -23,6 +23,7 @@ from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
+from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
 from kqueue.core.preemption import Rules, Target, lesser, nobody_may_go, simulate
@@ -219,7 +220,8 @@ def plan(
         demands: what follows from the form of workloads, to be handed in again with the next cycle; None: begin anew.
         enter: told whenever the plan goes over to another phase, and after each decision.
         reserves: what somebody waits for is kept from later entries; off where there are none.
-        next_head: with fair sharing, the workload that comes next in a ClusterQueue whose head is a preemptor.
+        next_head: the workload that comes next in a ClusterQueue: behind a preemptor with fair sharing, and behind
+            an admitted head without.
     """
     enter(Phase.NOMINATE)
     nominator = Nominator(
@@ -227,6 +229,7 @@ def plan(
     )
     cycle = _Cycle(snapshot, nominator.claims, rules, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
+    cycle.lenders = Lenders(snapshot, next_head)
     entries: list[Entry] = []
     for head in heads:
         try:
@@ -295,6 +298,7 @@ class _Cycle:
     nominator: Nominator
     reserves: bool = True
     share_order: ShareOrder = field(init=False)
+    lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """By the identity of what is asked for and given, which stays with it."""
 
@@ -374,7 +378,7 @@ class _Cycle:
             entry = still
         stand = entry.stand
         if stand is FITS:
-            return self._admit(entry)
+            return self._admit(entry) if self._may_borrow(entry) else _left_to_lenders(entry)
         if entry.is_preemptor and (lower := self._lower_share(entry)) is not None:
             blocker = Blocker(kind=BlockerKind.LOWER_SHARE, queue=lower)
             return _wait(entry, Outcome.AFTER_LOWER_SHARE, WaitReason.WAITING_FOR_QUOTA, blocker)
@@ -394,6 +398,12 @@ class _Cycle:
             self._reserve(entry, anyway=comes_first)
         entry.assignment.blockers += (self._nobody(entry),)
         return _wait(entry, _NO_CANDIDATES)
+
+    def _may_borrow(self, entry: Entry) -> bool:
+        """Whether an entry that fits leaves to other queues what their own next workloads would reclaim."""
+        if self.rules.fair is not None or not entry.level or self.claims.of(entry.head.uid) is not None:
+            return True
+        return self.lenders.leave(entry.head.queue, entry.usage)
 
     def _preempt(self, entry: Entry) -> Decision:
         if entry.head.closed_gates:
@@ -478,6 +488,8 @@ class _Cycle:
         if (claim := self.claims.of(entry.head.uid)) is not None:
             self.share_order.fulfilled(claim)
         self.claims.give_up(entry.head.uid)
+        if not entry.level:
+            self.lenders.admitted(entry.head, entry.usage)
         if entry.head.replaces is None:
             self._charge(entry)
         else:
@@ -581,6 +593,11 @@ def _wait(entry: Entry, outcome: Outcome, reason: WaitReason | None = None, *blo
 def _skipped(entry: Entry) -> Wait:
     taken = Blocker(kind=BlockerKind.TAKEN_THIS_CYCLE, detail="another workload")
     return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, taken)
+
+
+def _left_to_lenders(entry: Entry) -> Wait:
+    lent = Blocker(kind=BlockerKind.LENDERS, queue=entry.head.queue)
+    return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, lent)
 
 
 def _with_domains(entry: Entry) -> tuple[PodSetAssignment, ...]:

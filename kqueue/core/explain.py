@@ -51,6 +51,7 @@ class BlockerKind(StrEnum):
     TOPOLOGY = "Topology"
     NO_CANDIDATES = "NoCandidates"
     TAKEN_THIS_CYCLE = "TakenThisCycle"
+    LENDERS = "Lenders"
     QUEUE = "Queue"
     NAMESPACE = "Namespace"
     REQUESTS = "Requests"
@@ -241,6 +242,9 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.NO_CANDIDATES: _no_candidates,
     BlockerKind.TAKEN_THIS_CYCLE: lambda b: (
         f"fitted until {b.detail} took the room in the same cycle; it is tried again"
+    ),
+    BlockerKind.LENDERS: lambda b: (
+        f"ClusterQueue {b.queue} would borrow quota that workloads of its owner are tried for first; it is tried again"
     ),
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,

@@ -92,6 +92,11 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
             id="too-late",
         ),
         pytest.param(
+            make_blocker(BlockerKind.LENDERS),
+            ["ClusterQueue team would borrow quota that workloads of its owner are tried for first", "tried again"],
+            id="left-to-lenders",
+        ),
+        pytest.param(
             make_blocker(BlockerKind.NO_CANDIDATES, detail="withinClusterQueue Never"),
             ["nobody may be preempted for it: ClusterQueue team has withinClusterQueue Never"],
             id="nobody-may-be-preempted",

@@ -549,3 +549,20 @@ async def test_two_preemptors_of_a_cycle_want_the_same_victim(
     assert world.observed.retargets == [("two", result)]
     assert world.observed.robbed == {"one": 0, "two": robbed}
     assert len(world.observed.preemptions) == len({victim for victim, _ in world.observed.preemptions})
+
+
+async def test_quota_is_not_lent_that_the_next_workload_of_its_owner_reclaims(make: Make) -> None:
+    """All three arrive at once; a borrower that came between the owner's two would have been evicted at once."""
+    world = make(*cohort())
+    for job in (
+        make_workload("first", cpus=3, minute=1),
+        make_workload("second", cpus=3, minute=2),
+        make_workload("borrows", cpus=6, minute=0, queue="other"),
+    ):
+        world.client.put(WORKLOADS, job)
+    world.sync()
+    world.start()
+    await world.until_quiet()
+
+    assert world.observed.reservations == ["first", "second"]
+    assert world.observed.preemptions == []

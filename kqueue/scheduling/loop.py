@@ -140,7 +140,7 @@ class LookAtParked(Protocol):
     """Brings parked workloads back that may be helped by what became free."""
 
     def __call__(self, *, fitting: bool) -> int:
-        """`fitting`: only those that seem to fit now.
+        """`fitting`: only workloads that seem to fit now.
 
         Returns how many shapes of workloads the ClusterQueue got back that got the most; 0: none did.
         """
@@ -169,10 +169,9 @@ class SchedulingLoop:
         look_at_parked: LookAtParked = lambda *, fitting: 0,
         turns: Turns | None = None,
     ) -> None:
-        """`look_at_parked` is called before a round of cycles, and within it for those that fit: parked workloads that
-        what became free may help are to stand in their queues, so that no workload of lower priority takes it before
-        them.  `turns` is as in `Waits`;
-        None: the loop has its own.
+        """`look_at_parked` is called before a round of cycles for all parked workloads, and within a round for parked
+        workloads that seem to fit: a workload of lower priority must not take what became free before they are tried.
+        `turns` is as in `Waits`; None: the loop has its own.
 
         `namespace_labels` gives a namespace's labels, `host_of` a node's host name; None when it does not exist.
 
@@ -204,7 +203,7 @@ class SchedulingLoop:
         self._tries = tries or Tries()
         self._scans: OrderedDict[str, ScanMemory] = OrderedDict()
         self._goes_on = False
-        """Heads are left behind those that the last cycle tried, and no event is needed to try them."""
+        """Workloads stand behind the heads of the last cycle, and no event is needed to try them."""
         self._look_at_parked = look_at_parked
         self._descended_at = 0
         """From this cycle on parked workloads may be brought back within a round: by then each ClusterQueue has tried

@@ -18,7 +18,7 @@ from kqueue.runtime.deadline import within
 _WEIGHT = 0.1
 """Of the newest write in the moving mean of how long writes take: the mean follows about twenty writes."""
 _DRAINED = 4
-"""Writes have drained when this part of those that were under way at the end of the last cycle is left."""
+"""The writes that were under way at the end of the last cycle have drained when one in so many is left."""
 
 
 _REST = 0.001
@@ -96,7 +96,7 @@ class Pace:
     async def turn(self, *, goes_on: bool) -> None:
         """Return when the next cycle may begin.
 
-        `goes_on`: the round goes on with heads behind those that the last cycle tried.  After a cycle in vain they are
+        `goes_on`: the round goes on with workloads behind the heads of the last cycle.  After a cycle in vain they are
         tried at once, because there is nothing else to wait for.
         """
         if not (goes_on and self._enough < 0):

@@ -3,8 +3,9 @@
 A reason is told at once.  Where only its details have changed, other free amounts say, the workload is told some
 seconds later what they are then: they change with every admission, and nobody reads as fast.
 
-While decisions are being written, reasons are told at a bounded rate: the API server's time goes to decisions first,
-and most workloads are admitted before their turn comes.  The visibility API and `kqueue explain` tell at any time.
+While decisions are being written, reasons are written at a bounded rate: the API server's time goes to decisions
+first, and most workloads are admitted before their turn comes.  The visibility API and `kqueue explain`
+give the reason at any time.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class Waits:
         self._timetable = Timetable(clock, self._tell_details)
         self._turns = turns
         self._hurry = asyncio.Event()
-        """The loop ends: whoever waits for its turn goes on."""
+        """The loop ends: writes that wait for a turn go on without one."""
         self._asked: dict[int, tuple[tuple[PodSet, ...], list[status.Patch]]] = {}
         """What pod sets ask for, by their identity: workloads of one form share theirs."""
 
@@ -205,7 +206,7 @@ class Waits:
                 await self._write_one(self._line.popleft())
 
     async def _turn(self) -> None:
-        """Return at once, or while decisions are being written, when the next reason may be told."""
+        """Return at once, or while decisions are being written, when the next reason may be written."""
         wait = self._turns.take() if not self._hurry.is_set() else 0.0
         if wait > 0:
             with suppress(TimeoutError):

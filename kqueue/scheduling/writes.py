@@ -42,8 +42,8 @@ class Writes:
         in_flight: int,
         begins: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
-        """`in_flight`: so many writes that something is held for, at once.  `begins` is told when the write of a
-        decision begins to wait for its place; what it returns, when that write has ended.
+        """`in_flight`: so many writes that something is held for, at once.  `begins` is called when the write of a
+        decision begins to wait for its place; the function that it returns is called when that write has ended.
         """
         self._writer, self._begins = writer, begins
         self._places = asyncio.Semaphore(in_flight)

@@ -69,6 +69,9 @@ _REASONS_FOR_WAITING = frozenset(
 )
 """Events with these reasons are warnings, and there is one for each attempt that fails."""
 
+_JOINED = {names.EVENT_QUOTA_RESERVED: names.EVENT_ADMITTED}
+"""Where both are recorded at once, one event of the second reason can say both."""
+
 
 def rank_of(reason: str, type_: EventType) -> Rank:
     """The rank of an event."""
@@ -85,6 +88,7 @@ class Series:
 
     about: About
     note: str
+    """What equal events are known by."""
     api_version: str
     """Of the object that the event is about."""
     mark: str
@@ -101,6 +105,8 @@ class Series:
     last: datetime | None = None
     """When the newest event of several was recorded; None: there is only one."""
     posted: bool = False
+    joined: str = ""
+    """The note of an event that this one says, too; empty: there is none."""
     patched_now: bool = False
     """A write of its count is under way; another one has to wait for its end."""
 
@@ -185,6 +191,19 @@ class EventQueue:
     def take(self) -> Series | None:
         """Remove the series to be written next: the oldest of the first rank that has one; None: all is written."""
         return next((self._take_oldest(rank) for rank in Rank if self._ranks[rank]), None)
+
+    def take_joined(self, series: Series) -> Series:
+        """The event that says what `series`, which was taken, says, and what the next one says: that one, taken, where
+        both were recorded at once and the reasons may be joined; else `series`.
+        """
+        follower = next(iter(self._ranks[series.rank].values()), None)
+        if follower is None or series.is_lasting or series.count > 1:
+            return series
+        is_pair = follower.since == series.since and follower.about[:4] == series.about[:4]
+        if not is_pair or _JOINED.get(series.reason) != follower.reason:
+            return series
+        follower.joined = series.note
+        return self._take_oldest(series.rank)
 
     def make_room(self, rank: Rank) -> Series | None:
         """Remove the oldest series of the lowest rank, for one of `rank`; None: all that wait are of higher ranks."""

@@ -84,6 +84,11 @@ class EventLimits:
     recent is forgotten first."""
     writers: int = 4
     """Writes at once.  More than the lane of events has places would only wait there (`kqueue.runtime.lane`)."""
+    join_above: int = 100
+    """While more events than these wait, one event says that quota is reserved and that the workload is admitted, where
+    both happened at once."""
+    paced_below: int = 5_000
+    """While fewer events than these wait, `pace` is asked before each write."""
     losses_interval: float = 60.0
     """The log tells of lost events at most this often."""
     notes_max: int = 10
@@ -104,13 +109,17 @@ class EventRecorder:
         lost: Callable[[str], None],
         limits: EventLimits | None = None,
         actions: Mapping[str, str] | None = None,
+        joined: Callable[[], None] = lambda: None,
+        pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Write with `post` and `patch`.
 
         `instance` names this process (the pod's name); `lost` is told the cause of each event that is not written:
         `queue-full`, `too-many-notes`, `refused` or `shutdown`; `actions` are those that differ from the reason.
+        `joined` is called for each event that another one says, too.  `pace` gives the seconds until the next write may
+        begin: what is more urgent goes first.
         """
-        self._actions = actions or {}
+        self._actions, self._joined, self._pace = actions or {}, joined, pace
         self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
         self._instance = instance[:_WORD_LENGTH_MAX]
         self._limits = limits or EventLimits()
@@ -274,7 +283,7 @@ class EventRecorder:
     # --- writing
 
     async def run(self) -> None:
-        """Write until cancelled.  No failure of a write ends it."""
+        """Write until cancelled, as `pace` lets it.  No failure of a write ends it."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._limits.writers):
@@ -318,7 +327,7 @@ class EventRecorder:
 
     async def _write_for_ever(self) -> None:
         while True:
-            await self._write_waiting()
+            await self._write_waiting(paced=True)
             self._wake.clear()
             await self._wake.wait()
 
@@ -336,16 +345,29 @@ class EventRecorder:
             self._waiting.put_back(series)
         self._under_way.clear()
 
-    async def _write_waiting(self) -> None:
+    async def _write_waiting(self, *, paced: bool = False) -> None:
         """New events first, then counts."""
         while True:
-            if (series := self._waiting.take()) is not None:
+            if paced and (self._due or 0 < len(self._waiting) < self._limits.paced_below):
+                await self._clock.sleep(self._pace())
+            if (series := self._take()) is not None:
                 await self._create(series)
             elif self._due:
                 series, _ = self._due.popitem(last=False)
                 await self._update(series)
             else:
                 return
+
+    def _take(self) -> Series | None:
+        """The event to be written next; where many wait it may say what another one says, which is not written then."""
+        series = self._waiting.take()
+        if series is None or len(self._waiting) < self._limits.join_above:
+            return series
+        both = self._waiting.take_joined(series)
+        if both is not series:
+            self._forget(series)  # the next equal event makes a new object
+            self._joined()
+        return both
 
     async def _create(self, series: Series) -> None:
         counted, body = series.count, self._body(series)
@@ -382,7 +404,7 @@ class EventRecorder:
             "action": self._actions.get(reason, reason),
             "reason": reason,
             "regarding": series.regarding,
-            "note": series.note,
+            "note": _cut(f"{series.joined}; {series.note}") if series.joined else series.note,
             "type": type_,
         }
         if series.count > 1:  # it grew while it waited

@@ -417,6 +417,9 @@ class ProcessFamilies(_Group):
         self.certificates = self._gauge(
             "kqueue_certificate_not_after_seconds", "When a certificate that is served expires, in Unix time", "server"
         )
+        self.events_joined = self._counter(
+            "kqueue_events_joined_total", "Events that another event of the same moment says, too"
+        )
         self.events_lost = self._counter("kqueue_events_lost_total", "Events that were not written, by cause", "cause")
         self.events_waiting = self._gauge("kqueue_events_waiting", "Events that wait to be written, by rank", "rank")
         self.events_oldest = self._gauge(

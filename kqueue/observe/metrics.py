@@ -347,6 +347,10 @@ class Metrics:
         """An event was not written: `queue-full`, `too-many-notes`, `refused` or `shutdown`."""
         self._process.events_lost.labels(cause).inc()
 
+    def event_joined(self) -> None:
+        """An event was not written for itself: another one of the same moment says what it said."""
+        self._process.events_joined.inc()
+
     def events_waiting(self, rank: str, *, depth: Callable[[], int], oldest_age: Callable[[], float]) -> None:
         """Ask for the number of events of a rank that wait to be written, and for the seconds since the oldest was
         recorded (0: none waits), whenever a page is rendered.

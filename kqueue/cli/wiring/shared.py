@@ -184,6 +184,8 @@ class Wiring:
             clock=self.clock,
             instance=unique_identity(),
             lost=self.metrics.event_lost,
+            joined=self.metrics.event_joined,
+            pace=Turns(self.clock, lambda: self.is_deciding()).take,
             actions=_ACTIONS,
             limits=EventLimits(
                 window=self.timings.event_window,

@@ -51,6 +51,9 @@ class World:
 
     def __init__(self, limits: EventLimits | None = None) -> None:
         self.clock, self.server, self.lost = FakeClock(), ApiServer(), Counter[str]()
+        self.joined = 0
+        self.pause = 0.0
+        """Seconds between two writes."""
         self.recorder = EventRecorder(
             post=self.server.post,
             patch=self.server.patch,
@@ -59,7 +62,12 @@ class World:
             lost=self._count,
             limits=limits,
             actions={"WorkloadSliceReplaced": "Replaced"},
+            joined=self._count_joined,
+            pace=lambda: self.pause,
         )
+
+    def _count_joined(self) -> None:
+        self.joined += 1
 
     def _count(self, cause: str) -> None:
         self.lost[cause] += 1

@@ -16,6 +16,8 @@ from kqueue.errors import TooManyRequestsError
 from kqueue.observe import EventLimits, EventRank, EventRecorder, Metrics
 from tests.unit.observe.test_events import JOB, World
 
+_GAUGES = ("kqueue_events_waiting", "kqueue_events_oldest")
+
 
 async def stop(task: asyncio.Task[None]) -> None:
     """Cancel it and wait for its end."""
@@ -289,10 +291,105 @@ async def test_depth_and_age_are_shown_by_rank() -> None:
     world.record(regarding=JOB._replace(name="other"))
     page = metrics.render_now().decode()
     lines = {line.rsplit(" ", 1)[0].split(",")[0]: line.rsplit(" ", 1)[1] for line in page.splitlines()}
-    shown = {name: float(value) for name, value in lines.items() if name.startswith("kqueue_events_")}
+    shown = {name: float(value) for name, value in lines.items() if name.startswith(_GAUGES)}
     assert shown == {
         'kqueue_events_waiting{rank="decisions"': 0,
         'kqueue_events_waiting{rank="others"': 2,
         'kqueue_events_oldest_seconds{rank="decisions"': 0,
         'kqueue_events_oldest_seconds{rank="others"': 5,
     }
+
+
+# --- admissions under load --------------------------------------------------------------------------------------------
+
+
+def admitted(world: World, name: str) -> None:
+    """Record what a scheduling cycle records of an admission."""
+    steps = [("QuotaReserved", "Quota reserved after 3 s"), ("Admitted", "Admitted by q")]
+    world.recorder.record(JOB._replace(name=name), steps, controller="c")
+
+
+BOTH = ("Admitted", "Quota reserved after 3 s; Admitted by q", 1)
+PAIR = [("QuotaReserved", "Quota reserved after 3 s", 1), ("Admitted", "Admitted by q", 1)]
+PAIR_STEPS = [(reason, note) for reason, note, _ in PAIR]
+
+
+async def test_one_event_says_what_happened_at_once_while_many_wait() -> None:
+    """Two admissions wait behind the first: the last pair is written as two events, because nothing waits any more."""
+    world = World(EventLimits(writers=1, join_above=2))
+    for name in ("a", "b", "c"):
+        admitted(world, name)
+    await world.recorder.drain()
+
+    assert told(world) == [BOTH, BOTH, *PAIR]
+    assert (world.joined, world.lost) == (2, {})
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([("QuotaReserved", "r")], id="its checks are not ready yet"),
+        pytest.param([("Admitted", "a")], id="its checks became ready"),
+        pytest.param([("Admitted", "a"), ("QuotaReserved", "r")], id="the other way round"),
+        pytest.param([("QuotaReserved", "r"), ("EvictedDueToPreempted", "e")], id="another pair"),
+    ],
+)
+async def test_other_events_stay_as_they_are(steps: list[tuple[str, str]]) -> None:
+    world = World(EventLimits(writers=1, join_above=0))
+    world.recorder.record(JOB, steps, controller="c")
+    await world.recorder.drain()
+
+    assert told(world) == [(reason, note, 1) for reason, note in steps]
+    assert world.joined == 0
+
+
+async def test_events_of_different_moments_or_workloads_are_not_joined() -> None:
+    world = World(EventLimits(writers=1, join_above=0))
+    world.recorder.record(JOB, PAIR_STEPS[:1], controller="c")
+    await world.clock.advance(1)
+    world.recorder.record(JOB, PAIR_STEPS[1:], controller="c")
+    world.recorder.record(JOB._replace(name="b"), PAIR_STEPS[:1], controller="c")
+    world.recorder.record(JOB._replace(name="c"), PAIR_STEPS[1:], controller="c")
+    await world.recorder.drain()
+
+    assert told(world) == [*PAIR, *PAIR]
+
+
+async def test_a_joined_event_is_counted_when_it_comes_again() -> None:
+    """The second admission within the window raises the count of the one, and has a new event of the other."""
+    world = World(EventLimits(writers=1, join_above=1))
+    admitted(world, "train")
+    normal(world, "Stopped")
+    await world.recorder.drain()
+    admitted(world, "train")
+    await world.recorder.drain()
+
+    assert told(world) == [(*BOTH[:2], 2), ("Stopped", "why", 1), PAIR[0]]
+
+
+async def test_a_full_note_of_two_is_cut() -> None:
+    world = World(EventLimits(writers=1, join_above=0))
+    world.recorder.record(JOB, [("QuotaReserved", "r" * 1000), ("Admitted", "a" * 1000)], controller="c")
+    await world.recorder.drain()
+
+    [(_, note, _)] = told(world)
+    assert len(note.encode()) <= 1024
+    assert note.endswith("…")
+
+
+async def test_writes_keep_the_pace_while_few_wait() -> None:
+    """One each 50 ms; when many wait they are written as fast as the server takes them, and at the end of the process."""
+    world = World(EventLimits(writers=1, paced_below=5))
+    writing = asyncio.create_task(world.recorder.run())
+    world.pause = 0.05
+    for name in "abcdefg":
+        normal(world, "Admitted", name=name)
+    await world.settle()
+    assert len(world.server.events) == 3
+
+    await world.clock.advance(0.1)
+    assert len(world.server.events) == 5
+
+    await stop(writing)
+    await world.recorder.finish(2)
+    assert len(world.server.events) == 7

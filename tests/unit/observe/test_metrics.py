@@ -284,6 +284,8 @@ def test_the_process_is_reported() -> None:
     metrics.work_rank("job", "free", depth=lambda: 2, oldest_age=lambda: 1.5)
     metrics.request_lane("words", in_flight=lambda: 8, waiting=lambda: 90, oldest_age=lambda: 2.5)
     metrics.event_lost("queue-full")
+    metrics.event_joined()
+    metrics.event_joined()
     metrics.rank_fallback("no_index")
     metrics.leaked_gates({"workload_gone": 3, "workload_finished": 1})
     metrics.leaked_gates({"workload_gone": 0})
@@ -297,6 +299,7 @@ def test_the_process_is_reported() -> None:
     assert value(metrics, "kqueue_watch_age_seconds", kind="pods") == 12.5
     assert value(metrics, "kqueue_cache_drift_total", cause="missing-pod") == 2
     assert value(metrics, "kqueue_events_lost_total", cause="queue-full") == 1
+    assert value(metrics, "kqueue_events_joined_total") == 2
     assert value(metrics, "kqueue_rank_fallbacks_total", reason="no_index") == 1
     assert value(metrics, "kqueue_leaked_gates", reason="workload_gone") == 0
     assert value(metrics, "kqueue_leaked_gates", reason="workload_finished") == 1

@@ -133,6 +133,7 @@ class Operator:
             turns=wiring.turns,
         )
         wiring.is_deciding = lambda: self.loop.is_deciding
+        wiring.is_loaded = lambda: self.loop.is_loaded
         self._intake = Intake(
             cache=wiring.cache,
             queues=wiring.queues,

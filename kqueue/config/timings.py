@@ -40,6 +40,8 @@ class Timings:
     they changed; the newest then.  A new reason is told at once.  Kueue tells of every change at once."""
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
+    status_refresh_loaded: float = 5.0
+    """The same while 20 decisions a second or more are being written."""
     eviction_ended_after: float = 600.0
     """The eviction of a Workload that no managed kind owns is left so long to its owner's controller; then kqueue ends
     it, when no pod that names it is left.  Kueue leaves it there for ever."""
@@ -147,6 +149,7 @@ _MAY_BE_ZERO = frozenset(
         "queue_flush_window",
         "details_told_after",
         "status_refresh_window",
+        "status_refresh_loaded",
         "ungater_window",
         "node_failure_pod_window",
         "foreign_pod_drain",

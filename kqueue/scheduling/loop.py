@@ -315,6 +315,11 @@ class SchedulingLoop:
         """Whether decisions are being written, or were a moment ago."""
         return self._pace.is_busy
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether many decisions a second are being written."""
+        return self._pace.is_loaded
+
     def wake(self) -> None:
         """Something may have become possible."""
         self._work.set()

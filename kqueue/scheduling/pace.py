@@ -9,6 +9,7 @@ round that ended in vain only the window counts.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -32,6 +33,8 @@ _LONGEST_REST = 1.0
 """Seconds of that rest at most."""
 
 
+_LOADED = 20.0
+"""Writes of decisions a second from which on the API server's time is scarce."""
 _BUSY_FOR = 0.5
 """Seconds after the last write of a decision in which others are taken to follow."""
 
@@ -50,6 +53,8 @@ class Pace:
         """So few writes are left when they have drained; -1: the window has to pass."""
         self._writing = 0
         self._wrote_at = float("-inf")
+        self._rate = 0.0
+        """Writes a second at `_wrote_at`: each counts 1 when it ends, and fades within about a second."""
         self._drained = asyncio.Event()
         self._mean: float | None = None
 
@@ -63,6 +68,14 @@ class Pace:
         """Whether decisions are being written, or were a moment ago."""
         return self._writing > 0 or self._clock.monotonic() - self._wrote_at < _BUSY_FOR
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether many decisions a second are being written."""
+        return self._faded(self._clock.monotonic()) >= _LOADED
+
+    def _faded(self, now: float) -> float:
+        return self._rate * math.exp(self._wrote_at - now) if self._rate else 0.0
+
     # --- what happens
 
     def write_begins(self) -> Callable[[], None]:
@@ -72,7 +85,8 @@ class Pace:
 
         def ended() -> None:
             self._writing -= 1
-            self._wrote_at = self._clock.monotonic()
+            now = self._clock.monotonic()
+            self._rate, self._wrote_at = self._faded(now) + 1.0, now
             took = self._wrote_at - begun
             self._mean = took if self._mean is None else self._mean + _WEIGHT * (took - self._mean)
             if self._writing <= self._enough:

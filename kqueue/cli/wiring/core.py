@@ -110,6 +110,12 @@ class _Used(NamedTuple):
     checks: Controller
 
 
+def _window(wiring: Wiring) -> float:
+    """Seconds from a change of a queue's counts until they are written."""
+    timings = wiring.timings
+    return timings.status_refresh_loaded if wiring.is_loaded() else timings.status_refresh_window
+
+
 def _route(
     wiring: Wiring,
     workloads: Controller,
@@ -119,22 +125,24 @@ def _route(
     used: _Used,
 ) -> None:
     """Which events make which keys be looked at.  Counts are refreshed in a window, not at every event."""
-    watches, window = wiring.watches, wiring.timings.status_refresh_window
+    watches = wiring.watches
 
     def refresh_counts() -> None:
+        after = _window(wiring)
         for name in wiring.cache.queue_names():
-            cluster_queues.enqueue(name, after=window)
+            cluster_queues.enqueue(name, after=after)
         for name in watches.cohorts.store:
-            cohorts.enqueue(name, after=window)
+            cohorts.enqueue(name, after=after)
         for key in watches.local_queues.store:
-            local_queues.enqueue(key, after=window)
+            local_queues.enqueue(key, after=after)
 
     def refresh_counts_in(local_queue: str, *of: str | None) -> None:
-        local_queues.enqueue(local_queue, after=window)
+        after = _window(wiring)
+        local_queues.enqueue(local_queue, after=after)
         for name in {name for name in of if name is not None}:
-            cluster_queues.enqueue(name, after=window)
+            cluster_queues.enqueue(name, after=after)
             for cohort in wiring.cohorts_above(name):
-                cohorts.enqueue(cohort, after=window)
+                cohorts.enqueue(cohort, after=after)
 
     def refresh_counts_of(workload: wire.Workload) -> None:
         local, admission = from_api.local_queue_key(workload), workload.status.admission

@@ -93,6 +93,8 @@ class Wiring:
         self.fair_usage = rules.fair_usage(config)
         self.is_deciding: Callable[[], bool] = lambda: False
         """Set by what owns the scheduling loop."""
+        self.is_loaded: Callable[[], bool] = lambda: False
+        """Whether many decisions a second are being written.  Set likewise."""
         self.turns = Turns(clock, lambda: self.is_deciding())
         """For writes that only tell why a workload waits."""
         self.recorder = self._make_recorder()

@@ -585,6 +585,23 @@ async def test_an_event_wakes_those_whom_it_concerns(
     assert await woken(filled(make()), change) == want
 
 
+async def test_under_load_counts_of_queues_are_written_less_often(make: Make) -> None:
+    """Five seconds after the change, and soon again when the load has ended."""
+    operator = filled(make())
+    operator.wiring.is_loaded = lambda: True
+    change = put("workloads", "ns/w", make_workload(clusterName="x"))
+    assert await woken(operator, change) == WORKLOAD - COUNTS
+
+    assert isinstance(operator.clock, FakeClock)
+    await operator.clock.advance(4.9)
+    assert not any(waiting(operator)[name] for name in COUNTS)
+    await operator.clock.advance(0.2)
+    assert all(waiting(operator)[name] for name in COUNTS)
+
+    operator.wiring.is_loaded = lambda: False
+    assert COUNTS < await woken(operator, change)
+
+
 @pytest.mark.parametrize(
     ("told", "looked_at"),
     [

@@ -110,6 +110,27 @@ async def test_heads_that_are_left_do_not_wait_for_a_window_after_a_cycle_in_vai
     assert await paced.waits(goes_on=True) == 0.001
 
 
+async def test_a_load_is_many_writes_a_second_and_fades_within_seconds() -> None:
+    """A burst of a dozen is none, and neither is a steady trickle."""
+    paced = Paced()
+
+    async def write(count: int, apart: float) -> list[bool]:
+        seen = []
+        for _ in range(count):
+            paced.pace.write_begins()()
+            seen.append(paced.pace.is_loaded)
+            await paced.clock.advance(apart)
+        return seen
+
+    assert not paced.pace.is_loaded
+    assert not any(await write(12, 0.0))
+    await paced.clock.advance(5)
+    assert not any(await write(100, 0.1))
+    assert (await write(200, 0.02))[-1]
+    await paced.clock.advance(2)
+    assert not paced.pace.is_loaded
+
+
 # --- what the loop makes of it ----------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,7 @@ from kqueue.scheduling.repairs import Patient, RepairObserver, Repairs
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.stopwatch import Stopwatch
 from kqueue.scheduling.trouble import Trouble, TroubleObserver
+from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waits import WaitObserver, Waits, Why
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api
@@ -219,6 +220,7 @@ class SchedulingLoop:
         """Preemptors of this cycle that got nothing, by ClusterQueue."""
         self._read: dict[str, _Read] = {}
         """Of each head, what this cycle decides on."""
+        self._victims = Victims(cache, self._preemptions)
         self._watch = Stopwatch(clock.monotonic)
         self._gave_way = False
         """Since the snapshot of this cycle was taken there may have been events."""
@@ -408,6 +410,9 @@ class SchedulingLoop:
             try:
                 if self._preemptions.has_claims:
                     self._pass_by(queue, item)
+                    if self._victims.are_as_before(queue, item):
+                        self._requeue(item.key, RequeueReason.PENDING_PREEMPTION)
+                        continue
                 head = self._head(queue, item, now)
             except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
                 self._failed(item.key, e, doing="reading it")
@@ -840,6 +845,8 @@ class SchedulingLoop:
         obj = self._as_decided(head)
         if decision.outcome not in _GOES_ON_WAITING:
             self._preemptions.end(head.uid)
+        elif decision.outcome is Outcome.DEFERRED:
+            self._victims.wait(head.uid)
         if obj is None:
             return
         before = self._scans.pop(head.key, None)

@@ -96,6 +96,10 @@ class Cache:
         self.generation = 0
         """Rises with every change that may change the outcome of a try."""
         self._room_generations = Counter[str]()
+        self._freed = Counter[str]()
+        """By the root of a quota tree: how often quota of it was given back since the trees were built."""
+        self._rebuilt = 0
+        """How often the quota trees were built."""
         self._queues: dict[str, ConfiguredQueue] = {}
         self._deleted_queues: set[str] = set()
         """Names of ClusterQueues that were seen and are gone."""
@@ -258,7 +262,7 @@ class Cache:
             return None
         self._count_unpaid(key, unpaid, sign=-1)
         self.generation += 1
-        self._room_generations[unpaid.queue] += 1
+        self._count_freed(unpaid.queue)
         return unpaid.queue
 
     def charged_pod(self, key: str) -> str | None:
@@ -516,7 +520,7 @@ class Cache:
         if holding is None:
             return included is not None
         self.generation += 1
-        self._room_generations[holding.queue] += 1
+        self._count_freed(holding.queue)
         self._written.pop(key, None)
         self._kept.pop(key, None)
         self._unconfirmed.discard(key)
@@ -568,6 +572,8 @@ class Cache:
         before = list(tree())
         self._trees = quota_trees.build(self._queues, self._cohorts, map(quota_audit.share, self._charged().values()))
         self._room_generations.update({*before, *tree()})
+        self._rebuilt += 1
+        self._freed.clear()
 
     def _charged(self) -> Mapping[str, Holding | UnpaidPod]:
         """All that takes quota."""
@@ -652,6 +658,18 @@ class Cache:
         order of its flavors changes; not when a workload gets quota.
         """
         return self._room_generations[name]
+
+    def freed_generation(self, name: str) -> tuple[int, int]:
+        """Differs when quota was given back or configured anew in the tree of a ClusterQueue; not when it was taken."""
+        return self._rebuilt, self._freed[self._root_of(name)]
+
+    def _root_of(self, queue: str) -> str:
+        node = self._trees.queues.get(queue)
+        return [*node.path_to_root()][-1].name if node is not None else queue
+
+    def _count_freed(self, queue: str) -> None:
+        self._room_generations[queue] += 1
+        self._freed[self._root_of(queue)] += 1
 
     def queue_names(self) -> list[str]:
         """All known ClusterQueues."""

@@ -29,6 +29,8 @@ class Preemptions:
         """Told of each claim that is over: what it kept is free, and whoever left for it may come back."""
         self.loops = 0
         """Loops found so far."""
+        self.ended = 0
+        """Claims that are over so far."""
         self._claims: dict[str, Claim] = {}
         # preemptor -> victim -> evictions: since the preemptor was admitted last, and ever
         self._evicted: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
@@ -38,6 +40,10 @@ class Preemptions:
     def has_claims(self) -> bool:
         """Whether anything is kept for anybody."""
         return bool(self._claims)
+
+    def claim_of(self, uid: str) -> Claim | None:
+        """What is kept for a preemptor; None: nothing is."""
+        return self._claims.get(uid)
 
     def claims(self, waits: Callable[[Claim], bool]) -> tuple[Claim, ...]:
         """All claims whose preemptors still wait; the others are over."""
@@ -54,6 +60,7 @@ class Preemptions:
         """The preemptor is admitted, gives up or is gone.  Nothing happens when it claims nothing."""
         claim = self._claims.pop(uid, None)
         if claim is not None:
+            self.ended += 1
             self.on_ended(claim)
 
     def passed(self, queue: str, *, by: str) -> list[Claim]:

@@ -18,7 +18,7 @@ import msgspec
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
-from kqueue.cli.telemetry import CycleObserver, Events
+from kqueue.cli.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.observe import EventRecorder, Metrics, configure_logs
@@ -93,7 +93,7 @@ class World:
         self.queues = Queues(self.clock.now, lambda: None)
         self.writer = Writer()
         self.events = 0
-        metrics = Metrics()
+        self.metrics = Metrics()
         self.intake = Intake(
             cache=self.cache,
             queues=self.queues,
@@ -114,11 +114,14 @@ class World:
             queues=self.queues,
             writer=self.writer,  # type: ignore[arg-type]
             namespace_labels=lambda _namespace: {},
-            observer=CycleObserver(metrics, Events(self.recorder), self.clock),
+            observer=CycleObserver(self.metrics, Events(self.recorder), self.clock),
             clock=self.clock,
             settings=settings,
             preemptions=preemptions,
             look_at_parked=self.intake.look_at_parked,
+        )
+        self.counter = WorkloadCounter(
+            self.metrics, self.clock, lambda: True, cluster_queue_of=self.queues.cluster_queue_of
         )
         self._made = 0
 
@@ -198,6 +201,7 @@ class World:
         obj = msgspec.convert(body, wire.Workload)
         self.writer.objects[f"{queue}/{name}"] = obj
         self.intake.on_workload(None, obj)
+        self.counter.on_workload(None, obj)
         return obj
 
     # --- running -----------------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def make_core(wiring: Wiring) -> None:
         fair_usage=wiring.fair_usage,
     )
     wiring.on_lead.append(lambda: _remember_usage(wiring))
+    wiring.on_lead.append(lambda: _expect_admissions(wiring))
     local_queues = wiring.controller("local_queue", local_queue.reconcile, group_kind="LocalQueue.kueue.x-k8s.io")
     flavor_writer = wiring.writer(kinds.RESOURCE_FLAVORS, watches.flavors, wire.ResourceFlavor)
     flavor = FinalizerReconciler(flavor_writer, wiring.cache.is_flavor_used)
@@ -220,3 +221,9 @@ def _remember_usage(wiring: Wiring) -> None:
     """What LocalQueues used is what the leader before has written."""
     if wiring.fair_usage is not None:
         wiring.fair_usage.begin(wiring.watches.local_queues.store.values(), wiring.clock.now())
+
+
+def _expect_admissions(wiring: Wiring) -> None:
+    """Workloads may have been seen before their LocalQueues."""
+    for workload in wiring.watches.workloads.store.values():
+        wiring.counter.expect(workload)

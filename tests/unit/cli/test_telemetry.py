@@ -186,6 +186,22 @@ def test_a_workload_that_finishes_without_an_admission_is_counted(
     assert value(metrics, "kueue_execution_time_seconds_count", QUEUE | by_class) is None
 
 
+@pytest.mark.parametrize(("cluster_queue", "want"), [("team", 0), (None, None)])
+def test_the_series_of_an_admission_are_there_when_a_workload_arrives(
+    cluster_queue: str | None, want: float | None
+) -> None:
+    """So the first cycle does not make them; a queue that does not exist gets none, nor does a workload that runs."""
+    metrics, by_class = Metrics(clock=CLOCK), {"priority_class": "high"}
+    counter = WorkloadCounter(metrics, CLOCK, lambda: True, cluster_queue_of={"ns/main": cluster_queue}.get)
+    counter.on_workload(None, HELD)
+    assert value(metrics, "kueue_admitted_workloads_total", QUEUE | by_class) is None
+
+    counter.on_workload(None, workload(held=False))
+    for name in ("kueue_admitted_workloads_total", "kueue_admission_wait_time_seconds_count"):
+        assert value(metrics, name, QUEUE | by_class) == want
+    assert value(metrics, "kueue_local_queue_admitted_workloads_total", LOCAL | by_class) == want
+
+
 def test_a_follower_counts_nothing() -> None:
     """What the leader counts must not be counted by every replica."""
     metrics = Metrics(clock=CLOCK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import cast
@@ -17,6 +18,6 @@ def import_structlog() -> None:
         return
     sys.modules["rich"] = cast("ModuleType", None)  # an import of it fails with ModuleNotFoundError
     try:
-        import structlog  # noqa: F401
+        importlib.import_module("structlog")
     finally:
         del sys.modules["rich"]

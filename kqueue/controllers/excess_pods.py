@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from kqueue.core.topology.node import PodFacts
 from kqueue.runtime.store import Store
@@ -55,20 +56,20 @@ class ExcessPods:
 
     def weigh(self, owner: str, holdings: Sequence[Holding]) -> None:
         """Charge what the owner's pods take beyond these holdings; what is held pays for the oldest pods first."""
-        running = sorted(self._running(owner), key=lambda pod: (pod[1].custom_owner.pod_created, pod[0]))  # type: ignore[union-attr]
+        running = sorted(self._running(owner), key=lambda pod: (pod[0], pod[1]))
         left = _held(holdings)
         beyond = len(running) > sum(s.count for h in holdings for s in h.admission.pod_sets)
         queue = holdings[0].local_queue if holdings else ""
-        for key, view in running:
-            assert view.bound is not None
-            excess = _take(left, view.bound)
+        for _, key, facts in running:
+            excess = _take(left, facts)
             self._set(key, excess if beyond else {}, queue)
 
-    def _running(self, owner: str) -> Iterable[tuple[str, PodView]]:
+    def _running(self, owner: str) -> Iterable[tuple[datetime, str, PodFacts]]:
+        """When each pod was created, its key, and what it takes."""
         for key in self._pods_of.get(owner, ()):
             view = self._pods.get(key)
             if view is not None and view.bound is not None and view.custom_owner is not None:
-                yield key, view
+                yield view.custom_owner.pod_created, key, view.bound
 
     def _set(self, pod: str, amounts: Amounts, queue: str) -> None:
         if self._charged.get(pod, {}) == amounts:

@@ -11,9 +11,10 @@ the watch's echo; a write that fails takes it back.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 from weakref import ref
 
 import structlog
@@ -577,7 +578,8 @@ class Cache:
 
     def _charged(self) -> Mapping[str, Holding | UnpaidPod]:
         """All that takes quota."""
-        return ChainMap(self._unpaid, self._holdings) if self._unpaid else self._holdings  # type: ignore[arg-type]
+        layers = (self._unpaid, self._holdings)  # only read
+        return ChainMap(*cast("tuple[MutableMapping[str, Holding | UnpaidPod], ...]", layers))
 
     # --- views -------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """Whether an object may be the child of its owner as it is, where its name or size follows from the owner.
 
-This is how children are told from forged ones where no webhook saw which account made them.  JobSets are known by the
+This tells real children from forged ones where no webhook saw which account made them.  JobSets are known by the
 names and sizes of their Jobs.  Jobs make no Jobs, but may be the parents of some: these count against the parent.
 """
 

@@ -49,8 +49,9 @@ class Explainer:
         at_once: bool = False,
         turns: Turns | None = None,
     ) -> None:
-        """`tell_after`: a Workload that has waited so many seconds for its first try is told so.  `at_once`: whoever
-        waits is told so at the first look.  `turns`: the first words of many are spread over time; None: nobody's are.
+        """`tell_after`: a Workload that has waited so many seconds for its first try gets that as its reason.
+        `at_once`: a Workload that waits gets a reason at the first look.  `turns` spreads the first reasons of many
+        Workloads over time; None: they are written at once.
         """
         self._turns = turns or Turns(clock, lambda: False)
         self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)

@@ -65,7 +65,7 @@ class ForgedPods:
         """`workloads` must have OWNER_INDEX; `manages` says whether pods of a namespace are managed at all.
 
         `short_stop` is as in `JobWrites`; `excess` charges pods beyond what `holding` has for their owner's Workloads,
-        None: nobody does.
+        None: they are not charged.
         """
         self._short_stop, self._excess, self._holding = short_stop or ShortStop(client), excess, holding
         self._client, self._pods, self._workloads, self._owners = client, pods, workloads, owners

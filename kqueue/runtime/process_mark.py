@@ -30,7 +30,7 @@ class Census:
     pids: frozenset[int]
     taken_at: float
     """On the clock of `time.monotonic`, after the last process was counted.  Where that clock stands still while the
-    machine is suspended, less time is told than has passed."""
+    machine is suspended, `taken_at` counts less time than has passed."""
 
     def lacks(self, machine: str, pid: int, started: int) -> bool:
         """Whether a process of this machine had certainly ended by then."""
@@ -106,7 +106,7 @@ def has_ended(mark: str, proc: Path = _PROC, *, exists: Callable[[int], bool] | 
 
 
 def _exists(pid: int) -> bool:
-    """Whether the kernel knows a process of this number, whoever owns it; True when it does not say."""
+    """Whether the kernel knows a process of this number, whichever user owns it; True when it does not say."""
     try:
         os.kill(pid, 0)  # signal 0 is not sent: kill(2)
     except ProcessLookupError:

@@ -25,7 +25,7 @@ class Held:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody holds anything."""
+        """Whether no workload holds anything."""
         return not self.reserving and not self.reserved
 
     def add(self, share: Share, sign: int) -> None:

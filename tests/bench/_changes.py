@@ -1,12 +1,10 @@
-"""What a load run counts: changes of Workloads as a watch shows them, counters of the controller, processor time."""
+"""What a load run counts: changes of Workloads as a watch shows them, counters of the controller."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -90,18 +88,3 @@ def cycle_counts(found: list[Sample]) -> Iterator[tuple[str, float]]:
     yield "cycles", total(found, "kueue_admission_attempts_total")
     yield "empty_cycles", total(found, "kueue_admission_attempts_total", result="inadmissible")
     yield "events_lost", total(found, "kqueue_events_lost_total")
-
-
-@dataclass(frozen=True, slots=True)
-class Processors:
-    """Seconds of all processors since the machine started, as /proc/stat counts them."""
-
-    idle: float
-    stolen: float
-
-    @classmethod
-    def now(cls) -> Processors:
-        """Read /proc/stat; idle includes waiting for disks."""
-        fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        tick = os.sysconf("SC_CLK_TCK")
-        return cls((fields[3] + fields[4]) / tick, fields[7] / tick)

@@ -62,7 +62,8 @@ from kqueue.runtime.client import Client, ClientSettings, PatchType, connect
 from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.loop import run
 from tests.bench._arrivals import Player, Shape, Unhindered, typed
-from tests.bench._changes import Processors, cycle_counts, samples
+from tests.bench._changes import cycle_counts, samples
+from tests.bench._meter import Meter, Spent, peak_mib
 from tests.bench.table import Figure, Row, WrongAnswerError, at_most, check
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.plane import ControlPlane, free_ports
@@ -167,26 +168,6 @@ async def limit(seconds: float, otherwise: str, process: Process) -> AsyncIterat
             yield
     except TimeoutError:
         raise WrongAnswerError(f"{otherwise} within {seconds} s\n{process.tail()}") from None
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a running process so far."""
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def busy_seconds() -> float:
-    """What all processors of the machine have worked so far."""
-    user, nice, system, _idle, _waiting, *interrupts = map(
-        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
-    )
-    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_mib(pid: int) -> float:
-    """The largest resident set of a running process so far."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def requests(found: list[Sample]) -> Counter[tuple[str, str, str, str]]:
@@ -311,26 +292,16 @@ async def measured(shape: Shape, *, on_sandbox: bool, third: bool = False) -> li
         player = Player(client, shape)
         async with watching(player):
             await settled(client, process, active=True)
-            pids = {**servers.pids, "generator": os.getpid(), "controller": process.pid}
-            before, busy, machine = (
-                {who: cpu_seconds(pid) for who, pid in pids.items()},
-                busy_seconds(),
-                Processors.now(),
-            )
+            meter = Meter({**servers.pids, "generator": os.getpid(), "controller": process.pid})
             await played(player, process)
-            spent = {who: cpu_seconds(pid) - before[who] for who, pid in pids.items()}
-            after = Processors.now()
-            spent["others"] = max(0.0, busy_seconds() - busy - sum(spent.values()))
+            spent = meter.spent()
             await settled(client, process, active=False)
             check(not player.ledger.problems, "\n".join(player.ledger.problems[:10]))
             found = await samples(metrics)
             writes = requests(found)
             tell(player, writes, process)
             told = list(figures(shape, player, writes, spent, peak_mib(process.pid), least))
-            if not third:
-                return told
-            idle, stolen = after.idle - machine.idle, after.stolen - machine.stolen
-            return told + list(third_figures(shape, player, found, spent, least, idle=idle, stolen=stolen))
+            return told + (list(third_figures(shape, player, found, spent, least)) if third else [])
 
 
 def tell(player: Player, writes: Counter[tuple[str, str, str, str]], process: Process) -> None:
@@ -349,7 +320,7 @@ def figures(
     shape: Shape,
     player: Player,
     writes: Counter[tuple[str, str, str, str]],
-    spent: dict[str, float],
+    spent: Spent,
     mib: float,
     least: float,
 ) -> Iterator[Figure]:
@@ -369,9 +340,9 @@ def figures(
         per[{"workloads": "workload", "events": "event"}.get(kind, "queue")] += count
     for kind in ("workload", "event", "queue"):
         yield Figure(f"{kind}_writes", [per[kind] / player.admissions])
-    yield Figure("controller_cpu_s", [spent["controller"]])
+    yield Figure("controller_cpu_s", [spent.by["controller"]])
     yield Figure("controller_rss_mib", [mib])
-    percent = {**spent, "api_server": spent["api_server"] + spent.get("etcd", 0.0)}
+    percent = {**spent.by, "api_server": spent.by["api_server"] + spent.by.get("etcd", 0.0)}
     for who in ("controller", "api_server", "generator", "others"):
         yield Figure(f"{who}_cpu_pct", [100 * percent[who] / processors])
     yield Figure("usage_pct", [100 * player.ledger.cpu_seconds / (shape.quota * wall)])
@@ -380,22 +351,13 @@ def figures(
     yield Figure("evictions", [player.evictions])
 
 
-def third_figures(
-    shape: Shape,
-    player: Player,
-    found: list[Sample],
-    spent: dict[str, float],
-    least: float,
-    *,
-    idle: float,
-    stolen: float,
-) -> Iterator[Figure]:
+def third_figures(shape: Shape, player: Player, found: list[Sample], spent: Spent, least: float) -> Iterator[Figure]:
     """What `load/third` adds, with its goals."""
     wall, changes = player.ended - player.begun, player.changes
     yield Figure("wall_to_least", [wall / least], at_most(1.5 if shape.topology else 1.35))
-    yield Figure("manager_cpu_s", [spent["controller"]], at_most(25))
-    yield Figure("api_server_cpu_s", [spent["api_server"]])
-    yield Figure("etcd_cpu_s", [spent.get("etcd", 0.0)])
+    yield Figure("manager_cpu_s", [spent.by["controller"]], at_most(25))
+    yield Figure("api_server_cpu_s", [spent.by["api_server"]])
+    yield Figure("etcd_cpu_s", [spent.by.get("etcd", 0.0)])
     yield Figure("all_evictions", [changes.kinds["eviction"]], at_most(150 if shape.topology else 100))
     for reason, count in changes.reasons.items():
         yield Figure(f"evicted_{reason}", [count])
@@ -403,11 +365,15 @@ def third_figures(
     yield from write_figures(player, requests(found))
     for metric, value in cycle_counts(found):
         yield Figure(metric, [value], at_most(0) if metric == "events_lost" else None)
-    ours = sum(seconds for who, seconds in spent.items() if who != "others")
-    yield Figure("cores_used", [ours / wall])
-    yield Figure("cores_others", [spent["others"] / wall])
-    yield Figure("cores_idle", [idle / wall])
-    yield Figure("cores_stolen", [stolen / wall])
+    yield from core_figures(spent, wall)
+
+
+def core_figures(spent: Spent, wall: float) -> Iterator[Figure]:
+    """How many processors worked for this run, for others, for nobody, and for other guests of the host."""
+    yield Figure("cores_used", [spent.ours / wall])
+    yield Figure("cores_others", [spent.by["others"] / wall])
+    yield Figure("cores_idle", [spent.idle / wall])
+    yield Figure("cores_stolen", [spent.stolen / wall])
 
 
 def write_figures(player: Player, writes: Counter[tuple[str, str, str, str]]) -> Iterator[Figure]:

@@ -42,6 +42,7 @@ from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 from kqueue.sandbox.nodes import new_node
 from kqueue.sandbox.store import Change
 from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
+from tests.bench._meter import cpu_seconds, peak_mib
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 
 SHARE = float(os.environ.get("KQUEUE_START_SHARE", "1"))
@@ -205,18 +206,6 @@ def started(*command: str, **settings: Any) -> Iterator[subprocess.Popen[bytes]]
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
         process.kill()
-
-
-def peak_mib(pid: int) -> float:
-    """The most memory that a process had."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return int(fields["VmHWM"].split()[0]) / 1024
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has used of all cores."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def told(process: subprocess.Popen[bytes], controller: subprocess.Popen[bytes] | None = None) -> dict[str, float]:

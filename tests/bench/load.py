@@ -136,8 +136,10 @@ def manager_python() -> str:
 
 
 @asynccontextmanager
-async def controller(kubeconfig: Path, folder: Path) -> AsyncIterator[tuple[Process, str]]:
-    """A controller process that is ready, and where its metrics are."""
+async def controller(
+    kubeconfig: Path, folder: Path, *, patience: float = START_SECONDS
+) -> AsyncIterator[tuple[Process, str]]:
+    """A controller process that is ready within `patience` seconds, and where its metrics are."""
     folder.mkdir()
     config = folder / "config.yaml"
     config.write_text(json.dumps(CONFIGURATION))
@@ -147,7 +149,7 @@ async def controller(kubeconfig: Path, folder: Path) -> AsyncIterator[tuple[Proc
          "--parts", "core,scheduler,topology", "--health-address", f"127.0.0.1:{health}",
          "--metrics-address", f"127.0.0.1:{metrics}"], logs=folder)  # fmt: skip
     try:
-        async with limit(START_SECONDS, "the controller is not ready", process), aiohttp.ClientSession() as session:
+        async with limit(patience, "the controller is not ready", process), aiohttp.ClientSession() as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     async with session.get(f"http://127.0.0.1:{health}/readyz") as answer:

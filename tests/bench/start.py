@@ -24,7 +24,6 @@ import contextlib
 import http.client
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -36,57 +35,36 @@ from pathlib import Path
 from typing import Any
 
 from kqueue.core.topology import Domain, TopologyAssignment, encode
-from kqueue.runtime.loop import run, tune_collector
-from kqueue.sandbox.api import NAMESPACES, NODES, PODS, Object, Resource
+from kqueue.runtime.loop import run
+from kqueue.sandbox.api import NAMESPACES, NODES, PODS, Object
 from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 from kqueue.sandbox.nodes import new_node
 from kqueue.sandbox.store import Change
 from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
 from tests.bench._meter import cpu_seconds, peak_mib
+from tests.bench._planted import NOW, Planted, condition, ours, serve
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 
 SHARE = float(os.environ.get("KQUEUE_START_SHARE", "1"))
 RACKS, HOSTS, GPUS = max(1, round(100 * SHARE)), 150, 8
 RUNNING, FINISHED, WAITING = round(12_500 * SHARE), round(17_500 * SHARE), round(20_000 * SHARE)
 COHORTS, QUEUES = 5, 30
-NOW = "2026-01-01T00:00:00Z"
-GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 RACK = "cloud.provider.com/topology-rack"
 AFTERWARDS, PATIENCE = 15.0, 300.0
 GOAL_SECONDS, GOAL_MIB = 30, 1024
 GOAL_READY_SECONDS = 0.6
 
 
-def ours(plural: str) -> Resource:
-    return Resource(GROUP, VERSION, plural)
-
-
-def condition(kind: str, *, holds: bool = True, reason: str = "") -> Object:
-    return {"type": kind, "status": "True" if holds else "False", "reason": reason or kind, "message": "as it was",
-            "lastTransitionTime": NOW, "observedGeneration": 1}  # fmt: skip
-
-
 # --- the cluster, in a process of its own
 
 
-class World:
-    """Puts objects where the API server keeps them, as if they had been written long ago."""
+class World(Planted):
+    """The cluster of `start/large`."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        self._api = sandbox.api
-        self._uids = 0
+        super().__init__(sandbox)
         self.first: float | None = None
         """When the first Workload was admitted."""
-
-    def put(self, resource: Resource, name: str, obj: Object, namespace: str = "", **meta: Any) -> None:
-        self._uids += 1
-        uid = f"00000000-0000-4000-8000-{self._uids:012d}"
-        born: Object = {"name": name, "uid": uid, "creationTimestamp": NOW, "generation": 1, **meta}
-        if namespace:
-            born["namespace"] = namespace
-        kind = self._api.kind(resource)
-        obj = {"apiVersion": f"{resource.group}/{resource.version}".strip("/"), "kind": kind.kind, **obj}
-        self._api.store(kind).put(obj | {"metadata": born})
 
     def fill(self) -> None:
         """Everything; takes seconds."""
@@ -102,7 +80,7 @@ class World:
         for number in range(WAITING):
             status = {"conditions": [condition("QuotaReserved", holds=False, reason="WaitingForQuota")]}
             self._workload(f"waits-{number}", number, pods=16 * GPUS, status=status)
-        self._api.listen(self._look)
+        self.api.listen(self._look)
 
     def _look(self, _kind: object, change: Change) -> None:
         obj = change.record.obj if change.record is not None and change.old is not None else {}
@@ -175,20 +153,6 @@ class World:
                       "batch.kubernetes.io/job-completion-index": str(rank)}  # fmt: skip
             self.put(PODS, f"{name}-{rank}", {"spec": spec, "status": {"phase": "Running", "conditions": ready}}, queue,
                      labels=labels, annotations=notes)  # fmt: skip
-
-
-async def serve(kubeconfig: Path) -> None:
-    """The API server with everything in it, until SIGTERM."""
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
-    await sandbox.start()
-    World(sandbox).fill()
-    tune_collector()
-    sandbox.write_kubeconfig(kubeconfig)
-    print(json.dumps({"filled": time.time()}), flush=True)
-    await stopped.wait()
-    await sandbox.stop()
 
 
 # --- the controller
@@ -307,4 +271,4 @@ ROWS = (
 
 
 if __name__ == "__main__":
-    run(serve(Path(sys.argv[1])))
+    run(serve(Path(sys.argv[1]), lambda sandbox: World(sandbox).fill()))

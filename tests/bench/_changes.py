@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class Changes:
             self._admitted_at[key] = now
         if kind == "eviction":
             self.reasons[eviction_reason(new)] += 1
-            self.early += now - self._admitted_at.get(key, -EARLY_SECONDS - now) <= EARLY_SECONDS
+            self.early += now - self._admitted_at.get(key, -math.inf) <= EARLY_SECONDS
 
 
 def change_kind(old: wire.Workload, new: wire.Workload) -> str | None:

@@ -20,6 +20,8 @@ finished at the same moment, so that the oldest of those that wait can start.  S
     arrival_p50_ms, _p99_ms    from the event of a Workload in an open ClusterQueue to the event of its admission
     end_p50_ms, _p99_ms        from the event of the end of a Workload to that of the admission into what it gave back
     drain_s             from the end of that minute until all decisions that were due were seen
+    words_s             from the end of that minute until nothing is written any more: reasons for waiting are written
+                        last, at a bounded rate
     all_writes, writes_*       requests of the controller that change something, per admission
     *_cores             processors that each process used in that minute; 1 is the most that controller or server can use
     *_rss_mib           the most memory that it had
@@ -67,7 +69,7 @@ from tests.integration.controlplane.processes import Process
 
 COHORTS, SECONDS, RUN_SECONDS = 100, 60, 10.0
 """Cohorts, and arrivals a second; how long they arrive; how long the Workloads in open ClusterQueues run."""
-START_SECONDS, QUIET_SECONDS, DRAIN_SECONDS, ROW_SECONDS = 120, 5, 60, 570
+START_SECONDS, QUIET_SECONDS, DRAIN_SECONDS, WORDS_SECONDS, ROW_SECONDS = 120, 5, 60, 200, 570
 IDLE_CORES = 0.1
 """A controller that uses less of a processor has nothing to do."""
 
@@ -312,6 +314,7 @@ async def measured(scale: Scale) -> list[Figure]:
                 told.append(Figure("quiet_s", [await quiet(client, process, START_SECONDS) - begun]))
                 told.append(Figure("start_writes", [await version(client) - before]))
                 told.append(Figure("start_rss_mib", [peak_mib(process.pid)]))
+                print(", ".join(f"{one.metric} {one.value:.1f}" for one in told), file=sys.stderr)
                 player = Steady(client, scale)
                 told += await steady(player, client, process, api, metrics)
                 return told
@@ -328,13 +331,14 @@ async def steady(player: Steady, client: Client, process: Process, api: Process,
         await player.play()
         spent, seconds = meter.spent(), time.perf_counter() - player.begun
         check(len(player.decided_at) == player.due, f"{player.stuck()}\n{process.tail()}")
-        await quiet(client, process, DRAIN_SECONDS)
+        print(f"{len(player.decided_at)} decisions, end p50 {percentile(player.after_end, 50):.3f} s", file=sys.stderr)
+        words = await quiet(client, process, WORDS_SECONDS) - player.begun - SECONDS
         check(not player.ledger.problems, "\n".join(player.ledger.problems[:10]))
         await check_counts(client, player)
         after = await samples(metrics)
     finally:
         watching.cancel()
-    told = list(figures(player, spent, seconds))
+    told = [*figures(player, spent, seconds), Figure("words_s", [max(0.0, words)])]
     told += write_figures(found, after, len(player.decided_at))
     told += [Figure("controller_rss_mib", [peak_mib(process.pid)]), Figure("sandbox_rss_mib", [peak_mib(api.pid)])]
     return told

@@ -15,10 +15,11 @@ finished at the same moment, so that the oldest of those that wait can start.  S
     ready_s             from the start of the controller's process until it says that it is ready: all watches have
                         delivered what there is
     quiet_s             until it writes nothing more: no change in the API server for `QUIET_SECONDS`, which do not count
-    start_writes        changes in the API server until then
+    start_writes        changes in the API server until then: those that wait are told why, and where they stand
     arrivals_per_s, admissions_per_s    in the minute of arrivals; goal: 99 % of what is due
     arrival_p50_ms, _p99_ms    from the event of a Workload in an open ClusterQueue to the event of its admission
     end_p50_ms, _p99_ms        from the event of the end of a Workload to that of the admission into what it gave back
+    overtaken           Workloads of full ClusterQueues that waited while a younger one of their ClusterQueue was admitted
     drain_s             from the end of that minute until all decisions that were due were seen
     words_s             from the end of that minute until nothing is written any more: reasons for waiting are written
                         last, at a bounded rate
@@ -27,7 +28,7 @@ finished at the same moment, so that the oldest of those that wait can start.  S
     *_rss_mib           the most memory that it had
 
 All times are taken by this process, with a watch of its own.  The row fails when quota or a host is overdrawn, a
-placement does not hold what was asked for, a Workload is admitted before an older one of its ClusterQueue or evicted,
+placement does not hold what was asked for, a Workload is evicted, a full ClusterQueue admits more than has ended there,
 decisions are still due after `DRAIN_SECONDS`, or the statuses of the ClusterQueues do not add up in the end.
 
 `KQUEUE_LOAD_SHARE=0.02` makes all of it smaller, the rate of arrivals too.
@@ -69,7 +70,7 @@ from tests.integration.controlplane.processes import Process
 
 COHORTS, SECONDS, RUN_SECONDS = 100, 60, 10.0
 """Cohorts, and arrivals a second; how long they arrive; how long the Workloads in open ClusterQueues run."""
-START_SECONDS, QUIET_SECONDS, DRAIN_SECONDS, WORDS_SECONDS, ROW_SECONDS = 120, 5, 60, 200, 570
+START_SECONDS, QUIET_SECONDS, DRAIN_SECONDS, WORDS_SECONDS, ROW_SECONDS = 180, 12, 60, 200, 570
 IDLE_CORES = 0.1
 """A controller that uses less of a processor has nothing to do."""
 
@@ -163,8 +164,10 @@ class Steady:
         self._seen: dict[str, float] = {}
         self._ended: defaultdict[str, deque[float]] = defaultdict(deque)
         """Moments of ends that no admission has followed, by full ClusterQueue."""
-        self._next: Counter[str] = Counter()
-        """The number of the oldest one that waits, by full ClusterQueue."""
+        self._waiting = {queue: [f"{queue}/waits-{number:04}" for number in range(PENDING)] for queue in scale.full}
+        """Those that have waited from the start, by full ClusterQueue, the oldest first."""
+        self.overtaken: set[str] = set()
+        """Those of full ClusterQueues that a younger one was admitted before."""
         self.after_arrival: list[float] = []
         self.after_end: list[float] = []
         self.decided_at: list[float] = []
@@ -238,19 +241,27 @@ class Steady:
             self.after_arrival.append(now - self._seen[key])
             self._tasks.create_task(self._run(key))
             return
-        oldest = f"{queue}/waits-{self._next[queue]:04}"
-        self._next[queue] += 1
-        if key != oldest:
-            self.ledger.problems.append(f"{key} is admitted before {oldest}")
+        self._take_turn(key, queue)
         if self._ended[queue]:
             self.after_end.append(now - self._ended[queue].popleft())
         else:
             self.ledger.problems.append(f"{key} is admitted, though nothing has ended in {queue}")
 
+    def _take_turn(self, key: str, queue: str) -> None:
+        waiting = self._waiting[queue]
+        self.overtaken.update(overtaken_by(key, waiting))
+        if key in waiting:
+            waiting.remove(key)
+
     def stuck(self) -> str:
         """What is due and was not decided."""
         ended = {queue: len(ends) for queue, ends in self._ended.items() if ends}
         return f"{len(self.decided_at)} of {self.due} decisions; in these queues room is not used: {ended}"
+
+
+def overtaken_by(key: str, waiting: list[str]) -> list[str]:
+    """Those that had waited for longer than the one that was admitted; `waiting` begins with the oldest."""
+    return waiting[: waiting.index(key)] if key in waiting else list(waiting)
 
 
 # --- the controller
@@ -353,6 +364,7 @@ def figures(player: Steady, spent: Spent, seconds: float) -> Iterator[Figure]:
     for what, times in (("arrival", player.after_arrival), ("end", player.after_end)):
         for percent in (50, 99):
             yield Figure(f"{what}_p{percent}_ms", [1e3 * percentile(times, percent)])
+    yield Figure("overtaken", [len(player.overtaken)])
     yield Figure("drain_s", [max(0.0, max(player.decided_at) - player.begun - SECONDS)])
     for who in ("controller", "sandbox", "generator"):
         yield Figure(f"{who}_cores", [spent.by[who] / seconds])

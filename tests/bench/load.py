@@ -25,7 +25,9 @@ process makes the Workloads and plays kubelets and jobs.  The API server is the 
     all_evictions, evicted_*    Evicted conditions that became true, in all and by reason
     early_evictions     evictions within 5 s of the same workload's latest reservation of quota, by this process's watch
     all_writes, writes_*    requests of the controller that change something, in all and by resource, failed ones
-                        included, from its start until the queues are empty
+                        included, from its start until the queues are empty and no event waits any more
+    events_joined       events that were not written for themselves, because another one of the same moment says them
+    events_after_s      from the end of the last Workload until no event waited any more, metrics pages of 5 s included
     changes_*           changes of Workloads by others than this process, by kind, as its watch shows them
     empty_cycles        cycles that admitted nobody, of `cycles`
     events_lost         the controller's counter of events that were not written
@@ -62,7 +64,7 @@ from kqueue.runtime.client import Client, ClientSettings, PatchType, connect
 from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.loop import run
 from tests.bench._arrivals import Player, Shape, Unhindered, typed
-from tests.bench._changes import cycle_counts, samples
+from tests.bench._changes import cycle_counts, samples, total
 from tests.bench._meter import Meter, Spent, peak_mib
 from tests.bench.table import Figure, Row, WrongAnswerError, at_most, check
 from tests.integration.controlplane import binaries
@@ -218,6 +220,18 @@ async def settled(client: Client, process: Process, *, active: bool) -> None:
         raise WrongAnswerError(f"queues {what} after {SETTLE_SECONDS} s: {left}\n{process.tail()}") from None
 
 
+async def written_out(metrics: str) -> list[Sample]:
+    """What the controller counts when no event waits any more, or after `SETTLE_SECONDS`.
+
+    An older checkout without the gauge is taken to have written all.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + SETTLE_SECONDS
+    while total(found := await samples(metrics), "kqueue_events_waiting") and loop.time() < until:
+        await asyncio.sleep(0.5)
+    return found
+
+
 def rests(status: dict[str, object], active: bool) -> bool:
     """Whether a ClusterQueue's status says what is waited for."""
     conditions: list[dict[str, str]] = status.get("conditions", [])  # type: ignore[assignment]
@@ -299,11 +313,12 @@ async def measured(shape: Shape, *, on_sandbox: bool, third: bool = False) -> li
             spent = meter.spent()
             await settled(client, process, active=False)
             check(not player.ledger.problems, "\n".join(player.ledger.problems[:10]))
-            found = await samples(metrics)
+            found = await written_out(metrics)
+            after = asyncio.get_running_loop().time() - player.ended
             writes = requests(found)
             tell(player, writes, process)
             told = list(figures(shape, player, writes, spent, peak_mib(process.pid), least))
-            return told + (list(third_figures(shape, player, found, spent, least)) if third else [])
+            return told + (list(third_figures(shape, player, found, spent, least, after)) if third else [])
 
 
 def tell(player: Player, writes: Counter[tuple[str, str, str, str]], process: Process) -> None:
@@ -353,8 +368,10 @@ def figures(
     yield Figure("evictions", [player.evictions])
 
 
-def third_figures(shape: Shape, player: Player, found: list[Sample], spent: Spent, least: float) -> Iterator[Figure]:
-    """What `load/third` adds, with its goals."""
+def third_figures(
+    shape: Shape, player: Player, found: list[Sample], spent: Spent, least: float, after: float
+) -> Iterator[Figure]:
+    """What `load/third` adds, with its goals; events were written until `after` seconds after the last Workload."""
     wall, changes = player.ended - player.begun, player.changes
     yield Figure("wall_to_least", [wall / least], at_most(1.5 if shape.topology else 1.35))
     yield Figure("manager_cpu_s", [spent.by["controller"]], at_most(25))
@@ -367,6 +384,8 @@ def third_figures(shape: Shape, player: Player, found: list[Sample], spent: Spen
     yield from write_figures(player, requests(found))
     for metric, value in cycle_counts(found):
         yield Figure(metric, [value], at_most(0) if metric == "events_lost" else None)
+    yield Figure("events_joined", [total(found, "kqueue_events_joined_total")])
+    yield Figure("events_after_s", [after])
     yield from core_figures(spent, wall)
 
 

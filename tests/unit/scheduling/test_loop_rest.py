@@ -216,7 +216,7 @@ async def test_the_time_of_cycles_is_added_up(make: Callable[..., Scheduled], mo
         pytest.param(3.0, True, True, 0.25, id="not for ever"),
         pytest.param(0.03, False, True, 0.0, id="not after a success"),
         pytest.param(0.03, True, False, 0.09, id="a round is followed by a rest twice as long"),
-        pytest.param(3.0, True, False, 1.25, id="nor is that for ever"),
+        pytest.param(3.0, True, False, 0.5, id="nor is that for ever"),
         pytest.param(0.0, True, False, 0.02, id="not less than the window"),
     ],
 )

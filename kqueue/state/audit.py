@@ -79,14 +79,15 @@ class Recount(Generic[F, P, C]):
         self._counted: set[str] = set()
         self.sums: dict[P, dict[C, int]] = {}
 
-    def steps(self, facts: Mapping[str, F]) -> Iterator[None]:
-        """Count everything; each step counts a chunk."""
-        for chunk in chunks(list(facts)):
-            for key in chunk:
-                fact = facts.get(key)
-                if fact is not None and key not in self._counted:
-                    self.follow(key, None, fact)
-            yield
+    def steps(self, *layers: Mapping[str, F]) -> Iterator[None]:
+        """Count the facts of these mappings, which have no key in common; each step counts a chunk."""
+        for facts in layers:
+            for chunk in chunks(list(facts)):
+                for key in chunk:
+                    fact = facts.get(key)
+                    if fact is not None and key not in self._counted:
+                        self.follow(key, None, fact)
+                yield
 
     def follow(self, key: str, before: F | None, after: F | None) -> None:
         """A fact came, changed or (None) went."""

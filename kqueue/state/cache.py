@@ -10,11 +10,11 @@ the watch's echo; a write that fails takes it back.
 
 from __future__ import annotations
 
-from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from itertools import chain
 from weakref import ref
 
 import structlog
@@ -40,7 +40,7 @@ from kqueue.state.audit import Drift, Recounts, Source, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
-from kqueue.state.held import Held, HeldSums
+from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.queue_problems import Inactive, problems
@@ -571,15 +571,14 @@ class Cache:
     def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
         """Make the quota trees afresh from configuration and holdings; `tree` is what has changed."""
         before = list(tree())
-        self._trees = quota_trees.build(self._queues, self._cohorts, map(quota_audit.share, self._charged().values()))
+        self._trees = quota_trees.build(self._queues, self._cohorts, self._shares())
         self._room_generations.update({*before, *tree()})
         self._rebuilt += 1
         self._freed.clear()
 
-    def _charged(self) -> Mapping[str, Holding | UnpaidPod]:
-        """All that takes quota."""
-        layers = (self._unpaid, self._holdings)  # only read
-        return ChainMap(*cast("tuple[MutableMapping[str, Holding | UnpaidPod], ...]", layers))
+    def _shares(self) -> Iterator[Share]:
+        """The shares of quota that workloads, and pods without a reservation, take."""
+        return map(quota_audit.share, chain[Holding | UnpaidPod](self._holdings.values(), self._unpaid.values()))
 
     # --- views -------------------------------------------------------------------------------------------------
 
@@ -884,7 +883,7 @@ class Cache:
     def _audit_quota(self) -> Iterator[list[Drift]]:
         yield self._found(self._audit_unpaid(key, unpaid) for key, unpaid in list(self._unpaid.items()))
         with self._recounts.open() as recount:
-            for _ in recount.steps(self._charged()):
+            for _ in recount.steps(self._holdings, self._unpaid):
                 yield []
             for queues in chunks(list(self._queues)):
                 yield self._found(

@@ -53,7 +53,7 @@ finally:
 
 
 def free_port() -> str:
-    """One that nobody listens on now."""
+    """A port on which no process listens now."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return str(taken.getsockname()[1])

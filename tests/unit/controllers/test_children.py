@@ -1,4 +1,4 @@
-"""Children of JobSets are told from forged ones by name and size, those of Jobs by what they ask for together."""
+"""Real children of a JobSet have a known name and size; those of a Job request no more together than the Job."""
 
 from __future__ import annotations
 

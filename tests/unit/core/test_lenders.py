@@ -28,7 +28,7 @@ def behind(*sizes: int) -> NextHead:
 
 
 def lending(reclaims: Any = ANY, *, borrower_has: int = 0, free: int = 8) -> Snapshot:
-    """`owner` has quota, and `borrower`, in the same cohort, has none unless told otherwise."""
+    """`owner` has quota, and `borrower`, in the same cohort, has none unless the test gives it some."""
     roots = [cohort("team", leaf("owner", nominal=free), leaf("borrower", nominal=borrower_has))]
     return quotas_of(roots, specs=[make_queue("owner", reclaims=reclaims), make_queue("borrower")])
 

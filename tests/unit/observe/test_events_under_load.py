@@ -1,4 +1,4 @@
-"""Under load: decisions go first, several writes at once, newest notes, bounded memory, losses that are told."""
+"""Under load: decisions go first, several writes at once, newest notes, bounded memory, losses that are reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def normal(world: World, reason: str, note: str = "why", name: str = "train") ->
     world.recorder.record(JOB._replace(name=name), [(reason, note)], controller="c")
 
 
-def told(world: World) -> list[tuple[str, str, int]]:
+def written(world: World) -> list[tuple[str, str, int]]:
     """Reason, note and count of each event object, in the order in which they were written."""
     return [(b["reason"], b["note"], b.get("series", {}).get("count", 1)) for b in world.server.events.values()]
 
@@ -44,13 +44,13 @@ def told(world: World) -> list[tuple[str, str, int]]:
         pytest.param("FinishedWorkload", "Normal", EventRank.DECISIONS, id="the end of a workload is a decision"),
         pytest.param("Stopped", "Normal", EventRank.DECISIONS, id="a stop is a decision"),
         pytest.param("StrayPod", "Warning", EventRank.DECISIONS, id="warnings go with decisions"),
-        pytest.param("WaitingForQuota", "Warning", EventRank.OTHERS, id="reasons for waiting do not"),
-        pytest.param("Pending", "Warning", EventRank.OTHERS, id="nor does the one word for all of them"),
-        pytest.param("CreatedWorkload", "Normal", EventRank.OTHERS, id="nor does bookkeeping"),
+        pytest.param("WaitingForQuota", "Warning", EventRank.OTHERS, id="a reason for waiting is no decision"),
+        pytest.param("Pending", "Warning", EventRank.OTHERS, id="nor is the reason Pending"),
+        pytest.param("CreatedWorkload", "Normal", EventRank.OTHERS, id="nor is the creation of a Workload"),
     ],
 )
 def test_each_event_has_a_rank(reason: str, type_: Any, rank: EventRank) -> None:
-    """What was done is told before why others wait."""
+    """Events of decisions have a higher rank than reasons for waiting."""
     world = World()
     world.recorder.record(JOB, [(reason, "why")], controller="c", type=type_)
     assert {one: world.recorder.depth(one) for one in EventRank if world.recorder.depth(one)} == {rank: 1}
@@ -64,7 +64,7 @@ async def test_decisions_are_written_before_what_waited_longer() -> None:
     normal(world, "EvictedDueToPreempted")
     normal(world, "Admitted")
     await world.recorder.drain()
-    assert [reason for reason, _, _ in told(world)] == ["EvictedDueToPreempted", "Admitted", *["Pending"] * 3]
+    assert [reason for reason, _, _ in written(world)] == ["EvictedDueToPreempted", "Admitted", *["Pending"] * 3]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ async def test_a_full_queue_loses_the_lowest_rank_first(full_of: list[str], then
         world.recorder.record(JOB._replace(name=name), [(reason, "why")], controller="c")
     assert world.lost == {"queue-full": 1}
     await world.recorder.drain()
-    written = [f"{body['reason']}/{body['regarding']['name']}" for body in world.server.events.values()]
-    assert written == kept
+    kept_now = [f"{body['reason']}/{body['regarding']['name']}" for body in world.server.events.values()]
+    assert kept_now == kept
 
 
 async def test_an_event_that_was_lost_may_come_again() -> None:
@@ -138,7 +138,7 @@ async def test_an_event_that_equals_the_replaced_note_counts_on() -> None:
     for note in ("one", "two", "two", "one"):
         world.record(note=note)
     await world.recorder.drain()
-    assert told(world) == [("Pending", "one", 4)]
+    assert written(world) == [("Pending", "one", 4)]
 
 
 async def test_notes_of_decisions_are_all_kept() -> None:
@@ -149,7 +149,7 @@ async def test_notes_of_decisions_are_all_kept() -> None:
     assert world.recorder.waiting == 3
     normal(world, "PreemptedWorkload", "d makes room")
     await world.recorder.drain()
-    assert [(note, count) for _, note, count in told(world)] == [
+    assert [(note, count) for _, note, count in written(world)] == [
         ("d makes room", 2),
         ("b makes room", 1),
         ("c makes room", 1),
@@ -163,7 +163,7 @@ async def test_lasting_events_keep_their_notes() -> None:
     for note in ("one", "two"):
         world.recorder.record(JOB, [("Pending", note)], controller="c", type="Warning", once=True)
     await world.recorder.drain()
-    assert sorted(note for _, note, _ in told(world)) == ["one", "two"]
+    assert sorted(note for _, note, _ in written(world)) == ["one", "two"]
 
 
 async def test_several_are_written_at_once_and_no_more() -> None:
@@ -321,7 +321,7 @@ async def test_one_event_says_what_happened_at_once_while_many_wait() -> None:
         admitted(world, name)
     await world.recorder.drain()
 
-    assert told(world) == [BOTH, BOTH, *PAIR]
+    assert written(world) == [BOTH, BOTH, *PAIR]
     assert (world.joined, world.lost) == (2, {})
 
 
@@ -339,7 +339,7 @@ async def test_other_events_stay_as_they_are(steps: list[tuple[str, str]]) -> No
     world.recorder.record(JOB, steps, controller="c")
     await world.recorder.drain()
 
-    assert told(world) == [(reason, note, 1) for reason, note in steps]
+    assert written(world) == [(reason, note, 1) for reason, note in steps]
     assert world.joined == 0
 
 
@@ -352,7 +352,7 @@ async def test_events_of_different_moments_or_workloads_are_not_joined() -> None
     world.recorder.record(JOB._replace(name="c"), PAIR_STEPS[1:], controller="c")
     await world.recorder.drain()
 
-    assert told(world) == [*PAIR, *PAIR]
+    assert written(world) == [*PAIR, *PAIR]
 
 
 async def test_a_joined_event_is_counted_when_it_comes_again() -> None:
@@ -364,7 +364,7 @@ async def test_a_joined_event_is_counted_when_it_comes_again() -> None:
     admitted(world, "train")
     await world.recorder.drain()
 
-    assert told(world) == [(*BOTH[:2], 2), ("Stopped", "why", 1), PAIR[0]]
+    assert written(world) == [(*BOTH[:2], 2), ("Stopped", "why", 1), PAIR[0]]
 
 
 async def test_a_full_note_of_two_is_cut() -> None:
@@ -372,7 +372,7 @@ async def test_a_full_note_of_two_is_cut() -> None:
     world.recorder.record(JOB, [("QuotaReserved", "r" * 1000), ("Admitted", "a" * 1000)], controller="c")
     await world.recorder.drain()
 
-    [(_, note, _)] = told(world)
+    [(_, note, _)] = written(world)
     assert len(note.encode()) <= 1024
     assert note.endswith("…")
 

@@ -274,7 +274,7 @@ async def test_what_is_being_reconciled_comes_to_its_end(takes: float, given: fl
 
 
 async def test_keys_are_reconciled_by_rank() -> None:
-    """The controller asks for ranks, a given rank counts instead, and a key whose rank cannot be told is not lost."""
+    """The controller asks for ranks, a given rank counts instead, and a key is not lost when the search for its rank fails."""
     done: list[str] = []
 
     async def reconcile(key: str) -> Result:

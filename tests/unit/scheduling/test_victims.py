@@ -26,7 +26,7 @@ def asked(world: Scheduled, name: str) -> int:
 
 
 async def waiting(make: Make) -> Scheduled:
-    """`high` waits until `a` and `b` have left, and has been asked since they were told."""
+    """`high` waits until its victims `a` and `b` have left, and was tried once more after their eviction."""
     elsewhere = [
         (CLUSTER_QUEUES, make_cluster_queue("other", cpus=4)),
         (LOCAL_QUEUES, make_local_queue("other", cluster_queue="other")),

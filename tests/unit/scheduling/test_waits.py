@@ -416,12 +416,18 @@ async def test_a_bug_on_one_workload_silences_no_other(make: Make, monkeypatch: 
     assert await telling.written() == [("good", "Waits"), ("bad", "Waits")]
 
 
-async def test_while_decisions_are_written_reasons_are_told_at_a_bounded_rate(make: Make) -> None:
-    """Some at once, then twenty a second; the rest follows as soon as the decisions are written."""
-    telling = Telling(make(), *(f"w{i}" for i in range(100)))
+def more_than_a_burst(world: Scheduled, workloads: int) -> Telling:
+    """While decisions are being written, each of these workloads (`w0`, `w1`, ...) gets a first reason."""
+    telling = Telling(world, *(f"w{i}" for i in range(workloads)))
     telling.decides = True
-    for i in range(100):
+    for i in range(workloads):
         telling.tell(f"w{i}", "Waits")
+    return telling
+
+
+async def test_while_decisions_are_written_reasons_are_written_at_a_bounded_rate(make: Make) -> None:
+    """Some at once, then twenty a second; the rest follows as soon as the decisions are written."""
+    telling = more_than_a_burst(make(), 100)
     clock, waiting = telling.world.clock, telling.world.observed.waiting
     await clock.advance(0, turns=500)
     assert 38 <= len(waiting) <= 41
@@ -432,11 +438,8 @@ async def test_while_decisions_are_written_reasons_are_told_at_a_bounded_rate(ma
     assert len(waiting) == 100
 
 
-async def test_a_workload_that_is_admitted_before_its_turn_is_told_nothing(make: Make) -> None:
-    telling = Telling(make(), *(f"w{i}" for i in range(60)))
-    telling.decides = True
-    for i in range(60):
-        telling.tell(f"w{i}", "Waits")
+async def test_no_reason_is_written_for_a_workload_that_is_admitted_before_its_turn(make: Make) -> None:
+    telling = more_than_a_burst(make(), 60)
     await telling.world.clock.advance(0)
     telling.held.update(f"ns/w{i}" for i in range(50, 60))
     await telling.world.clock.advance(5)
@@ -445,11 +448,8 @@ async def test_a_workload_that_is_admitted_before_its_turn_is_told_nothing(make:
 
 
 async def test_the_end_of_the_loop_does_not_wait_for_turns(make: Make) -> None:
-    """What is left is written at once: nobody waits for the next leader to be told."""
-    telling = Telling(make(), *(f"w{i}" for i in range(60)))
-    telling.decides = True
-    for i in range(60):
-        telling.tell(f"w{i}", "Waits")
+    """All reasons that are left are written at once, so that no workload waits for the next leader to write them."""
+    telling = more_than_a_burst(make(), 60)
     await telling.world.clock.advance(0)
     telling.waits.pause()
 

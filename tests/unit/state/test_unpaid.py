@@ -37,7 +37,7 @@ def left(cache: Cache) -> int:
 
 
 def test_a_charged_pod_takes_quota_and_is_shown() -> None:
-    """The queue's sums have it, and count no workload for it; nobody can preempt it."""
+    """The queue's sums have it, and count no workload for it; no workload can preempt it."""
     cache = running()
     held = cache.held_in("team")
 

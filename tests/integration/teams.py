@@ -8,6 +8,7 @@ from typing import Any
 from kqueue.cli.process import Flags
 from kqueue.config import Configuration, Timings, parse
 from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, Road, job
 
@@ -87,6 +88,11 @@ def resource_groups(gpus: int, *, cpus: int = 1000) -> list[Object]:
     """Quota of the flavor `plain`, of a ClusterQueue or of a Cohort."""
     quotas = [{"name": "cpu", "nominalQuota": cpus}, {"name": "nvidia.com/gpu", "nominalQuota": gpus}]
     return [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": [{"name": "plain", "resources": quotas}]}]
+
+
+async def patch(plane: Plane, path: str, change: Object) -> None:
+    """Change fields of an object by a merge patch."""
+    await plane.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
 
 
 async def post(plane: Plane, collection: str, name: str, spec: Any, *, namespace: str = "", **fields: Any) -> None:

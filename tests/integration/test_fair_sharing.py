@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 import pytest
 
 from kqueue.cli.process import Running, running
-from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.polling import eventually
 from tests.integration.road import KUEUE, Object, has, job
 from tests.integration.teams import (
     FAIR,
@@ -20,6 +19,7 @@ from tests.integration.teams import (
     flags,
     make_priorities,
     make_teams,
+    patch,
     post,
     resource_groups,
 )
@@ -80,11 +80,13 @@ async def try_all_again(process: Running, plane: Plane) -> None:
     attempts = 'kueue_admission_attempts_total{result="inadmissible"'
     before = value(attempts)
     change = {"spec": {"resourceGroups": resource_groups(UNITS, cpus=2000)}}
-    await plane.cluster.request("PATCH", f"{KUEUE}/cohorts/company", change, content_type=MERGE_PATCH)
+    await patch(plane, f"{KUEUE}/cohorts/company", change)
     waiting = [f'kueue_pending_workloads{{cluster_queue="{name}"' for name in WEIGHTS]
-    async with asyncio.timeout(20):
-        while value(attempts) == before or any(value(f'{series},status="active"') for series in waiting):
-            await asyncio.sleep(0.05)
+
+    def all_tried() -> bool:
+        return value(attempts) > before and not any(value(f'{series},status="active"') for series in waiting)
+
+    await eventually(all_tried, within=20)
 
 
 async def test_weights_of_one_and_two_end_at_two_and_four_units(either_plane: Plane) -> None:

@@ -19,14 +19,11 @@ from tests.integration.teams import (
     flags,
     make_priorities,
     make_teams,
+    patch,
     post,
 )
 
 pytestmark = pytest.mark.slow
-
-
-async def patch(plane: Plane, path: str, change: Object) -> None:
-    await plane.cluster.request("PATCH", path, change, content_type="application/merge-patch+json")
 
 
 # --- cohorts ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tests.integration.network import (
     shows_page,
     streams,
 )
+from tests.integration.polling import eventually
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
 UNKNOWN = ResourceType("example.dev", "v1", "things", "Thing")
@@ -143,13 +144,6 @@ def reflect(client: Client, namespace: str, **settings: Any) -> Reflector[Config
 def held(reflector: Reflector[ConfigMap, int]) -> dict[str, int | None]:
     """Names and numbers in the store."""
     return {key.partition("/")[2]: reflector.store.get(key) for key in reflector.store}
-
-
-async def eventually(true: Callable[[], bool], within: float = 30.0) -> None:
-    """Return as soon as `true` holds; fail if it does not within a generous time."""
-    async with asyncio.timeout(within):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

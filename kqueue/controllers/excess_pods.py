@@ -1,8 +1,8 @@
-"""Charges pods of an owner of a custom kind that run beyond what the owner was admitted with.
+"""Charges what pods of an owner of a custom kind take beyond the admission of that owner.
 
-Nothing tells which of them the owner's controller made: it may run helpers that no pod set names.  So none is stopped,
-but what all of them take beyond the admission counts in the ClusterQueue.  Nothing is charged while there are no more
-pods than were admitted: a container that a webhook adds to each pod is no reason.
+kqueue cannot know which of these pods the owner's controller made: it may run helpers that no pod set names.  So no
+pod is stopped, but what all of them take beyond the admission counts in the ClusterQueue.  Nothing is charged while
+there are no more pods than were admitted: a container that a webhook adds to each pod is no reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ExcessPods:
             self._pods_of.setdefault(owner, set()).add(pod)
 
     def remove(self, pod: str) -> str | None:
-        """The pod has ended or is about to; the UID of its owner where other pods of that run, else None."""
+        """The pod has ended or is about to.  Returns its owner's UID where other pods of it run, else None."""
         owner = self._owner_of.pop(pod, None)
         if owner is None:
             return None
@@ -90,7 +90,7 @@ def _held(holdings: Iterable[Holding]) -> Counter[str]:
 
 
 def _take(left: Counter[str], pod: PodFacts) -> Amounts:
-    """Take what a pod requests from what is left; what is missing."""
+    """Take what a pod requests from what is left; returns what is missing."""
     missing: dict[str, int] = {}
     for resource, amount in pod.requests:
         paid = min(amount, left[resource])

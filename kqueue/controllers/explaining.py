@@ -29,7 +29,7 @@ _TRIED = (
 _QUEUED = (*_TRIED, names.REASON_PENDING_EVALUATION, names.REASON_PENDING, names.REASON_WAITING)
 """Reasons of those that nothing blocks; any other is taken back when nothing does, whoever wrote it."""
 _MOST_TURNS, _LONGEST_TURN = 200_000, 3600.0
-"""Workloads that wait for their first word at most, and seconds after which such a wait is forgotten."""
+"""Workloads that wait for their first reason at most, and seconds after which such a wait is forgotten."""
 _TOLD_AGAIN = 300.0
 """Seconds until where it stands is written again; the next pause is twice as long, and so on."""
 
@@ -55,7 +55,7 @@ class Explainer:
         """
         self._turns = turns or Turns(clock, lambda: False)
         self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)
-        """When those get their first word that did not get it at once."""
+        """When a Workload gets its first reason, where that was not written at once; in monotonic seconds."""
         self._blockers, self._cache, self._queues = blockers, cache, queues
         self._clock, self._tell_after, self._at_once = clock, tell_after, at_once
         self._started = clock.now()
@@ -86,7 +86,7 @@ class Explainer:
             del self._turn_at[key]
 
     def until_turn(self, key: str) -> float:
-        """Seconds until a workload gets its first word, where that waits for its turn; else 0."""
+        """Seconds until the first reason of a workload is written, where it waits for its turn; else 0."""
         return max(0.0, self._turn_at.get(key, 0.0) - self._clock.monotonic())
 
     def explain(self, workload: wire.Workload, *, again: bool) -> status.Patch | None:

@@ -2,8 +2,8 @@
 
 The webhook refuses such pods; this reconciler finds those that came while the webhook was away.  Two kinds of pods are
 certain to run without quota: pods of an owner whose controller never makes pods, and pods that appeared while their
-owner held no quota.  Pods of an owner that holds quota run on: nothing tells them from those of its controller.  What
-they take beyond the owner's admission is charged.
+owner held no quota.  Pods of an owner that holds quota run on: kqueue cannot tell them from pods of its
+controller.  What these pods take beyond the owner's admission is charged.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ForgedPods:
         return await self.reconcile(other) if other is not None else Result()
 
     def pods_of(self, workload: wire.Workload) -> Iterable[str]:
-        """Of each owner of the Workload that has running pods, one: what the owner holds may have changed."""
+        """One pod of each owner of the Workload that has running pods: what the owner holds may have changed."""
         if self._excess is not None:
             found = (self._excess.any_of(owner.uid) for owner in workload.metadata.owner_references)
             yield from (pod for pod in found if pod is not None)

@@ -122,10 +122,10 @@ class Intake:
         await self._freed_nodes.close()
 
     def look_at_parked(self, *, fitting: bool) -> int:
-        """Bring parked workloads back at once that may be helped by what became free or has changed.
+        """Bring parked workloads back at once whose outcome may differ after what became free or changed.
 
         `fitting`: only those for which quota became free that they lacked; the others follow with the next flush.
-        Returns how many shapes of workloads the ClusterQueue got back that got the most; 0: none did.
+        Returns the most shapes of workloads that any one ClusterQueue got back; 0: none got any.
         """
         if fitting:
             return self._queues.bring_back(self._flushes.names, self._fits_now)
@@ -311,7 +311,7 @@ class Intake:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
 
         `amounts` is what is charged of it; None: all.  Nothing happens where the LocalQueue feeds no ClusterQueue, or
-        no event has told of the pod yet.
+        no event has brought the pod yet.
         """
         queue = self._queues.cluster_queue_of(local_queue)
         if queue is not None and self._cache.charge_pod(pod, local_queue, queue, amounts):

@@ -115,7 +115,7 @@ class JobWrites:
         return job
 
     async def end_pods(self, job: JSON) -> None:
-        """End what runs of a job that holds no quota, within seconds; its queue is charged until then."""
+        """End the running pods of a job that holds no quota, within seconds; its queue is charged until then."""
         meta = job["metadata"]
         direct = self._kind.framework == "batch/job"
         labels = self._kind.pod_selector(job)

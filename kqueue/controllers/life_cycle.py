@@ -202,7 +202,7 @@ class LifeCycle:
         return moment_after(evicted.last_transition_time or NO_TIME, self._rules.eviction_ended_after)
 
     def _end_group(self, workload: wire.Workload) -> status.Patch | None:
-        """End the eviction of a group of pods that has no pod left: pods own such a Workload, so nothing else does."""
+        """End the eviction of a group of pods that has no pod left: pods own such a Workload, so no other step does."""
         if self._gives_back_at(workload) is None or not from_api.is_ownerless_group(workload):
             return None
         return self._end_eviction(workload)

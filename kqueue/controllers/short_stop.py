@@ -59,7 +59,7 @@ class ShortStop:
         Args:
             namespace: the job's.
             labels: by which the job's pods are found; without a label or a value nothing is done.
-            top: UID that must be among those of the pods' controllers; empty where others stand between job and pods.
+            top: a UID that must be among those of the pods' controllers; empty where objects are between job and pods.
             queue: as in `end_pod`.
 
         Raises:

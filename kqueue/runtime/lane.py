@@ -25,7 +25,7 @@ class Lane(Enum):
     STATUS = "status"
     """Decisions: admissions, evictions, quota given back, and the conditions that follow from them."""
     WORDS = "words"
-    """Why workloads wait: thousands at once, and no decision hangs on them."""
+    """Reasons for waiting: thousands at once, and no decision depends on them."""
     JOBS = "jobs"
     """Jobs and Workloads: reconcilers' ordinary reads and writes."""
     UNGATE = "ungate"

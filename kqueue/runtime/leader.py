@@ -261,7 +261,7 @@ class LeaderElection:
             _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "nobody")
 
     def _look_for_the_holder(self) -> None:
-        """Note since when the process of the holder has been gone, which only its own machine can tell."""
+        """Note since when the process of the holder has been gone, which only a process on its machine can find out."""
         seen = self._observed
         if seen is None or seen.ended_at is not None:
             return

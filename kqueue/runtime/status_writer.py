@@ -64,7 +64,7 @@ class StatusWriter(Generic[T]):
         `change` makes the patch and is asked again after a conflict.  None from it: nothing is written, None returned.
         None is returned too when the object is gone.  Raises ConflictError when the tries are used up.
 
-        Words wait for their lane before they take the lock of their object: a decision on it does not wait with them.
+        Reasons wait for their lane before they take the lock of their object, so no decision on it waits behind them.
         """
         if lane is Lane.WORDS:
             async with self._client.placed(lane) as client:

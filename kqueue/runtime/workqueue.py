@@ -23,11 +23,11 @@ class Rank(IntEnum):
     FREE = 0
     """Room becomes free: evictions, quota given back, ends."""
     START = 1
-    """Something may start: admissions, starts, releases.  The rank of keys whose controller tells no ranks apart."""
+    """Something may start: admissions, starts, releases.  The rank of keys whose controller names no rank."""
     FOLLOW = 2
     """The state of what runs or waits is followed: readiness, counts."""
     TELL = 3
-    """Only words are written: why a workload waits."""
+    """Only a reason is written: why a workload waits."""
 
     @property
     def label(self) -> str:

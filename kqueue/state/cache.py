@@ -242,8 +242,8 @@ class Cache:
     def charge_pod(self, key: str, local_queue: str, queue: str, amounts: Mapping[str, int] | None = None) -> bool:
         """Charge a bound pod to a ClusterQueue beside what its workloads hold, until the pod has ended.
 
-        `amounts` is what is charged of it, until it asks for something else; None: all that it takes.  True when that
-        is new.  Nothing happens where no event has told of the pod, or the ClusterQueue is unknown.
+        `amounts` is what is charged of it, until its requests change; None: all that it takes.  True when the charge
+        is new.  Nothing happens where no event has brought the pod, or the ClusterQueue is unknown.
         """
         facts, configured = self.ledger.pods.get(key), self._queues.get(queue)
         if facts is None or configured is None or _pod_key(key) in self._unpaid:

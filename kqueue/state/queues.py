@@ -646,7 +646,7 @@ class Queues:
         """Move some parked workloads of these ClusterQueues back into their heaps.
 
         `may_enter(cluster_queue, workload, verdict)` is asked about one of each line of workloads whose shape was
-        parked as a whole; the others stay.  Returns how many shapes the ClusterQueue got back that got the most.
+        parked as a whole; the others stay.  Returns the most shapes that any one ClusterQueue got back.
         """
         most, now = 0, self._now()
         for name in names:

@@ -23,7 +23,7 @@ class UnpaidPod:
     facts: PodFacts
     usage: Usage
     amounts: Mapping[str, int] | None = None
-    """What of it is charged; None: all."""
+    """What of the pod is charged; None: all that it takes."""
 
 
 def usage_of(

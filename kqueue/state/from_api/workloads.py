@@ -18,7 +18,7 @@ def is_owned_by_one_pod(obj: wire.Workload) -> bool:
 
 
 def is_ownerless_group(obj: wire.Workload) -> bool:
-    """Whether it stands for a group of pods none of which is left: pods are the owners of such a Workload."""
+    """Whether the Workload is of a group of pods and no pod is left: pods are the owners of such a Workload."""
     metadata = obj.metadata
     return not metadata.owner_references and metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 

@@ -30,6 +30,8 @@ _QUEUED = (*_TRIED, names.REASON_PENDING_EVALUATION, names.REASON_PENDING, names
 """Reasons of those that nothing blocks; any other is taken back when nothing does, whoever wrote it."""
 _MOST_TURNS, _LONGEST_TURN = 200_000, 3600.0
 """Workloads that wait for their first reason at most, and seconds after which such a wait is forgotten."""
+_LOOK_AGAIN = 30.0
+"""Seconds after which a Workload that waits for its turn is looked at, for the load may have ended."""
 _TOLD_AGAIN = 300.0
 """Seconds until where it stands is written again; the next pause is twice as long, and so on."""
 
@@ -86,8 +88,18 @@ class Explainer:
             del self._turn_at[key]
 
     def until_turn(self, key: str) -> float:
-        """Seconds until the first reason of a workload is written, where it waits for its turn; else 0."""
-        return max(0.0, self._turn_at.get(key, 0.0) - self._clock.monotonic())
+        """Seconds until the first reason of a workload is written, where it waits for its turn; else 0.
+
+        Nobody waits for a turn when no decisions are written any more.
+        """
+        at = self._turn_at.get(key, 0.0)
+        return max(0.0, at - self._clock.monotonic()) if at and self._turns.are_needed else 0.0
+
+    def until_look(self, key: str) -> float:
+        """Seconds until a workload that waits for its turn is looked at again: the turn may come early; 0: it does not
+        wait.
+        """
+        return min(self.until_turn(key), _LOOK_AGAIN)
 
     def explain(self, workload: wire.Workload, *, again: bool) -> status.Patch | None:
         """What blocks a pending Workload before any quota is looked at, taken back when it is gone; None: no news.

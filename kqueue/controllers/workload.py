@@ -114,7 +114,7 @@ class WorkloadReconciler:
 
     def _wake_after(self, key: str, workload: wire.Workload, *, is_due: bool) -> float | None:
         """Seconds until something is to be said or done although nothing happens; None: nothing is."""
-        left = [self.explainer.until_next_word(key, workload, is_due=is_due), self.explainer.until_turn(key)]
+        left = [self.explainer.until_next_word(key, workload, is_due=is_due), self.explainer.until_look(key)]
         at = self._life.next_time(workload)
         if at is not None:
             left.append((at - self._clock.now()).total_seconds())

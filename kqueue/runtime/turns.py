@@ -10,7 +10,7 @@ from kqueue.clock import Clock
 class Turns:
     """Hands out moments that lie apart from each other; all at once while nothing urgent is under way."""
 
-    def __init__(self, clock: Clock, is_busy: Callable[[], bool], *, apart: float = 0.05, burst: int = 40) -> None:
+    def __init__(self, clock: Clock, is_busy: Callable[[], bool], *, apart: float = 0.1, burst: int = 40) -> None:
         """`is_busy` says whether something urgent is under way; `apart` is the seconds between two moments, `burst` how
         many of them may come at once after a pause.
         """
@@ -18,9 +18,15 @@ class Turns:
         self._burst = burst * apart
         self._next_at = float("-inf")
 
+    @property
+    def are_needed(self) -> bool:
+        """Whether something urgent is under way; else nobody need wait for a moment that was handed out before."""
+        return self._is_busy()
+
     def take(self) -> float:
         """Seconds until the moment that the caller gets; 0: now."""
-        if not self._is_busy():
+        if not self.are_needed:
+            self._next_at = float("-inf")
             return 0.0
         now = self._clock.monotonic()
         self._next_at = max(self._next_at, now - self._burst) + self._apart

@@ -392,11 +392,33 @@ async def test_under_load_the_first_word_of_an_equal_waits_for_its_turn(make_wor
         world.sync()
         waits.append((await world.reconciler.reconcile("ns/a")).requeue_after)
     assert status_of(world.found, "QuotaReserved") == ("", "")
-    assert 0 < (waits[0] or 0) <= 0.1
+    assert 0 < (waits[0] or 0) <= 0.2
     assert waits == [waits[0]] * 3
 
-    await world.clock.advance(0.1)
+    await world.clock.advance(0.2)
     await world.rest()
+    assert status_of(world.found, "QuotaReserved") == ("False", "WaitingForQuota")
+
+
+async def test_nobody_waits_for_a_turn_when_the_load_has_ended(make_world: Callable[..., Workloads]) -> None:
+    """Turns of thousands lie minutes apart.  When no decisions are written any more, the reason is written within half
+    a minute, and not only at the turn.
+    """
+    world, loaded = make_world(make_workload(minute=1), tell_after=60.0), True
+    world.reconciler.explainer._turns = turns = Turns(world.clock, lambda: loaded, apart=100.0)
+    while turns.take() == 0:
+        pass
+    world.add(make_workload("tried"))
+    [(_, head)] = world.queues.pop_heads(lambda _: True)
+    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+
+    world.sync()
+    first = (await world.reconciler.reconcile("ns/a")).requeue_after
+    assert status_of(world.found, "QuotaReserved") == ("", "")
+    assert first == 30.0
+
+    loaded = False
+    await world.reconciler.reconcile("ns/a")
     assert status_of(world.found, "QuotaReserved") == ("False", "WaitingForQuota")
 
 

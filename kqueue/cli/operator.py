@@ -132,7 +132,7 @@ class Operator:
             look_at_parked=self._look_at_parked,
             turns=wiring.turns,
         )
-        wiring.is_deciding = lambda: self.loop.is_deciding
+        wiring.quiet_for = lambda: self.loop.quiet_for
         wiring.is_loaded = lambda: self.loop.is_loaded
         self._intake = Intake(
             cache=wiring.cache,

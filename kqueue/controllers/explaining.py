@@ -55,7 +55,7 @@ class Explainer:
         `at_once`: a Workload that waits gets a reason at the first look.  `turns` spreads the first reasons of many
         Workloads over time; None: they are written at once.
         """
-        self._turns = turns or Turns(clock, lambda: False)
+        self._turns = turns or Turns(clock, lambda: float("inf"))
         self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)
         """When a Workload gets its first reason, where that was not written at once; in monotonic seconds."""
         self._blockers, self._cache, self._queues = blockers, cache, queues
@@ -90,10 +90,10 @@ class Explainer:
     def until_turn(self, key: str) -> float:
         """Seconds until the first reason of a workload is written, where it waits for its turn; else 0.
 
-        Nobody waits for a turn when no decisions are written any more.
+        No workload waits for a turn when the load has ended.
         """
-        at = self._turn_at.get(key, 0.0)
-        return max(0.0, at - self._clock.monotonic()) if at and self._turns.are_needed else 0.0
+        at = self._turn_at.get(key)
+        return 0.0 if at is None or self._turns.are_over else max(0.0, at - self._clock.monotonic())
 
     def until_look(self, key: str) -> float:
         """Seconds until a workload that waits for its turn is looked at again: the turn may come early; 0: it does not

@@ -184,7 +184,7 @@ class SchedulingLoop:
         self._settings = settings or LoopSettings()
         self._work = asyncio.Event()
         self._pace = Pace(clock, shortest=self._settings.window_min, longest=self._settings.window_max)
-        self._turns = turns or Turns(clock, lambda: self.is_deciding)
+        self._turns = turns or Turns(clock, lambda: self.quiet_for)
         self._writes = Writes(writer, in_flight=self._settings.in_flight, begins=self._pace.write_begins)
         self._quarantine = quarantine or Quarantine()
         self._preemptions = preemptions or Preemptions()
@@ -313,9 +313,9 @@ class SchedulingLoop:
     # --- running
 
     @property
-    def is_deciding(self) -> bool:
-        """Whether decisions are being written, or were a moment ago."""
-        return self._pace.is_busy
+    def quiet_for(self) -> float:
+        """Seconds since the last write of a decision has ended; 0 while one is under way."""
+        return self._pace.quiet_for
 
     @property
     def is_loaded(self) -> bool:

@@ -35,8 +35,6 @@ _LONGEST_REST = 0.25
 
 _LOADED = 20.0
 """Writes of decisions a second from which on the API server's time is scarce."""
-_BUSY_FOR = 0.5
-"""Seconds after the last write of a decision in which others are taken to follow."""
 
 
 class Pace:
@@ -64,9 +62,9 @@ class Pace:
         return min(self._longest, max(self._shortest, self._mean or 0.0))
 
     @property
-    def is_busy(self) -> bool:
-        """Whether decisions are being written, or were a moment ago."""
-        return self._writing > 0 or self._clock.monotonic() - self._wrote_at < _BUSY_FOR
+    def quiet_for(self) -> float:
+        """Seconds since the last write of a decision has ended; 0 while one is under way."""
+        return 0.0 if self._writing > 0 else self._clock.monotonic() - self._wrote_at
 
     @property
     def is_loaded(self) -> bool:

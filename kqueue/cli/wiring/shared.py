@@ -91,11 +91,11 @@ class Wiring:
         self.quarantine = Quarantine()
         self.tries = Tries()
         self.fair_usage = rules.fair_usage(config)
-        self.is_deciding: Callable[[], bool] = lambda: False
-        """Set by what owns the scheduling loop."""
+        self.quiet_for: Callable[[], float] = lambda: float("inf")
+        """Seconds since the last write of a decision.  Set by what owns the scheduling loop."""
         self.is_loaded: Callable[[], bool] = lambda: False
         """Whether many decisions a second are being written.  Set likewise."""
-        self.turns = Turns(clock, lambda: self.is_deciding())
+        self.turns = Turns(clock, lambda: self.quiet_for())
         """For writes that only tell why a workload waits."""
         self.recorder = self._make_recorder()
         self.events = Events(self.recorder)
@@ -187,7 +187,7 @@ class Wiring:
             instance=unique_identity(),
             lost=self.metrics.event_lost,
             joined=self.metrics.event_joined,
-            pace=Turns(self.clock, lambda: self.is_deciding()).take,
+            pace=Turns(self.clock, lambda: self.quiet_for()).take,
             actions=_ACTIONS,
             limits=EventLimits(
                 window=self.timings.event_window,

@@ -380,7 +380,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
 async def test_under_load_the_first_word_of_an_equal_waits_for_its_turn(make_world: Callable[..., Workloads]) -> None:
     """It is written when its turn comes, and not before, however often the workload is looked at."""
     world = make_world(make_workload(minute=1))
-    world.reconciler.explainer._turns = turns = Turns(world.clock, lambda: True)
+    world.reconciler.explainer._turns = turns = Turns(world.clock, lambda: 0.0)
     while turns.take() == 0:
         pass
     world.add(make_workload("tried"))
@@ -404,8 +404,8 @@ async def test_nobody_waits_for_a_turn_when_the_load_has_ended(make_world: Calla
     """Turns of thousands lie minutes apart.  When no decisions are written any more, the reason is written within half
     a minute, and not only at the turn.
     """
-    world, loaded = make_world(make_workload(minute=1), tell_after=60.0), True
-    world.reconciler.explainer._turns = turns = Turns(world.clock, lambda: loaded, apart=100.0)
+    world, quiet_for = make_world(make_workload(minute=1), tell_after=60.0), 0.0
+    world.reconciler.explainer._turns = turns = Turns(world.clock, lambda: quiet_for, apart=100.0)
     while turns.take() == 0:
         pass
     world.add(make_workload("tried"))
@@ -417,7 +417,7 @@ async def test_nobody_waits_for_a_turn_when_the_load_has_ended(make_world: Calla
     assert status_of(world.found, "QuotaReserved") == ("", "")
     assert first == 30.0
 
-    loaded = False
+    quiet_for = 5.0
     await world.reconciler.reconcile("ns/a")
     assert status_of(world.found, "QuotaReserved") == ("False", "WaitingForQuota")
 

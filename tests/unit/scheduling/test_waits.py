@@ -35,7 +35,7 @@ class Telling:
             clock=world.clock,
             at_once=at_once,
             details_after=details_after,
-            turns=Turns(world.clock, lambda: self.decides),
+            turns=Turns(world.clock, lambda: 0.0 if self.decides else 10.0),
         )
         world.add(*map(make_workload, names))
 

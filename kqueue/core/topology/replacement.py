@@ -13,7 +13,7 @@ Source: KEP-2724, extended to several hosts at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
@@ -255,22 +255,47 @@ def _of_ragged(
     """As for several hosts, when one slice is smaller than the others and nobody knows which: the group that lacks most
     comes last, and gets what there is.
 
-    That leaves one such slice at most, because only the pods that this one never had can be missing in the end.
+    That leaves one such slice at most, because only the pods that this one never had can be missing in the end.  A
+    group is filled with all groups within it before the next one: else the smaller slice would get pods of another one.
     """
-    parts: list[_Part] = []
-    held = Counter(kept)
-    for number in reversed(range(len(layers))):
-        level, size = resolved.layers[number]
-        lacks = [(-count % size, path) for path, count in _per_domain(held, level).items() if count % size]
-        for lack, path in sorted(lacks):
-            gets = min(lack, missing)
-            if gets:
-                parts.append(_Part(gets, tuple(layers[number + 1 :]), path, ragged=True))
-                held[path] += gets
-                missing -= gets
-    if missing:
-        parts.append(_Part(missing, tuple(layers), within, ragged=True))
-    return parts
+    parts = list(_filled(resolved, layers, kept, missing))
+    rest = missing - sum(part.count for part in parts)
+    return [*parts, _Part(rest, tuple(layers), within, ragged=True)] if rest else parts
+
+
+def _filled(
+    resolved: Resolved,
+    layers: Sequence[SliceLayer],
+    kept: Mapping[Path, int],
+    missing: int,
+    number: int = 0,
+    inside: Path = (),
+) -> Iterator[_Part]:
+    """What the groups of a layer inside a domain get of the missing pods, the groups within each of them first."""
+    for lack, path in _lacks(resolved, kept, number, inside):
+        gets = min(lack, missing)
+        missing -= gets
+        if gets and number + 1 < len(layers):
+            for part in _filled(resolved, layers, kept, gets, number + 1, path):
+                gets -= part.count
+                yield part
+        if gets:
+            yield _Part(gets, tuple(layers[number + 1 :]), path, ragged=True)
+
+
+def _lacks(resolved: Resolved, kept: Mapping[Path, int], number: int, inside: Path) -> list[tuple[int, Path]]:
+    """Pods that each incomplete group of a layer inside a domain needs to be whole, with all groups within it; the one
+    that needs least first.
+    """
+    if number == len(resolved.layers):
+        return []
+    level, size = resolved.layers[number]
+    lacks: list[tuple[int, Path]] = []
+    for path, count in _per_domain(kept, level).items():
+        if path[: len(inside)] == inside:
+            inner = sum(lack for lack, _ in _lacks(resolved, kept, number + 1, path))
+            lacks.append((inner + -(count + inner) % size, path))
+    return sorted((lack, path) for lack, path in lacks if lack)
 
 
 def _dividing(layers: Iterable[SliceLayer], pods: int) -> tuple[SliceLayer, ...]:

@@ -493,6 +493,22 @@ def test_of_a_gang_of_which_pods_have_ended_one_slice_stays_incomplete(
     assert whole(case.holds(pod_set, **held).fails(*failed)) == want
 
 
+@pytest.mark.parametrize(
+    ("held", "want"),
+    [
+        pytest.param({"a1": 2, "a2": 2, "b1": 1}, {"a2": 2, "a3": 2, "b1": 1}, id="the smaller slice stays as it was"),
+        pytest.param({"a1": 2, "b1": 1}, {"b1": 2, "b2": 1}, id="the smaller slice is the one that is left"),
+    ],
+)
+def test_a_smaller_slice_gets_no_pods_of_another_one_for_its_hosts(held: dict[str, int], want: dict[str, int]) -> None:
+    """Slices of four in a rack, of two on a host.  The pair on `b1` lacks a pod that has ended."""
+    left = sum(held.values())
+    case = Case({"a1": 2, "a2": 2, "a3": 2}, {"b1": 2, "b2": 2})
+    pod_set = make_pod_set(left, ended=8 - left, required=BLOCK, slices=[(RACK, 4), (HOSTNAME, 2)])
+
+    assert whole(case.holds(pod_set, **held).fails("a1")) == want
+
+
 def test_hosts_that_nobody_stands_on_need_no_replacement() -> None:
     """Also in a topology without hosts, where nothing can be said."""
     case = Case({"a1": 2, "a2": 2}).holds(make_pod_set(2, required=RACK), a1=2)

@@ -44,6 +44,7 @@ _GATES = frozenset(
         "FinishOrphanedWorkloads",
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
+        "KueueDRARejectWorkloadsWhenDRADisabled",
         "LocalQueueMetrics",
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",
@@ -85,6 +86,8 @@ _GATES = frozenset(
 
 _PARTLY = {
     "ConcurrentAdmission": "closed preemption gates hold preemption back, but nothing makes or opens any yet",
+    "KueueDRAIntegration": "devices are never counted; with KueueDRARejectWorkloadsWhenDRADisabled off, too, Workloads"
+    " that claim devices are admitted",
     "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions stay",
     "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
 }

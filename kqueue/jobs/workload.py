@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from kqueue.api import names
+from kqueue.api.wire import core as wire_core
 from kqueue.jobs import rules, syntax
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import (
@@ -16,7 +19,6 @@ from kqueue.jobs.fields import (
     condition_status,
     mapping,
     objects,
-    sequence,
     text,
     whole,
 )
@@ -27,7 +29,6 @@ from kqueue.jobs.template import merged, without_duplicate_environment
 
 LONG_NAME = 253
 SHORT_NAME = 63
-_SLIM_CONTAINER = ("name", "restartPolicy", "resources")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +208,8 @@ def equivalent(
             must match the Workload with these merged in; without the infos, and for a suspended job, the plain one
             will do.
         suspended: whether the job is suspended.
-        slim: the Workload comes from a watch, which keeps of containers only name, restart policy and resources;
-            the rest is then not compared.
+        slim: the Workload comes from a watch, which keeps of containers and tolerations only what
+            `kqueue.api.wire.core` names; the rest is then not compared.
     """
     own = [without_environment_duplicates(pod_set) for pod_set in pod_sets]
     theirs = objects(workload, "spec", "podSets")
@@ -273,13 +274,20 @@ def _shape(pod_set: Mapping[str, Any], *, tolerations: bool, slim: bool) -> tupl
     """What makes two pod sets the same, in a form that `==` compares by meaning."""
     spec = mapping(pod_set, "template", "spec")
     count = whole(pod_set, "count")
-    containers = (
-        [{key: c[key] for key in _SLIM_CONTAINER if key in c} if slim else c for c in objects(spec, part)]
-        for part in ("containers", "initContainers")
-    )
+    compared: list[tuple[Sequence[Mapping[str, Any]], type]]
+    compared = [(objects(spec, part), wire_core.Container) for part in ("containers", "initContainers")]
+    if tolerations:
+        compared.append((objects(spec, "tolerations"), wire_core.Toleration))
     return (
         1 if count is None else count,
         whole(pod_set, "minCount"),
-        *(canonical(part) for part in containers),
-        canonical(sequence(spec, "tolerations")) if tolerations else None,
+        *(canonical(_as_watched(part, kind) if slim else part) for part, kind in compared),
     )
+
+
+def _as_watched(part: Sequence[Mapping[str, Any]], kind: type) -> object:
+    """What a watch keeps of it.  A part that the watch cannot read stays as it is."""
+    try:
+        return msgspec.to_builtins(msgspec.convert(part, tuple[kind, ...], strict=False))  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        return part

@@ -33,6 +33,12 @@ _MOST_FORMS = 10_000
 """Forms of pod sets that are kept.  A form takes a few KiB; workloads of one owner usually share theirs."""
 
 
+_CLAIMS_REFUSED = (
+    "spec.resourceClaims claims devices, which are not counted against quota; ask for an extended resource instead, or "
+    "let the administrator turn off the feature gates KueueDRAIntegration*, and KueueDRARejectWorkloadsWhenDRADisabled"
+)
+
+
 @dataclass(slots=True)
 class _Form:
     """What equal pod sets in equal surroundings ask for."""
@@ -62,15 +68,22 @@ class Requests:
     """Reads what workloads ask for.  Told of LimitRanges and RuntimeClasses, it answers by the newest of them."""
 
     def __init__(
-        self, counting: Counting | None = None, *, partial_admission: bool = False, reclaims: bool = True
+        self,
+        counting: Counting | None = None,
+        *,
+        partial_admission: bool = False,
+        reclaims: bool = True,
+        refuses_claims: bool = False,
     ) -> None:
         """`counting` says what requests cost in quota; `partial_admission`: a pod set's `minCount` is heeded.
 
         `reclaims`: `status.reclaimablePods` counts (gate ReclaimablePods); without it the field is ignored.
+        `refuses_claims`: pods that claim devices (DRA) may not be; without it their devices are not counted.
         """
         self._counting = counting or Counting()
         self._partial = partial_admission
         self._reclaims = reclaims
+        self._refuses_claims = refuses_claims
         self._limit_ranges: dict[str, dict[str, wire_core.LimitRange]] = {}
         self._namespaces: dict[str, _Surroundings] = {}
         self._overheads: dict[str, tuple[dict[str, int], str]] = {}
@@ -231,6 +244,8 @@ class Requests:
                 continue
             form.per_pod[p.name] = pod.total()
             problems += [f"Pod set {p.name}: {problem}" for problem in violations(pod, limits)]
+            if self._refuses_claims and _claims_devices(p.template.spec):
+                problems.append(f"Pod set {p.name}: {_CLAIMS_REFUSED}")
         form.unreadable, form.refused = "; ".join(unreadable), "; ".join(problems)
         return form
 
@@ -257,6 +272,11 @@ class Requests:
             )
             for p in obj.spec.pod_sets
         )
+
+
+def _claims_devices(spec: wire_core.PodSpec) -> bool:
+    """Whether the pod, or one of its containers, claims devices (dynamic resource allocation)."""
+    return bool(spec.resource_claims) or any(c.resources.claims for c in (*spec.containers, *spec.init_containers))
 
 
 def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:

@@ -107,3 +107,36 @@ async def test_a_job_runs_in_part_and_gets_all_its_pods_back(either_plane: Plane
     assert charged == ({"cpu": "2", GPU: "16"}, 2)
     assert running_with == 2
     assert stopped["spec"]["completions"] == 4
+
+
+UNCOUNTED = """
+featureGates:
+  KueueDRAIntegration: false
+  KueueDRAIntegrationExtendedResource: false
+  KueueDRAIntegrationPartitionableDevices: false
+  KueueDRARejectWorkloadsWhenDRADisabled: false
+"""
+
+
+async def test_a_job_that_claims_devices_is_refused_and_keeps_its_workload(either_plane: Plane) -> None:
+    """It is told why it waits.  With the gates off it is admitted; no Workload is deleted and made anew meanwhile."""
+    road = await make_road(either_plane.cluster, shape=(1, 1, 4))
+    obj = job("claims", road.namespace, pods=2, run_seconds=LONG)
+    spec = obj["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "large"}]
+    spec["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
+    async with running(configuration(), flags(either_plane), timings=FAST):
+        await submit(road, obj)
+        waiting = await road.until_workload("claims", "QuotaReserved", status="False", reason="Misconfigured")
+        refused = await road.workload_of("claims")
+    async with running(configuration(UNCOUNTED), flags(either_plane), timings=FAST):
+        await road.until_workload("claims", "Admitted")
+        await road.submit("later", pods=1)
+        await road.until_workload("later", "Admitted")
+        admitted = await road.workload_of("claims")
+
+    assert "spec.resourceClaims claims devices" in waiting["message"]
+    assert admitted["metadata"]["uid"] == refused["metadata"]["uid"]
+    assert admitted["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["claims"] == [
+        {"name": "gpus"}
+    ]

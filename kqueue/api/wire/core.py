@@ -9,11 +9,19 @@ import msgspec
 from kqueue.api.wire.meta import Condition, Labels, ObjectMeta, ResourceList, Struct
 
 
+class UsedClaim(Struct, frozen=True, kw_only=True):
+    """A claim of the pod that a container uses: all of its devices, or those of one request."""
+
+    name: str = ""
+    request: str = ""
+
+
 class ResourceRequirements(Struct, frozen=True, kw_only=True):
     """What a container, or a pod as a whole, asks for and may use at most."""
 
     requests: ResourceList = msgspec.field(default_factory=dict)
     limits: ResourceList = msgspec.field(default_factory=dict)
+    claims: tuple[UsedClaim, ...] = ()
 
 
 class Container(Struct, frozen=True, kw_only=True):
@@ -83,6 +91,12 @@ class SchedulingGate(Struct, frozen=True, kw_only=True):
     name: str
 
 
+class PodClaim(Struct, frozen=True, kw_only=True):
+    """A claim for devices that belongs to a pod."""
+
+    name: str = ""
+
+
 class PodSpec(Struct, frozen=True, kw_only=True):
     """What decides where a pod may run and how much it needs."""
 
@@ -90,6 +104,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] = ()
     resources: ResourceRequirements | None = None
     """Of the pod as a whole; None means the sum of its containers."""
+    resource_claims: tuple[PodClaim, ...] = ()
     overhead: ResourceList = msgspec.field(default_factory=dict)
     node_name: str | None = None
     node_selector: Labels = msgspec.field(default_factory=dict)

@@ -67,6 +67,11 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
     )
 
 
+def refuses_claims(config: Configuration) -> bool:
+    """Whether Workloads that claim devices are kept from being admitted: nothing counts the devices."""
+    return config.enabled("KueueDRAIntegration") or config.enabled("KueueDRARejectWorkloadsWhenDRADisabled")
+
+
 def counting(config: Configuration) -> Counting:
     """What requests cost in quota."""
     return Counting(

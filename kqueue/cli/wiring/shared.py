@@ -81,6 +81,7 @@ class Wiring:
                 rules.counting(config),
                 partial_admission=config.enabled("PartialAdmission"),
                 reclaims=config.enabled("ReclaimablePods"),
+                refuses_claims=rules.refuses_claims(config),
             ),
             ignores_undeclared=rules.ignores_undeclared(config),
             fungible=config.enabled("FlavorFungibility"),

@@ -239,6 +239,45 @@ def test_a_workload_from_a_watch_is_compared_by_what_the_watch_keeps(image: str)
     assert equivalent(KIND.pod_sets(job, ON), workload) is True
 
 
+QUANTITIES: dict[str, Any] = {"cpu": "1", "example.com/gpu": "2"}
+CONTAINER: dict[str, Any] = {
+    "name": "c",
+    "image": "busybox",
+    "restartPolicy": "Always",
+    "resources": {
+        "requests": QUANTITIES,
+        "limits": QUANTITIES,
+        "claims": [{"name": "gpus", "request": "large", "added": "later"}],
+        "added": {"to": "the API later"},
+    },
+    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+    "ports": [{"containerPort": 80}],
+}
+TOLERATION = {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute", "tolerationSeconds": 3, "added": 1}
+
+
+@pytest.mark.parametrize("part", ["containers", "initContainers", "tolerations"])
+def test_a_watch_keeps_all_that_is_compared(part: str) -> None:
+    """Fields that the API has, and fields that a later version may add: else the Workload would be made anew for ever."""
+    item = TOLERATION if part == "tolerations" else CONTAINER
+    job = make_job(template=make_template(**{part: [item]}, resourceClaims=[{"name": "gpus"}]))
+    workload = make_workload(job)
+
+    assert equivalent(KIND.pod_sets(job, ON), slim(workload), slim=True) is True
+
+
+@pytest.mark.parametrize(
+    "claims", [[], [{"name": "gpus"}], [{"name": "other", "request": "large"}]], ids=["none", "all", "others"]
+)
+def test_other_claims_make_a_job_another_one(claims: list[dict[str, str]]) -> None:
+    """Claims of containers count, as requests do."""
+    job = make_job(template=make_template(containers=[CONTAINER]))
+    edited = copy.deepcopy(job)
+    edited["spec"]["template"]["spec"]["containers"][0]["resources"]["claims"] = claims
+
+    assert equivalent(KIND.pod_sets(edited, ON), slim(make_workload(job)), slim=True) is False
+
+
 ADMITTED = {"flavors": {"cpu": "f"}, "count": 3}
 FLAVORS = {"f": {"spec": {"tolerations": [{"key": "f", "operator": "Exists"}]}}}
 

@@ -221,6 +221,39 @@ def test_requests_that_may_not_be_are_told(obj: wire.Workload, limits: list[wire
     assert requests.problem(obj) == want
 
 
+CLAIM = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "claims", "refuses", "refused"),
+    [
+        pytest.param(CLAIM, [], True, True, id="the-pod-claims"),
+        pytest.param({}, [{"name": "gpus"}], True, True, id="a-container-claims"),
+        pytest.param({}, [], True, False, id="nothing-is-claimed"),
+        pytest.param(CLAIM, [{"name": "gpus"}], False, False, id="claims-are-let-through"),
+    ],
+)
+def test_pods_that_claim_devices_are_refused_in_words(
+    pod: dict[str, Any], claims: list[dict[str, str]], refuses: bool, refused: bool
+) -> None:
+    """Nothing counts the devices, so they would pass by the quota."""
+    plain = make_workload(requests={"cpu": "1"}, pod=pod)
+    template = plain.spec.pod_sets[0].template
+    used = tuple(wire_core.UsedClaim(**claim) for claim in claims)
+    containers = tuple(
+        msgspec.structs.replace(c, resources=msgspec.structs.replace(c.resources, claims=used))
+        for c in template.spec.containers
+    )
+    spec = msgspec.structs.replace(template.spec, containers=containers)
+    pod_set = msgspec.structs.replace(plain.spec.pod_sets[0], template=msgspec.structs.replace(template, spec=spec))
+    obj = msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, pod_sets=(pod_set,)))
+    requests = Requests(refuses_claims=refuses)
+
+    told = "Pod set a: spec.resourceClaims claims devices, which are not counted against quota; ask for an extended"
+    assert requests.problem(obj).startswith(told) is refused
+    assert head_of(requests, obj).problem == requests.problem(obj)
+
+
 def test_all_that_is_wrong_with_a_workload_is_told_at_once() -> None:
     """A profile that does not exist, and requests above their limits."""
     metadata = {"annotations": {"kqueue.dev/placement-profile": "tidy"}}

@@ -481,6 +481,8 @@ REASON_DEACTIVATED_DUE_TO_REQUEUING_LIMIT_EXCEEDED: Final = "DeactivatedDueToReq
 """It was requeued too often."""
 REASON_DEACTIVATED_DUE_TO_EVICTED_ON_MANAGER_CLUSTER: Final = "DeactivatedDueToEvictedOnManagerCluster"
 """The manager cluster evicted it."""
+REASON_DEACTIVATED_DUE_TO_RECREATED_TOO_OFTEN: Final = "DeactivatedDueToRecreatedTooOften"
+"""It was deleted and made anew too often; kqueue's own."""
 
 # Preempted
 
@@ -512,6 +514,8 @@ REASON_REQUEUING_LIMIT_EXCEEDED: Final = "RequeuingLimitExceeded"
 """It was requeued too often."""
 REASON_EVICTED_ON_MANAGER_CLUSTER: Final = "EvictedOnManagerCluster"
 """The manager cluster evicted it."""
+REASON_RECREATED_TOO_OFTEN: Final = "RecreatedTooOften"
+"""It was deleted and made anew too often, because it never said what its job says; kqueue's own."""
 
 # BlockedOnPreemptionGates, WaitingForReplacementPods
 
@@ -730,6 +734,8 @@ EVENT_EXCESS_POD_DELETED: Final = "ExcessPodDeleted"
 """Normal: the group has more pods than it said."""
 EVENT_KUEUE_FORCEFULLY_DELETED: Final = "KueueForcefullyDeleted"
 """Warning: its node does not answer."""
+EVENT_RECREATED_TOO_OFTEN: Final = "RecreatedTooOften"
+"""Warning, on Workloads: it was deleted and made anew too often, and is switched off."""
 EVENT_STRAY_POD: Final = "StrayPod"
 """Warning, on Workloads: a pod names it, and no job controls the pod."""
 EVENT_POD_TERMINATED_BY_KUEUE: Final = "PodTerminatedByKueue"

@@ -13,7 +13,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.job_writes import JobWrites, job_key
-from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json, is_given_up
 from kqueue.errors import NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
@@ -143,7 +143,8 @@ class JobWorkload:
         suspended = self._kind.is_suspended(job)
         first, mine = owned[0], [w for w in owned if is_owner(job, w)]
         reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
-        if suspended and not reserved and first in mine and first.metadata.deletion_timestamp is None:
+        kept = first in mine and first.metadata.deletion_timestamp is None and not is_given_up(first)
+        if suspended and not reserved and kept:
             await self._rewrite(job, pod_sets, first)
             await self.delete(job, owned[1:])
             return
@@ -151,7 +152,9 @@ class JobWorkload:
             infos = infos_at_stop(as_json(mine[0])) if len(mine) == 1 else ()
             job = await self._writes.stop(job, infos, "NoMatchingWorkload", "no Workload matches the job")
         if not self.busy(job, owned):
-            await self.delete(job, owned)
+            for workload in owned:
+                if await self._steps.delete_unlike(workload, job["metadata"]):
+                    self._deleted(job, workload, "which no longer matches")
 
     async def _prebuilt(
         self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload], name: str
@@ -282,8 +285,11 @@ class JobWorkload:
         """Let go of Workloads and delete them."""
         for workload in workloads:
             if await self._steps.delete(workload):
-                message = f"Deleted Workload {from_api.workload_key(workload)}, {why}"
-                self._writes.event(job, reason="DeletedWorkload", message=message)
+                self._deleted(job, workload, why)
+
+    def _deleted(self, job: JSON, workload: wire.Workload, why: str) -> None:
+        message = f"Deleted Workload {from_api.workload_key(workload)}, {why}"
+        self._writes.event(job, reason="DeletedWorkload", message=message)
 
 
 def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:

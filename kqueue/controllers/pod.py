@@ -275,7 +275,7 @@ class PodReconciler:
 
     async def _delete(self, pod: ManagedPod, workloads: Sequence[wire.Workload]) -> None:
         for workload in workloads:
-            if await self._steps.delete(workload):
+            if await self._steps.delete_unlike(workload, pod.obj["metadata"]):
                 self._tell_deleted(pod, workload)
 
     def _tell_deleted(self, pod: ManagedPod, workload: wire.Workload) -> None:

@@ -279,7 +279,7 @@ class PodGroupReconciler:
                 message = f"Updated Workload {members[0].group}"
                 self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             return
-        if await self._steps.delete(workload):
+        if await self._steps.delete_unlike(workload, first.obj["metadata"]):
             message = f"Deleted Workload {members[0].group}, which no longer matches"
             self._writes.tell(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 

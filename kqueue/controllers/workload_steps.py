@@ -16,6 +16,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.recreations import MOST, Recreations
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
 from kqueue.jobs import rules, slices, syntax
@@ -52,7 +53,7 @@ def as_json(workload: wire.Workload) -> JSON:
 
 
 class WorkloadSteps:
-    """One per process is enough: it remembers nothing."""
+    """One for all owners of a process: it remembers only how often Workloads were made anew."""
 
     def __init__(
         self,
@@ -66,11 +67,15 @@ class WorkloadSteps:
         switches: Switches,
         clock: Clock,
         finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {},
+        on_given_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`finished(workload, ended)`: status fields that go with so many pods per pod set having ended for good."""
+        """`finished(workload, ended)`: status fields that go with so many pods per pod set having ended for good.
+        `on_given_up`: called when a Workload is switched off because it was made anew too often.
+        """
         self._client, self._writer, self._recorder, self._clock = client, writer, recorder, clock
         self._flavors, self._switches, self._finished = flavors, switches, finished
         self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
+        self._on_given_up, self._recreations = on_given_up, Recreations(clock)
 
     # --- what surrounds a Workload -----------------------------------------------------------------------------
 
@@ -237,6 +242,41 @@ class WorkloadSteps:
             return False
         return True
 
+    async def delete_unlike(self, workload: wire.Workload, owner: Mapping[str, Any]) -> bool:
+        """Delete a Workload that says something else than its owner, whose metadata is given; True when it was deleted.
+
+        After five times without a change of the owner the Workload is switched off instead, and stays: then it never
+        matches, and would be made anew without end.
+        """
+        uid, generation = owner["uid"], owner.get("generation", 1)
+        if not self._recreations.allows(uid, generation):
+            await self._give_up(workload)
+            return False
+        if not await self.delete(workload):
+            return False
+        self._recreations.deleted(uid, generation)
+        return True
+
+    async def _give_up(self, workload: wire.Workload) -> None:
+        """Ask that the Workload be switched off; told once, as an event on it."""
+        if not workload.spec.active:
+            return
+        reason = names.REASON_RECREATED_TOO_OFTEN
+        message = (
+            f"The Workload was deleted and made anew {MOST} times, because it never says what its job says; another "
+            "controller may change one of the two. A change of the job makes it anew once more"
+        )
+        stamp = status.Stamp(self._clock.now())
+        written = await self._writer.write(
+            from_api.workload_key(workload),
+            lambda w: status.ask_to_deactivate(w, reason=reason, message=message, stamp=stamp),
+        )
+        if written is not None:
+            self._on_given_up()
+            event = names.EVENT_RECREATED_TOO_OFTEN
+            self._recorder.record(workload_reference(workload), reason=event, message=message, warning=True)
+            _log.warning("workload is not made anew any more", workload=from_api.workload_key(workload))
+
     async def release(self, workload: wire.Workload) -> None:
         """Take our finalizer off a Workload that needs us no more."""
 
@@ -351,6 +391,13 @@ class WorkloadSteps:
             )
             _log.info("workload finished", workload=key, reason=reason)
         return written is not None
+
+
+def is_given_up(workload: wire.Workload) -> bool:
+    """Whether it was switched off because it was made anew too often."""
+    evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+    reason = names.REASON_DEACTIVATED_DUE_TO_RECREATED_TOO_OFTEN
+    return not workload.spec.active and evicted is not None and evicted.reason == reason
 
 
 def _scaled_down(workload: wire.Workload, name: str, sizes: Mapping[str, int]) -> bool:

@@ -431,6 +431,10 @@ class ProcessFamilies(_Group):
         self.leaked_gates = self._gauge(
             "kqueue_leaked_gates", "Pods held by our gate that nobody will release", "reason"
         )
+        self.recreations_stopped = self._counter(
+            "kqueue_recreations_stopped_total",
+            "Workloads switched off because they were deleted and made anew too often",
+        )
         self.stray_pods = self._gauge(
             "kqueue_stray_pods", "Pods that name a Workload and keep no quota of it, by reason", "reason"
         )

@@ -343,6 +343,10 @@ class Metrics:
         """The event loop woke a timer `seconds` late."""
         self._process.loop_lag.observe(max(0.0, seconds))
 
+    def recreation_stopped(self) -> None:
+        """A Workload was switched off because it was deleted and made anew too often."""
+        self._process.recreations_stopped.inc()
+
     def event_lost(self, cause: str) -> None:
         """An event was not written: `queue-full`, `too-many-notes`, `refused` or `shutdown`."""
         self._process.events_lost.labels(cause).inc()

@@ -51,6 +51,7 @@ def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps
         switches=wiring.switches,
         clock=wiring.clock,
         finished=ungater.finished if ungater is not None else lambda _workload, _ended: {},
+        on_given_up=wiring.metrics.recreation_stopped,
     )
 
 

@@ -418,3 +418,45 @@ async def test_a_job_that_was_given_up_is_deleted_when_its_time_has_come(
 
     assert written == ([f"delete jobs {KEY}"] if goes else [])
     assert ("Deleted" in world.recorder.reasons) is goes
+
+
+# --- never alike ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_workload_that_never_matches_is_made_anew_five_times(
+    make: Callable[..., Jobs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it is switched off, which is told once; when the job changes, it is made anew again."""
+    given_up: list[None] = []
+    world = make()
+    world.steps._on_given_up = lambda: given_up.append(None)
+    await world.queued()
+    monkeypatch.setattr(world.workload_of, "matches", lambda *_, **__: False)
+
+    async def admitted_again_and_again() -> set[str]:
+        uids = set[str]()
+        for _ in range(10):
+            if not status_of(world.found, "DeactivationTarget")[0]:
+                world.admit()
+            uids.add(world.found["metadata"]["uid"])
+            for _ in range(4):
+                await world.step()
+        return uids
+
+    assert len(await admitted_again_and_again()) == 1 + 5
+    assert status_of(world.found, "DeactivationTarget") == ("True", "RecreatedTooOften")
+    assert "never says what its job says" in message_of(world.found, "DeactivationTarget")
+    assert world.recorder.reasons.count("RecreatedTooOften") == 1
+    assert len(given_up) == 1
+
+    evicted = condition("Evicted", reason="DeactivatedDueToRecreatedTooOften")
+    world.client.change(WORKLOADS, f"team/{NAME}", {"spec": {"active": False}, "status": {"conditions": [evicted]}})
+    before = world.found["metadata"]["uid"]
+    await world.step()
+    assert world.found["metadata"]["uid"] == before
+
+    world.client.change(JOBS, KEY, {"spec": {"parallelism": 3}})
+    for _ in range(3):
+        await world.step()
+    assert world.found["metadata"]["uid"] != before
+    assert world.found["spec"].get("active") is not False

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from kqueue.cli.reaching import Session
 
 JSON = dict[str, Any]
-_USAGE = "write workload NAME, or the job: job/NAME, jobset/NAME"
-_WORKLOADS = ("workload", "workloads", "wl", "kwl", "workload.kueue.x-k8s.io", "workloads.kueue.x-k8s.io")
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +23,10 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    what: Annotated[list[str], typer.Argument(help="workload NAME, or what it is made for, such as job/NAME.")],
+    what: Annotated[
+        list[str],
+        typer.Argument(help="workload NAME, or what it was made for: job/NAME, pod/NAME, deployment/NAME, group/NAME."),
+    ],
     what_if: Annotated[
         bool, typer.Option("--what-if/--no-what-if", help="Look for changes with which it would start.")
     ] = True,
@@ -50,13 +51,14 @@ def _target(words: Sequence[str]) -> tuple[str, str]:
     Raises:
         ConfigError: it is something else.
     """
+    from kqueue.cli.ctl.made_for import USAGE
     from kqueue.errors import ConfigError
 
     parts = [part for word in words for part in word.split("/")] if len(words) < 3 else []
     if len(parts) == 1:
-        parts.insert(0, _WORKLOADS[0])
+        parts.insert(0, "workload")
     if len(parts) != 2 or not all(parts):
-        raise ConfigError(f"{' '.join(words)!r}: {_USAGE}")
+        raise ConfigError(f"{' '.join(words)!r}: {USAGE}")
     return parts[0].lower(), parts[1]
 
 
@@ -64,7 +66,7 @@ async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Re
     from kqueue.cli.explain_page import print_page
 
     async with reach.session() as session:
-        workload = name if kind in _WORKLOADS else await _workload_of(session, kind, name)
+        workload = await _workload_of(session, kind, name)
         answer = await _answer(session, workload, what_if=what_if)
     for note in answer.get("asOf", {}).get("notes") or ():
         print(f"note: {printable(note)}", file=sys.stderr)
@@ -100,39 +102,18 @@ async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
 
 
 async def _workload_of(session: Session, kind: str, name: str) -> str:
-    """The name of the Workload of a job: the newest that has not finished, else the newest.
+    """The Workload of an object that is explained: the newest that has not finished, else the newest; others are
+    counted on stderr.
 
     Raises:
-        ConfigError: there is no such kind.
-        NotFoundError: there is no such object, or it has no Workload.
+        ConfigError, NotFoundError: as `workloads_of`.
     """
-    from kqueue.api import names
-    from kqueue.cli.ctl.discovery import Discovery, parse_target
-    from kqueue.cli.ctl.workload_view import holds, owners_of
-    from kqueue.controllers.resources import WORKLOADS
-    from kqueue.errors import ConfigError, NotFoundError
+    from kqueue.cli.ctl.made_for import is_workload, workloads_of
 
-    try:
-        resource = await Discovery(session.client).called(parse_target(f"{kind}/{name}"))
-    except ConfigError:
-        raise ConfigError(f"{kind}/{name}: the API server knows no kind {kind}; {_USAGE}") from None
-    job = await session.client.get_json(resource, name, session.namespace)
-    uid = job["metadata"]["uid"]
-    label = f"{names.JOB_UID_LABEL}={uid}"
-    found = await session.client.list_json(WORKLOADS, session.namespace, label_selector=label)
-    if not found:
-        every = await session.client.list_json(WORKLOADS, session.namespace)
-        found = [each for each in every if any(owner.get("uid") == uid for owner in owners_of(each))]
-    if not found:
-        queue = (job["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL)
-        why = (
-            f"it names LocalQueue {queue}; is a kqueue controller running?"
-            if queue
-            else f"it has no label {names.QUEUE_NAME_LABEL}, so no queue knows it"
-        )
-        raise NotFoundError(f"{kind}/{name} has no Workload: {why}", status=404)
-
-    def order(each: JSON) -> tuple[bool, str]:
-        return not holds(each, names.CONDITION_FINISHED), each["metadata"].get("creationTimestamp", "")
-
-    return str(max(found, key=order)["metadata"]["name"])
+    if is_workload(kind):
+        return name
+    found = await workloads_of(session, kind, name)
+    chosen = str(found[0]["metadata"]["name"])
+    if len(found) > 1:
+        print(f"note: {kind}/{name} has {len(found)} Workloads; this is {printable(chosen)}", file=sys.stderr)
+    return chosen

@@ -429,3 +429,74 @@ async def test_the_version_of_the_controllers_is_told(shell: Shell) -> None:
     client = json.loads(await shell.done("version", "--client", "-o", "json"))
     assert both == {**alone, "controller": ["example.com/kqueue:7"]}
     assert alone == client
+
+
+async def test_workloads_are_named_by_what_they_were_made_for(shell: Shell) -> None:
+    """By their job, by a pod, by a Deployment that selects the pod: `stop`, `resume`, `explain` and `delete`."""
+    cluster = shell.cluster
+    namespace = await cluster.create_namespace()
+    ns = ("-n", namespace)
+    workloads = f"{KUEUE}/namespaces/{namespace}/workloads"
+    pod_spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    gated = {**pod_spec, "restartPolicy": "Always", "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    labels = {"app": "serve"}
+
+    async def make(path: str, api_version: str, kind: str, name: str, spec: Object, **meta: Any) -> str:
+        body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+        made = await cluster.request("POST", path, body)
+        return str(made["metadata"]["uid"])
+
+    async def queue(name: str, kind: str, api_version: str, owner: str, uid: str) -> None:
+        reference = {"apiVersion": api_version, "kind": kind, "name": owner, "uid": uid, "controller": True}
+        spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": pod_spec}}]}
+        await make(workloads, "kueue.x-k8s.io/v1beta2", "Workload", name, spec, ownerReferences=[reference])
+
+    async def active(name: str) -> bool:
+        return bool((await cluster.get(f"{workloads}/{name}"))["spec"].get("active", True))
+
+    apps, batch = f"/apis/apps/v1/namespaces/{namespace}", f"/apis/batch/v1/namespaces/{namespace}"
+    job = {"suspend": True, "template": {"spec": pod_spec}}
+    uid = await make(f"{batch}/jobs", "batch/v1", "Job", "train", job)
+    await queue("of-job", "Job", "batch/v1", "train", uid)
+    uid = await make(f"/api/v1/namespaces/{namespace}/pods", "v1", "Pod", "serve-1", gated, labels=labels)
+    await queue("of-pod", "Pod", "v1", "serve-1", uid)
+    template = {"metadata": {"labels": labels}, "spec": {**gated}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    await make(f"{apps}/deployments", "apps/v1", "Deployment", "serve", spec)
+
+    for target, name in ((("job/train",), "of-job"), (("job", "train"), "of-job"), (("pod/serve-1",), "of-pod")):
+        assert await shell.done("stop", *target, *ns) == f"workload.kueue.x-k8s.io/{name} stopped\n"
+        assert not await active(name)
+        await shell.done("resume", *target, *ns)
+        assert await active(name)
+    await shell.done("stop", "deployment/serve", *ns)
+    assert not await active("of-pod")
+    assert "of-pod" in await shell.done("explain", "deploy/serve", *ns)
+    assert "of-job" in await shell.done("explain", "job", "train", *ns)
+    assert "job.batch/train deleted\n" in await shell.done("delete", "job/train", "-y", *ns)
+    assert not await cluster.exists(f"{batch}/jobs/train")
+
+
+WRONG = {
+    "clusterqueue/x": "kqueue list workloads --clusterqueue x",
+    "localqueue x": "kqueue list workloads --localqueue x",
+    "cohort/x": "try kqueue describe cohort x",
+    "node/x": "belongs to no namespace",
+    "nothing/x": "the API server knows no kind nothing",
+    "job/..": "no name of an object",
+    "a/b/c": "write workload NAME",
+}
+
+
+async def test_what_no_workload_was_made_for_is_one_sentence(shell: Shell) -> None:
+    """Exit code 2 for a kind that cannot have one, 1 for an object that is not there; never a traceback."""
+    for words, told in WRONG.items():
+        code, out, err = await shell.run("explain", *words.split())
+        assert (code, out, len(err.splitlines())) == (2, "", 1), words
+        assert told in err, words
+    for verb in ("explain", "stop", "resume", "delete"):
+        for target in ("job/absent", "pod/absent", "deployment/absent", "workload/absent", "group/absent"):
+            code, out, err = await shell.run(verb, target)
+            assert (code, out) == (1, ""), (verb, target, err)
+            assert "not found" in err or "there is no Workload" in err
+            assert len(err.splitlines()) == 1

@@ -9,7 +9,7 @@ import typer
 
 from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.ctl.kinds import OURS, WORKLOAD
-from kqueue.cli.ctl.objects import AllNamespacesOption, DryRun, DryRunOption, checked_name, ran
+from kqueue.cli.ctl.objects import AllNamespacesOption, DryRun, DryRunOption, checked_target, ran
 from kqueue.cli.output import printable
 from kqueue.cli.reaching import Reach, reaches_cluster
 
@@ -39,7 +39,7 @@ def _add_passed_on(group: typer.Typer, name: str) -> None:
 def delete_workloads(
     workloads: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME...", show_default=False, autocompletion=names_of(WORKLOAD)),
+        typer.Argument(metavar="NAME | KIND/NAME...", show_default=False, autocompletion=names_of(WORKLOAD)),
     ] = None,
     *,
     every: Annotated[bool, typer.Option("--all", help="All of the namespace; with -A all that there are.")] = False,
@@ -50,23 +50,25 @@ def delete_workloads(
 ) -> None:
     """Delete the jobs that own a Workload, and the Workload itself where it has no owner.
 
-    Its owners are all that its owner references name: a Workload of a group of pods has many.
+    Its owners are all that its owner references name: a Workload of a group of pods has many.  KIND/NAME is what a
+    Workload was made for, such as job/train.
     """
     from kqueue.cli.ctl.deletion import Deletion
+    from kqueue.cli.ctl.made_for import workload_names
     from kqueue.errors import ConfigError
     from kqueue.runtime.loop import run
 
-    names = [checked_name(name) for name in workloads or ()]
-    if names and (every or all_namespaces):
+    texts = [checked_target(text) for text in workloads or ()]
+    if texts and (every or all_namespaces):
         raise ConfigError("give either names of workloads, or --all with or without -A")
-    if not names and not every:
+    if not texts and not every:
         raise ConfigError("which workloads?  Give their names, or --all" + (" with -A" if all_namespaces else ""))
 
     async def work() -> bool:
         async with reach.session() as session:
             namespace = None if all_namespaces else session.namespace
             deletion = Deletion(session.client, dry_run, _failed)
-            targets = await deletion.targets(namespace, names)
+            targets = await deletion.targets(namespace, await workload_names(session, texts))
             owned = [target for target in targets if target.owner_of]
             if owned and not yes and dry_run is DryRun.NONE and not _agreed(owned):
                 print("nothing was deleted", file=sys.stderr)

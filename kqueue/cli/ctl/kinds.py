@@ -67,12 +67,17 @@ def kind_called(name: str, kinds: Iterable[Kind] = OURS) -> Kind | None:
     return next((kind for kind in kinds if name.lower() in kind.names), None)
 
 
+def is_near(name: str, kinds: Iterable[Kind] = OURS) -> bool:
+    """Whether a name that no kind has is likely a slip for one of theirs."""
+    return bool(get_close_matches(name.lower(), [alias for kind in kinds for alias in kind.names], n=1, cutoff=0.8))
+
+
 def unknown_kind(name: str, kinds: Iterable[Kind] = OURS) -> str:
     """A sentence for the person who called a kind by a name that none has."""
     known = {alias: kind.name for kind in kinds for alias in kind.names}
     near = get_close_matches(name.lower(), known, n=1)
-    guess = f"; did you mean {known[near[0]]}?" if near else ""
-    return f"there is no kind {name!r} here{guess}  Known are {', '.join(_listed(kind) for kind in kinds)}"
+    guess = f"; did you mean {known[near[0]]}?" if near else "."
+    return f"there is no kind {name!r} here{guess} Known are {', '.join(_listed(kind) for kind in kinds)}"
 
 
 def _listed(kind: Kind) -> str:

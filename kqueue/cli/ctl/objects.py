@@ -93,6 +93,17 @@ def existing(kind: Kind) -> Any:
     return typer.Argument(metavar="NAME", show_default=False, callback=checked_name, autocompletion=names_of(kind))
 
 
+def checked_target(text: str) -> str:
+    """`text` itself: the name of a Workload, or KIND/NAME of what it was made for.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    kind, slash, name = text.partition("/")
+    checked_name(name if slash and kind else text)
+    return text
+
+
 NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, callback=checked_name)]
 """The argument that names an object to be made."""
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Kind
-from kqueue.cli.ctl.objects import DryRun, DryRunOption, Output, OutputOption, existing, print_done
+from kqueue.cli.ctl.objects import DryRun, DryRunOption, Output, OutputOption, checked_target, existing, print_done
 from kqueue.cli.reaching import Reach, reaches_cluster
 
-_Workload = Annotated[str, existing(WORKLOAD)]
+if TYPE_CHECKING:
+    from kqueue.cli.reaching import Session
+
+_Workload = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME | KIND/NAME", show_default=False, callback=checked_target, autocompletion=names_of(WORKLOAD)
+    ),
+]
 _ClusterQueue = Annotated[str, existing(CLUSTER_QUEUE)]
 _LocalQueue = Annotated[str, existing(LOCAL_QUEUE)]
 _Keep = Annotated[
@@ -29,7 +38,10 @@ def add_commands(group: typer.Typer, verb: str) -> None:
 def stop_workload(
     name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
 ) -> None:
-    """Evict a workload, if it runs, and keep it out of the queue until it is resumed."""
+    """Evict a workload, if it runs, and keep it out of the queue until it is resumed.
+
+    KIND/NAME is what it was made for, such as job/train; of a Deployment all that have not finished.
+    """
     _change(WORKLOAD, name, {"active": False}, "stopped", dry_run=dry_run, output=output, reach=reach)
 
 
@@ -88,16 +100,36 @@ def _held(keep_running: bool) -> dict[str, str]:
 def _change(
     kind: Kind, name: str, spec: dict[str, Any], done: str, *, dry_run: DryRun, output: Output, reach: Reach
 ) -> None:
-    """Merge `spec` into one object's."""
+    """Merge `spec` into that of one object; of Workloads into that of all that the name stands for."""
     from kqueue.runtime.loop import run
 
-    async def work() -> dict[str, Any]:
+    async def work() -> list[dict[str, Any]]:
         async with reach.session() as session:
-            client, resource = session.client, kind.resource
-            namespace = session.namespace if resource.namespaced else None
-            if dry_run is DryRun.CLIENT:
-                obj = await client.get_json(resource, name, namespace)
-                return {**obj, "spec": {**obj.get("spec", {}), **spec}}
-            return await client.patch(resource, name, {"spec": spec}, namespace, dry_run=dry_run is DryRun.SERVER)
+            targets = await _open_workloads(session, name) if kind is WORKLOAD else [name]
+            return [await _changed(session, kind, target, spec, dry_run) for target in targets]
 
-    print_done(kind, run(work()), done, output, dry_run)
+    for obj in run(work()):
+        print_done(kind, obj, done, output, dry_run)
+
+
+async def _open_workloads(session: Session, text: str) -> list[str]:
+    """Names of the Workloads that are meant: of several those that have not finished, if there are any."""
+    from kqueue.api import names
+    from kqueue.cli.ctl.made_for import is_workload, workloads_of
+    from kqueue.cli.ctl.workload_view import holds
+
+    kind, slash, name = text.partition("/")
+    if not slash or is_workload(kind):
+        return [name if slash else text]
+    found = await workloads_of(session, kind, name)
+    chosen = [w for w in found if not holds(w, names.CONDITION_FINISHED)] or found[:1]
+    return [str(w["metadata"]["name"]) for w in chosen]
+
+
+async def _changed(session: Session, kind: Kind, name: str, spec: dict[str, Any], dry_run: DryRun) -> dict[str, Any]:
+    client, resource = session.client, kind.resource
+    namespace = session.namespace if resource.namespaced else None
+    if dry_run is DryRun.CLIENT:
+        obj = await client.get_json(resource, name, namespace)
+        return {**obj, "spec": {**obj.get("spec", {}), **spec}}
+    return await client.patch(resource, name, {"spec": spec}, namespace, dry_run=dry_run is DryRun.SERVER)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from kqueue.cli.ctl.kinds import OURS, PODS, Kind, kind_called, unknown_kind
+from kqueue.cli.ctl.kinds import OURS, PODS, WORKLOAD, Kind, is_near, kind_called, unknown_kind
 from kqueue.cli.reaching import flags_behind_name
 
 _VERBS = {
@@ -26,6 +26,10 @@ def register(app: typer.Typer) -> None:
     """Add the verbs."""
     for verb, (_, about) in _VERBS.items():
         app.add_typer(typer.Typer(name=verb, help=about, cls=_Verb, no_args_is_help=True, rich_markup_mode=None))
+
+
+_TAKE_OWNERS = ("stop", "resume", "delete")
+"""Verbs that take what Workloads were made for, where no kind of ours is named."""
 
 
 class _Verb(TyperGroup):
@@ -51,6 +55,16 @@ class _Verb(TyperGroup):
     def commands(self, empty: MutableMapping[str, Any]) -> None:
         """Typer hands over what it knows of, which is nothing yet."""
 
+    def _owner_of_workloads(self, args: list[str]) -> list[str] | None:
+        """Arguments for Workloads where `KIND/NAME` or `KIND NAME` names what they were made for; None otherwise."""
+        if self.name not in _TAKE_OWNERS or args[0].startswith("-"):
+            return None
+        if "/" in args[0]:
+            return args
+        if len(args) > 1 and not args[1].startswith("-") and not is_near(args[0], self._kinds):
+            return [f"{args[0]}/{args[1]}", *args[2:]]
+        return None
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Flags of the cluster go to the kind's command."""
         return super().parse_args(ctx, flags_behind_name(args))
@@ -60,6 +74,8 @@ class _Verb(TyperGroup):
         kind = kind_called(args[0], self._kinds)
         if kind is not None and kind.name in self.commands:
             args = [kind.name, *args[1:]]
+        elif (owner := self._owner_of_workloads(args)) is not None:
+            args = [WORKLOAD.name, *owner]
         elif not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(unknown_kind(args[0], [k for k in self._kinds if k.name in self.commands]))
         return super().resolve_command(ctx, args)

@@ -1,0 +1,136 @@
+"""Workloads by what they were made for: a job, a pod, a group of pods, or an object whose pods are queued alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kqueue.api import names
+from kqueue.cli.ctl.discovery import Discovery, parse_target
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, OURS, WORKLOAD, kind_called
+from kqueue.cli.ctl.objects import is_name
+from kqueue.cli.ctl.workload_view import holds, owners_of
+from kqueue.errors import ApiError, ConfigError, NotFoundError
+from kqueue.runtime.resources import ResourceType
+
+if TYPE_CHECKING:
+    from kqueue.cli.reaching import Session
+
+JSON = dict[str, Any]
+USAGE = "write workload NAME, or what it was made for: job/NAME, pod/NAME, deployment/NAME, group/NAME"
+GROUPS = ("group", "groups", "podgroup", "podgroups", "pod-group")
+"""Names for a group of pods, whose Workload has the name of the group."""
+_PODS = ResourceType("", "v1", "pods", "Pod", namespaced=True)
+_LEVELS = 5
+"""Owners above an object that are looked at."""
+
+
+def is_workload(kind: str) -> bool:
+    """Whether the kind means a Workload, or a group of pods, whose Workload has its name."""
+    return kind_called(kind) is WORKLOAD or kind.lower() in GROUPS
+
+
+async def workloads_of(session: Session, kind: str, name: str) -> list[JSON]:
+    """The Workloads that were made for an object: those that have not finished first, the newest first.
+
+    They are its own, else those of the object that controls it, else those of its pods.
+
+    Raises:
+        ConfigError: the API server knows no such kind, or no object of the kind has Workloads.
+        NotFoundError: there is no such object, or it has no Workload.
+    """
+    resource = await _resource_of(session, kind, name)
+    obj = await session.client.get_json(resource, name, session.namespace)
+    found = await _labelled(session, obj) or await _owned(session, obj)
+    if not found:
+        raise NotFoundError(f"{kind}/{name} has no Workload: {_why_none(obj)}", status=404)
+    newest = sorted(found, key=lambda w: str(w["metadata"].get("creationTimestamp", "")), reverse=True)
+    return sorted(newest, key=lambda w: holds(w, names.CONDITION_FINISHED))
+
+
+async def _resource_of(session: Session, kind: str, name: str) -> ResourceType:
+    called = kind_called(kind)
+    if called in (CLUSTER_QUEUE, LOCAL_QUEUE):
+        raise ConfigError(
+            f"{kind}/{name} is a queue: try kqueue list workloads --{called.name} {name}, or kqueue describe "
+            f"{called.name} {name}; here {USAGE}"
+        )
+    if called in OURS:
+        raise ConfigError(f"{kind}/{name} has no Workloads: try kqueue describe {kind} {name}; here {USAGE}")
+    if not is_name(name):
+        raise ConfigError(f"{name!r} is no name of an object; {USAGE}")
+    try:
+        resource = await Discovery(session.client).called(parse_target(f"{kind}/{name}"))
+    except ConfigError:
+        raise ConfigError(f"{kind}/{name}: the API server knows no kind {kind}; {USAGE}") from None
+    if not resource.namespaced:
+        raise ConfigError(f"{kind}/{name} belongs to no namespace, so it has no Workload; {USAGE}")
+    return resource
+
+
+async def _labelled(session: Session, obj: JSON) -> list[JSON]:
+    label = f"{names.JOB_UID_LABEL}={obj['metadata']['uid']}"
+    return list(await session.client.list_json(WORKLOAD.resource, session.namespace, label_selector=label))
+
+
+async def _owned(session: Session, obj: JSON) -> list[JSON]:
+    every = list(await session.client.list_json(WORKLOAD.resource, session.namespace))
+    uids = {obj["metadata"]["uid"]}
+    found = _owned_by(every, uids)
+    async for above in _above(session, obj):
+        if found:
+            return found
+        found = _owned_by(every, {above["metadata"]["uid"]})
+    return found or _owned_by(every, await _pods_below(session, obj))
+
+
+def _owned_by(workloads: Iterable[JSON], uids: set[str]) -> list[JSON]:
+    return [each for each in workloads if any(owner.get("uid") in uids for owner in owners_of(each))]
+
+
+async def _above(session: Session, obj: JSON) -> Any:
+    """The objects that control an object, the nearest first."""
+    discovery = Discovery(session.client)
+    for _ in range(_LEVELS):
+        owner = next((o for o in owners_of(obj) if o.get("controller")), None)
+        if owner is None or not is_name(owner["name"]):
+            return
+        try:
+            resource = await discovery.of(owner["apiVersion"], owner["kind"])
+            obj = await session.client.get_json(resource, owner["name"], session.namespace)
+        except ApiError:
+            return  # it is gone, or may not be read
+        yield obj
+
+
+async def _pods_below(session: Session, obj: JSON) -> set[str]:
+    """UIDs of the pods that the object's selector selects; none where it has no selector."""
+    wanted = ((obj.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
+    if not wanted:
+        return set()
+    selector = ",".join(f"{key}={value}" for key, value in wanted.items())
+    pods = await session.client.list_json(_PODS, session.namespace, label_selector=selector)
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def _why_none(obj: JSON) -> str:
+    queue = (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL)
+    if not queue:
+        return f"it has no label {names.QUEUE_NAME_LABEL}, so no queue knows it"
+    return f"it names LocalQueue {queue}; is a kqueue controller running, and is the kind in integrations.frameworks?"
+
+
+async def workload_names(session: Session, texts: Sequence[str]) -> list[str]:
+    """Names of Workloads, each once: NAME stands for itself, KIND/NAME for the Workloads of that object.
+
+    Raises:
+        ConfigError, NotFoundError: as `workloads_of`.
+    """
+    found: dict[str, None] = {}
+    for text in texts:
+        kind, slash, name = text.partition("/")
+        if not slash or is_workload(kind):
+            found[name if slash else text] = None
+        else:
+            found |= dict.fromkeys(str(w["metadata"]["name"]) for w in await workloads_of(session, kind, name))
+    return list(found)

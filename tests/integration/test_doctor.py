@@ -126,7 +126,7 @@ async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_p
     assert "leads (Lease default/" in sound["controller"]["message"]
     assert all(step["seconds"] >= 0 for step in sound.values())
     assert stopped[0] == 1
-    assert ended(stopped[1], "failed") == {"canary-room"}
+    assert ended(stopped[1], "failed") == {"queues", "canary-room"}
     assert "stopPolicy is Hold" in stopped[1]["canary-room"]["message"]
     assert "ClusterQueue team" in stopped[1]["queues"]["details"][0]
     assert dead[0] == 1

@@ -8,13 +8,22 @@ from datetime import timedelta
 from typing import Any
 
 from kqueue.api import names
+from kqueue.cli.checkup.flavors import being_deleted, room
 from kqueue.cli.checkup.values import Verdict, failed, many, ok, skipped, warning
 from kqueue.cli.node_labels.findings import find
 from kqueue.cli.node_labels.reading import read_nodes, read_topologies
 from kqueue.cli.tables import timestamp
 from kqueue.clock import Clock
 from kqueue.controllers.leftovers import GATES
-from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+    WORKLOADS,
+)
 from kqueue.runtime.client import Client
 
 JSON = dict[str, Any]
@@ -47,6 +56,9 @@ class Tenants:
         told = f"{many(len(cluster_queues), 'ClusterQueue')}, {many(len(local_queues), 'LocalQueue')}"
         if broken:
             return failed(f"{told}; {len(broken)} admit nothing", "correct what the lines say", *_few(broken + paused))
+        if all(why for why, _ in idle.values()):
+            remedy = f"kqueue resume clusterqueue {' '.join(sorted(idle))}"
+            return failed(f"{told}; all ClusterQueues are stopped, so nothing is admitted", remedy, *_few(paused))
         if paused:
             return warning(
                 f"{told}; {len(paused)} are stopped",
@@ -60,30 +72,21 @@ class Tenants:
         flavors = await self._client.list_json(RESOURCE_FLAVORS)
         if not flavors:
             return warning("there is no ResourceFlavor yet", "create one: kqueue create resourceflavor --help")
+        topologies = await self._client.list_json(TOPOLOGIES)
         nodes = await self._client.list_json(NODES)
         used = _used_flavors(await self._client.list_json(CLUSTER_QUEUES))
-        usable = [node["metadata"].get("labels") or {} for node in nodes if _is_usable(node)]
-        empty = []
-        for flavor in flavors:
-            wanted = (flavor.get("spec") or {}).get("nodeLabels") or {}
-            if not any(wanted.items() <= labels.items() for labels in usable):
-                selector = ",".join(f"{key}={value}" for key, value in wanted.items())
-                empty.append(
-                    (flavor["metadata"]["name"], f"{flavor['metadata']['name']}: kubectl get nodes -l {selector}")
-                )
-        if any(name in used for name, _ in empty):
-            return failed(
-                f"{len(empty)} of {len(flavors)} flavors have no usable node",
-                "label nodes, uncordon them, or correct spec.nodeLabels",
-                *_few(line for _, line in empty),
-            )
-        if empty:
+        found = room(flavors, topologies, [n["metadata"].get("labels") or {} for n in nodes if _is_usable(n)])
+        stuck = [*being_deleted(topologies, flavors)]
+        lines = _few([*stuck, *found.empty.values()])
+        if stuck or any(name in used for name in found.empty):
+            told = [f"{len(found.empty)} of {len(flavors)} flavors have no usable node"] if found.empty else []
+            told += [f"{many(len(stuck), 'Topology')} cannot go"] if stuck else []
+            return failed("; ".join(told), "label nodes, uncordon them, or correct what the lines name", *lines)
+        if found.empty:
             return warning(
-                f"{len(empty)} flavors that no queue uses have no node",
-                "delete them, or label nodes",
-                *_few(line for _, line in empty),
+                f"{len(found.empty)} flavors that no queue uses have no node", "delete them, or label nodes", *lines
             )
-        return ok(f"{many(len(flavors), 'flavor')}, {len(usable)} of {len(nodes)} nodes usable")
+        return ok(f"{many(len(flavors), 'flavor')}, {found.usable} of {len(nodes)} nodes usable")
 
     async def labels(self) -> Verdict:
         """Whether nodes have the labels that Topologies read."""

@@ -13,6 +13,7 @@ import pytest
 from kqueue.api import names
 from kqueue.cli.app import run
 from kqueue.cli.checkup.canary import CANARY_LABEL, Canary, Plan
+from kqueue.cli.checkup.flavors import being_deleted, room
 from kqueue.cli.checkup.installation import JOBS, Installation
 from kqueue.cli.checkup.queues import Tenants
 from kqueue.cli.checkup.values import Status, Step, Verdict, examine, failed, many, ok
@@ -288,7 +289,7 @@ BROKEN = condition("Active", "False", reason="FlavorNotFound", message="flavor g
     ("conditions", "local", "status", "detail"),
     [
         pytest.param([condition("Active")], local_queue(), Status.OK, "", id="sound"),
-        pytest.param([STOPPED], local_queue(), Status.WARNING, "its stopPolicy is Hold", id="stopped on purpose"),
+        pytest.param([STOPPED], local_queue(), Status.FAILED, "its stopPolicy is Hold", id="all are stopped"),
         pytest.param([BROKEN], local_queue(), Status.FAILED, "flavor gpu not found", id="broken"),
         pytest.param([], local_queue(), Status.FAILED, "no controller has looked", id="never looked at"),
         pytest.param([condition("Active")], local_queue("other"), Status.FAILED, "other does not exist", id="a door to nowhere"),
@@ -323,6 +324,56 @@ async def test_flavors_have_nodes(client: Client) -> None:
     for node in await client.list_json(NODES):
         await client.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": True}})
     assert len((await tenants.flavors()).details) == 2
+
+
+NODE = {"rack": "r1", "kubernetes.io/hostname": "h1", "pool": "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("levels", "nodes", "usable", "told"),
+    [
+        pytest.param(["rack", "kubernetes.io/hostname"], [NODE, NODE], 2, "", id="all-have-all-levels"),
+        pytest.param(["rack"], [NODE, {"pool": "gpu"}], 1, "", id="one-has-none"),
+        pytest.param(["racks"], [NODE, NODE], 0, "racks is missing on 2 (did you mean rack?)", id="a-misspelt-level"),
+        pytest.param(
+            ["zone", "rack"], [NODE], 0, "zone is missing on 1: kubectl get nodes -L zone", id="a-level-none-has"
+        ),
+        pytest.param(["rack"], [{"rack": "r1"}], 0, "gpu: kubectl get nodes -l pool=gpu", id="nodes-of-another-pool"),
+    ],
+)
+def test_a_flavor_needs_nodes_with_all_levels_of_its_topology(
+    levels: list[str], nodes: list[dict[str, str]], usable: int, told: str
+) -> None:
+    """A node without them takes none of the flavor's pods."""
+    flavors = [{"metadata": {"name": "gpu"}, "spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "racks"}}]
+    topology = {"metadata": {"name": "racks"}, "spec": {"levels": [{"nodeLabel": level} for level in levels]}}
+
+    found = room(flavors, [topology], nodes)
+
+    assert found.usable == usable
+    assert bool(found.empty) == (not usable)
+    assert told in found.empty.get("gpu", "")
+
+
+@pytest.mark.parametrize(
+    ("users", "remedy"),
+    [(["b", "a"], "kubectl delete resourceflavor a b"), ([], "kqueue doctor tells whether one leads")],
+)
+def test_a_topology_that_cannot_go_names_what_holds_it(users: list[str], remedy: str) -> None:
+    """And nothing is told of one that nobody deletes."""
+    gone = {
+        "name": "racks",
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+    }
+    flavors = [{"metadata": {"name": name}, "spec": {"topologyName": "racks"}} for name in users]
+
+    (line,) = being_deleted([{"metadata": gone}, {"metadata": {"name": "other"}}], flavors)
+
+    assert line.startswith(
+        "Topology racks is being deleted since 2026-01-01T00:00:00Z, held by kueue.x-k8s.io/resource"
+    )
+    assert remedy in line
 
 
 GATED = {"schedulingGates": [{"name": names.TOPOLOGY_GATE}], "containers": [{"name": "c", "image": "i"}]}

@@ -7,6 +7,12 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/* What the names of our objects begin with.  Names that other programs know (the Services, the Secrets, the webhook
+configurations, the Lease, roles for users) stay as they are. */}}
+{{- define "kqueue.fullname" -}}
+{{ .Values.fullnameOverride | default .Values.nameOverride | default "kqueue" }}
+{{- end }}
+
 {{/* What selects the pods of one component: (list $ "webhook"). */}}
 {{- define "kqueue.selector" -}}
 app.kubernetes.io/name: kqueue
@@ -64,6 +70,10 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if $webhook -}}
 {{- $_ := set $ours "webhook" $webhook -}}
 {{- end -}}
+{{- $gates := include "kqueue.gates" . | fromJson -}}
+{{- if $gates -}}
+{{- $_ := set $ours "featureGates" $gates -}}
+{{- end -}}
 {{ merge $ours .Values.configuration | toYaml }}
 {{- end }}
 
@@ -73,9 +83,21 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ dict "list" ($integrations.frameworks | default (list "batch/job")) | toJson }}
 {{- end }}
 
+{{/* Feature gates of the list and of the configuration, as JSON. */}}
+{{- define "kqueue.gates" -}}
+{{- $gates := deepCopy (.Values.configuration.featureGates | default dict) -}}
+{{- range .Values.featureGates -}}
+  {{- if hasKey $gates .name -}}
+    {{- fail (printf "featureGates: %s is given twice (in the list, or in configuration.featureGates); leave one out" .name) -}}
+  {{- end -}}
+  {{- $_ := set $gates .name .enabled -}}
+{{- end -}}
+{{ toJson $gates }}
+{{- end }}
+
 {{/* "true" where the visibility API is served, else empty. */}}
 {{- define "kqueue.visibility" -}}
-{{- $gates := .Values.configuration.featureGates | default dict -}}
+{{- $gates := include "kqueue.gates" . | fromJson -}}
 {{- $all := ternary (index $gates "AllBeta") true (hasKey $gates "AllBeta") -}}
 {{- if ternary $gates.VisibilityOnDemand $all (hasKey $gates "VisibilityOnDemand") -}}true{{- end -}}
 {{- end }}
@@ -97,7 +119,7 @@ v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.v
 {{/* What all pods have in common: (list $ "controller"). */}}
 {{- define "kqueue.pod" -}}
 {{- $root := index . 0 -}}
-serviceAccountName: kqueue-{{ index . 1 }}
+serviceAccountName: {{ include "kqueue.fullname" $root }}-{{ index . 1 }}
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -132,29 +154,33 @@ securityContext:
     drop: [ALL]
 {{- end }}
 
-{{/* Replicas on hosts and in zones of their own where there are any: (list $ "webhook"). */}}
+{{/* Constraints of the values, else replicas on hosts and in zones of their own where there are any: (list $ "webhook").
+One without a selector gets that of the component. */}}
 {{- define "kqueue.spread" -}}
-{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-- maxSkew: 1
-  topologyKey: {{ $key }}
-  whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels:
-      {{- include "kqueue.selector" $ | nindent 6 }}
+{{- $ours := dict "labelSelector" (dict "matchLabels" (include "kqueue.selector" . | fromYaml)) -}}
+{{- $given := (index . 0).Values.topologySpreadConstraints | default list -}}
+{{- if not $given -}}
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" -}}
+{{- $given = append $given (dict "maxSkew" 1 "topologyKey" $key "whenUnsatisfiable" "ScheduleAnyway") -}}
+{{- end -}}
+{{- end -}}
+{{- range $given }}
+- {{ ternary . (merge (deepCopy .) $ours) (hasKey . "labelSelector") | toYaml | nindent 2 | trim }}
 {{- end }}
 {{- end }}
 
+{{/* Probes of one component, with its settings: (list $ "webhook").  `helm upgrade --reuse-values` brings values of an
+older chart, which have none. */}}
 {{- define "kqueue.probes" -}}
-{{- $health := .Values.configuration.health | default dict -}}
+{{- $root := index . 0 -}}
+{{- $settings := index $root.Values (index . 1) -}}
+{{- $health := $root.Values.configuration.health | default dict -}}
 livenessProbe:
   httpGet: {path: {{ $health.livenessEndpointName | default "/healthz" }}, port: health}
-  initialDelaySeconds: 15
-  periodSeconds: 20
-  timeoutSeconds: 5
+  {{- toYaml ($settings.livenessProbe | default (dict "initialDelaySeconds" 15 "periodSeconds" 20 "timeoutSeconds" 5)) | nindent 2 }}
 readinessProbe:
   httpGet: {path: {{ $health.readinessEndpointName | default "/readyz" }}, port: health}
-  periodSeconds: 5
-  timeoutSeconds: 3
+  {{- toYaml ($settings.readinessProbe | default (dict "periodSeconds" 5 "timeoutSeconds" 3)) | nindent 2 }}
 {{- end }}
 
 {{/* Kinds above a job through which owners are followed, whether they are queued or not: group, plural. */}}
@@ -208,10 +234,10 @@ readinessProbe:
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ index . 1 }}
-  name: {{ index . 2 }}
+  name: {{ index . 2 | replace "kqueue-" (printf "%s-" (include "kqueue.fullname" (index . 0))) }}
 subjects:
   - kind: ServiceAccount
-    name: kqueue-{{ index . 3 }}
+    name: {{ include "kqueue.fullname" (index . 0) }}-{{ index . 3 }}
     namespace: {{ (index . 0).Release.Namespace }}
 {{- end }}
 

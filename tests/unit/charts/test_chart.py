@@ -26,7 +26,17 @@ from kqueue.config.policy import FRAMEWORKS
 from kqueue.jobs import ancestry
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
-from tests.unit.charts.rendering import CHART, Object, by_template, configuration, helm, objects, one, rendered_text
+from tests.unit.charts.rendering import (
+    CHART,
+    NAMESPACE,
+    Object,
+    by_template,
+    configuration,
+    helm,
+    objects,
+    one,
+    rendered_text,
+)
 from tools.crds import FOLDER as CRDS
 from webhooks.configuration import MUTATING_NAME, VALIDATING_NAME, is_ours
 
@@ -92,6 +102,95 @@ def test_alerts_and_dashboard_stand_as_in_their_files() -> None:
     assert json.loads(dashboard) == json.loads((files / "dashboard.json").read_text())
 
 
+NEW_VALUES: Object = {
+    "nameOverride": None,
+    "fullnameOverride": None,
+    "featureGates": None,
+    "topologySpreadConstraints": None,
+    "serviceAnnotations": None,
+    "controller": {"livenessProbe": None, "readinessProbe": None},
+    "webhook": {"livenessProbe": None, "readinessProbe": None},
+}
+"""What values of an older chart do not have."""
+
+
+def test_values_of_an_older_chart_render_the_defaults() -> None:
+    """`helm upgrade --reuse-values` gives a chart the defaults of the release before."""
+    assert rendered_text(NEW_VALUES) == rendered_text({})
+
+
+def test_feature_gates_of_the_list_and_of_the_configuration_are_all_given() -> None:
+    """One that switches the visibility API off also takes its objects away."""
+    listed = [{"name": "VisibilityOnDemand", "enabled": False}, {"name": "PriorityBoost", "enabled": True}]
+    made = objects({"featureGates": listed, "configuration": {"featureGates": {"PartialAdmission": False}}})
+    gates = parse(configuration(made), source="test").feature_gates
+
+    assert gates == {"VisibilityOnDemand": False, "PriorityBoost": True, "PartialAdmission": False}
+    assert not any(o["kind"] == "APIService" for o in made)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        pytest.param({"nameOverride": "batch"}, "batch", id="nameOverride"),
+        pytest.param({"nameOverride": "batch", "fullnameOverride": "team"}, "team", id="fullnameOverride wins"),
+    ],
+)
+def test_names_follow_the_override_and_fit_each_other(values: Object, name: str) -> None:
+    """Every reference leads to an object of the chart; names that other programs know stay."""
+    made = objects({**EVERYTHING, **values, "certManager": {"enable": True}})
+    names = {(o["kind"], o["metadata"]["name"]) for o in made}
+    changed = {(kind, old.replace(name, "kqueue", 1)) for kind, old in names if old.startswith(name)}
+    bindings = [o for o in made if o["kind"].endswith("Binding") and not o["roleRef"]["name"].startswith("extension-")]
+    pods = [o["spec"]["template"]["spec"] for o in made if o["kind"] in ("Deployment", "Job")]
+    configs = {v["configMap"]["name"] for pod in pods for v in pod["volumes"] if "configMap" in v}
+    stops = {arg for pod in pods for arg in pod["containers"][0]["args"] if arg.startswith("--stop=")}
+    left = {n for _kind, n in names if n.startswith("kqueue")}
+    default = {(o["kind"], o["metadata"]["name"]) for o in objects({**EVERYTHING, "certManager": {"enable": True}})}
+
+    assert {(b["roleRef"]["kind"], b["roleRef"]["name"]) for b in bindings} <= names
+    assert {("ServiceAccount", s["name"]) for b in bindings for s in b["subjects"]} <= names
+    assert {("ServiceAccount", pod["serviceAccountName"]) for pod in pods} <= names
+    assert {("ConfigMap", config) for config in configs} <= names
+    assert stops == {f"--stop={NAMESPACE}/{name}-controller", f"--stop={NAMESPACE}/{name}-webhook"}
+    assert left == {"kqueue-explanations-viewer-role", "kqueue-summaries-viewer-role", "kqueue-metrics-reader"}
+    assert changed | {(kind, n) for kind, n in names if not n.startswith(name)} == default
+
+
+def test_constraints_probes_and_annotations_stand_where_they_belong() -> None:
+    """A constraint without a selector gets that of its Deployment; one with a selector keeps it."""
+    spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+    own = {**spread, "labelSelector": {"matchLabels": {"app": "x"}}}
+    values = {
+        "topologySpreadConstraints": [spread, own],
+        "controller": {"livenessProbe": {"failureThreshold": 9}},
+        "webhook": {"readinessProbe": {"periodSeconds": 7}},
+        "serviceAnnotations": {"webhook": {"a": "1"}, "metrics": {"b": "2"}, "visibility": {"c": "3"}},
+    }
+    made = objects(values)
+    shown = {o["metadata"]["name"]: o["metadata"].get("annotations") for o in made if o["kind"] == "Service"}
+
+    for component in ("controller", "webhook"):
+        deployment = one(made, "Deployment", f"kqueue-{component}")["spec"]
+        first, second = deployment["template"]["spec"]["topologySpreadConstraints"]
+        assert first == {**spread, "labelSelector": deployment["selector"]}
+        assert second == own
+    assert container(made, "controller")["livenessProbe"]["failureThreshold"] == 9
+    assert container(made, "webhook")["readinessProbe"]["periodSeconds"] == 7
+    assert container(made, "webhook")["livenessProbe"]["periodSeconds"] == 20
+    assert shown == {
+        "kueue-webhook-service": {"a": "1"},
+        "kqueue-metrics": {"b": "2"},
+        "kueue-visibility-server": {"c": "3"},
+    }
+
+
+def container(made: list[Object], component: str) -> Object:
+    """The container of a Deployment."""
+    spec: Object = one(made, "Deployment", f"kqueue-{component}")["spec"]["template"]["spec"]
+    return dict(spec["containers"][0])
+
+
 def test_helm_lint_has_nothing_to_say() -> None:
     """But that there is no icon."""
     done = helm("lint", "--strict", str(CHART), "--kube-version", "1.36")
@@ -119,6 +218,17 @@ def test_helm_lint_has_nothing_to_say() -> None:
         pytest.param({"env": [{"name": "A", "value": 1}]}, "'/env/0/value': got number, want string", id="a number in env"),
         pytest.param({"image": {"tag": "a/b"}}, "'/image/tag': 'a/b' does not match", id="a tag with a slash"),
         pytest.param({"image": {"digest": "abc"}}, "'/image/digest'", id="a digest that is none"),
+        pytest.param({"nameOverride": "Batch_Q"}, "'/nameOverride': 'Batch_Q' does not match", id="a name that is none"),
+        pytest.param({"featureGates": {"A": True}}, "'/featureGates': got object, want array", id="gates that are no list"),
+        pytest.param({"featureGates": [{"name": "A"}]}, "missing property 'enabled'", id="a gate without a value"),
+        pytest.param(
+            {"featureGates": [{"name": "PriorityBoost", "enabled": True}],
+             "configuration": {"featureGates": {"PriorityBoost": True}}},
+            "featureGates: PriorityBoost is given twice", id="a gate that is given twice"),
+        pytest.param({"controller": {"livenessProbe": {"period": 1}}}, "'period' not allowed", id="a setting no probe has"),
+        pytest.param({"controller": {"livenessProbe": {"successThreshold": 2}}}, "value must be 1", id="a liveness probe that wants two"),
+        pytest.param({"topologySpreadConstraints": [{"maxSkew": 0}]}, "'/topologySpreadConstraints/0'", id="half a constraint"),
+        pytest.param({"serviceAnnotations": {"web": {}}}, "'web' not allowed", id="annotations of no Service"),
         pytest.param({"networkPolicy": {"apiServerPorts": []}}, "minItems", id="no way to the API server"),
         pytest.param({"uninstall": {"deadlineSeconds": 1}}, "minimum", id="no time to let go"),
         pytest.param(

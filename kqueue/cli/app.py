@@ -35,6 +35,7 @@ _COMMANDS = (
     "sandbox",
     "demo",
     "place",
+    "migrate",
     "import_pods",
     "uninstall",
     "settings",

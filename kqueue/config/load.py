@@ -51,13 +51,14 @@ def load(path: str | Path | None, *, feature_gates: str = "", namespace_file: Pa
     own_namespace = _own_namespace(namespace_file)
     if path is None:
         return parse("", source="--feature-gates", feature_gates=feature_gates, own_namespace=own_namespace)
-    return parse(_read(Path(path)), source=str(path), feature_gates=feature_gates, own_namespace=own_namespace)
+    text = read_text(Path(path), remedy="give --config the path of a Configuration file")
+    return parse(text, source=str(path), feature_gates=feature_gates, own_namespace=own_namespace)
 
 
 def parse(text: str, *, source: str, feature_gates: str = "", own_namespace: str = DEFAULT_NAMESPACE) -> Configuration:
     """Like `load`, from `text`; `source` is what errors call it.  Empty text means all defaults."""
     data: dict[str, Any] = (
-        _mapping(text, source) if text else {"apiVersion": f"{GROUP}/v1beta2", "kind": "Configuration"}
+        document_of(text, source) if text else {"apiVersion": f"{GROUP}/v1beta2", "kind": "Configuration"}
     )
     notes, problems = _prepare(data, feature_gates)
     data.setdefault("namespace", own_namespace)
@@ -74,17 +75,22 @@ def parse(text: str, *, source: str, feature_gates: str = "", own_namespace: str
     return _resolved(configuration, notes)
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path, *, remedy: str) -> str:
+    """The text of a file of a user; `remedy` is what the error about a missing or empty one says to do.
+
+    Raises:
+        ConfigError: it cannot be read, is not UTF-8, or is empty.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; give --config the path of a Configuration file") from None
+        raise ConfigError(f"{path}: no such file; {remedy}") from None
     except UnicodeDecodeError as e:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {e.start}); save it as UTF-8") from e
     except OSError as e:
         raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from e
     if not text.strip():
-        raise ConfigError(f"{path}: is empty; it needs at least apiVersion and kind, or leave --config out")
+        raise ConfigError(f"{path}: is empty; {remedy}")
     return text
 
 
@@ -118,7 +124,23 @@ class _StrictLoader(_FastLoader):
         return mapping
 
 
-def _mapping(text: str, source: str) -> dict[str, Any]:
+def document_of(text: str, source: str) -> dict[str, Any]:
+    """The Configuration in `text` as it was written, with apiVersion and kind; `source` is what errors call it.
+
+    Raises:
+        ConfigError: it is no YAML, or no Configuration of a version that is read.
+    """
+    data = mapping_of(text, source, begins="begins with apiVersion and kind")
+    _check_kind(data, source)
+    return data
+
+
+def mapping_of(text: str, source: str, *, begins: str) -> dict[str, Any]:
+    """The only document of a YAML text, which has to be a mapping that `begins` as the error then says.
+
+    Raises:
+        ConfigError: it is no YAML, or no such document.
+    """
     try:
         documents = load_yaml(text, _StrictLoader)
     except yaml.MarkedYAMLError as e:
@@ -130,8 +152,7 @@ def _mapping(text: str, source: str) -> dict[str, Any]:
     if len(documents) != 1:
         raise ConfigError(f"{source}: must hold exactly one document, found {len(documents)}")
     if not isinstance(documents[0], dict):
-        raise ConfigError(f"{source}: must be a mapping that begins with apiVersion and kind")
-    _check_kind(documents[0], source)
+        raise ConfigError(f"{source}: must be a mapping that {begins}")
     return _plain(documents[0], source)
 
 
@@ -159,7 +180,7 @@ def _prepare(data: dict[str, Any], feature_gates: str) -> tuple[list[str], list[
     """Bring `data` to the shape of the model, in place: (warnings, problems)."""
     version = data.pop("apiVersion").rpartition("/")[2]
     del data["kind"]
-    _drop_nulls(data)
+    drop_nulls(data)
     notes, problems = from_v1beta1(data) if version == "v1beta1" else ([], [])
     if feature_gates:
         try:
@@ -213,13 +234,13 @@ def _drop_empty_texts(data: dict[str, Any]) -> None:
             del section[path[-1]]
 
 
-def _drop_nulls(value: object) -> None:
+def drop_nulls(value: object) -> None:
     """Null means "not given" in Kubernetes."""
     if isinstance(value, dict):
         for key in [key for key, item in value.items() if item is None]:
             del value[key]
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _drop_nulls(item)
+        drop_nulls(item)
 
 
 def _resolved(configuration: Configuration, notes: list[str]) -> Configuration:

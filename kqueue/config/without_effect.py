@@ -99,6 +99,11 @@ def acts(gate: str) -> bool:
     return gate in _GATES or gate in _PARTLY
 
 
+def is_managed(framework: str) -> bool:
+    """Whether objects of a framework are queued where it is switched on."""
+    return framework in _FRAMEWORKS
+
+
 def idle_fields() -> list[str]:
     """Paths of the fields and sections that nothing acts on, as they stand in the file."""
     return [".".join(map(to_camel, path.split("."))) for path in _PATHS]

@@ -68,4 +68,8 @@ def one(found: list[Object], kind: str, name: str) -> Object:
 
 def configuration(found: list[Object]) -> str:
     """The rendered configuration file."""
-    return str(one(found, "ConfigMap", "kqueue-configuration")["data"]["config.yaml"])
+    return next(
+        str(o["data"]["config.yaml"])
+        for o in found
+        if o["kind"] == "ConfigMap" and o["metadata"]["name"].endswith("-configuration")
+    )

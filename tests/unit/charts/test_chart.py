@@ -17,6 +17,7 @@ import yaml
 
 from kqueue import __version__
 from kqueue.cli.app import build
+from kqueue.cli.migration.chart import chart_in
 from kqueue.cli.operator import Operator
 from kqueue.cli.visibility import catalog_of
 from kqueue.clock import FakeClock
@@ -183,6 +184,45 @@ def test_constraints_probes_and_annotations_stand_where_they_belong() -> None:
         "kqueue-metrics": {"b": "2"},
         "kueue-visibility-server": {"c": "3"},
     }
+
+
+KUEUE_VALUES = """
+nameOverride: batch
+enableCertManager: true
+enablePrometheus: true
+controllerManager:
+  replicas: 2
+  imagePullSecrets: [{name: registry}]
+  featureGates: [{name: PriorityBoost, enabled: true}]
+  livenessProbe: {initialDelaySeconds: 15, periodSeconds: 20, timeoutSeconds: 1, failureThreshold: 3, successThreshold: 1}
+  readinessProbe: {initialDelaySeconds: 5, periodSeconds: 10, timeoutSeconds: 1, failureThreshold: 3, successThreshold: 1}
+  nodeSelector: {pool: system}
+  tolerations: [{key: system, operator: Exists}]
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+  manager: {priorityClassName: system-cluster-critical, image: {pullPolicy: Always}}
+metricsService: {annotations: {a: b}}
+managerConfig:
+  controllerManagerConfigYaml: |-
+    apiVersion: config.kueue.x-k8s.io/v1beta1
+    kind: Configuration
+    health: {healthProbeBindAddress: ":8081"}
+    metrics: {bindAddress: ":8443", enableClusterQueueResources: true}
+    webhook: {port: 9443}
+    leaderElection: {leaderElect: true, resourceName: c1f6bfd2.kueue.x-k8s.io}
+    internalCertManagement: {enable: false}
+    integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}
+"""
+
+
+def test_what_the_migration_check_proposes_is_what_the_chart_takes() -> None:
+    """Everything that converts: the chart renders it, and the processes take its configuration."""
+    made = objects(chart_in(KUEUE_VALUES, source="test").values)
+    read = parse(configuration(made), source="test")
+
+    assert read.warnings == ()
+    assert read.feature_gates == {"PriorityBoost": True, "DisableWaitForPodsReady": True}
+    assert read.integrations.frameworks == ("batch/job", "jobset.x-k8s.io/jobset")
+    assert {"Certificate", "ServiceMonitor"} <= {o["kind"] for o in made}
 
 
 def container(made: list[Object], component: str) -> Object:

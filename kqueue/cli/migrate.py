@@ -1,0 +1,100 @@
+"""`kqueue migrate check`: what a migration from Kueue has to know before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kqueue.cli.output import Output, OutputOption, printable, show
+from kqueue.cli.reaching import Reach, reaches_cluster
+
+if TYPE_CHECKING:
+    from kqueue.cli.migration.findings import Finding, Report
+    from kqueue.cli.migration.settings import Settings
+    from kqueue.config import Configuration
+
+_WORK = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    group = typer.Typer(no_args_is_help=True)
+    app.add_typer(group, name="migrate")
+
+    @group.callback()
+    def migrate() -> None:
+        """Prepare a migration from Kueue."""
+
+    group.command("check")(reaches_cluster(check))
+
+
+def check(
+    values: Annotated[Path | None, typer.Option(help="A values file of Kueue's chart.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A Configuration file of Kueue.")] = None,
+    live: Annotated[
+        bool | None,
+        typer.Option("--live/--no-live", help="Whether to look at the cluster; else where no file is given."),
+    ] = None,
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Say what converts, what is left behind and what needs work before kqueue takes Kueue's place; nothing is changed.
+
+    \b
+        kqueue migrate check --values kueue-values.yaml
+        kqueue migrate check --config controller_manager_config.yaml --live
+        kqueue migrate check                 # the cluster, with the frameworks that kqueue manages by default
+
+    The cluster is judged by what the file manages.  With -o json, `values` is a values file for kqueue's chart.
+
+    Exit codes: 0 nothing needs work; 1 something does, or the cluster cannot be reached; 2 the call or a file is wrong.
+    """
+    from kqueue.cli.migration.findings import Report
+    from kqueue.errors import ConfigError
+    from kqueue.runtime.loop import run
+
+    if values is not None and config is not None:
+        raise ConfigError("give either --values or --config; a values file has the Configuration in it")
+    if live is False and values is None and config is None:
+        raise ConfigError("--no-live leaves nothing to look at; give --values or --config")
+    settings = _settings(values, config)
+    found = list(settings.findings) if settings else []
+    if live or settings is None:
+        found += run(_live(reach, settings.configuration if settings else None))
+    report = Report(findings=tuple(found), values=settings.values if settings else {})
+    _tell(report, output)
+    if not report.is_ready:
+        raise typer.Exit(_WORK)
+
+
+def _settings(values: Path | None, config: Path | None) -> Settings | None:
+    from kqueue.cli.migration.chart import GET_VALUES, chart_in
+    from kqueue.cli.migration.settings import settings_in
+    from kqueue.config.load import read_text
+
+    if values is not None:
+        return chart_in(read_text(values, remedy=GET_VALUES), source=str(values))
+    if config is not None:
+        text = read_text(config, remedy="give --config the path of a Configuration file")
+        return settings_in(text, source=str(config))
+    return None
+
+
+async def _live(reach: Reach, configuration: Configuration | None) -> list[Finding]:
+    from kqueue.cli.migration.cluster import look
+    from kqueue.config import load
+
+    async with reach.session() as session:
+        return await look(session.client, configuration or load(None))
+
+
+def _tell(report: Report, output: Output) -> None:
+    if output is not Output.TEXT:
+        show(report.as_json(), output)
+        return
+    for finding in report.findings:
+        print("\n".join(map(printable, finding.lines())))
+    print(report.summary())

@@ -1,0 +1,88 @@
+"""Findings of a migration check, and how they are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+JSON = dict[str, Any]
+
+
+class Level(StrEnum):
+    """What a finding means for the migration."""
+
+    CONVERTS = "converts"
+    """It has the same meaning in kqueue, under the name that the finding gives."""
+    NOTE = "note"
+    """It is left behind, and nothing that is queued depends on it."""
+    WORK = "work"
+    """Somebody has to decide or to change something before the migration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    level: Level
+    field: str
+    """Path in the file, or kind, name and field of an object of the cluster."""
+    why: str
+    remedy: str
+    """A command, or a setting; of what converts, the new setting."""
+
+    def as_json(self) -> JSON:
+        """The finding for programs."""
+        return {"level": self.level.value, "field": self.field, "why": self.why, "remedy": self.remedy}
+
+    def lines(self) -> list[str]:
+        """The finding for people."""
+        return [f"{self.level.value:<8}  {self.field}", f"{'':10}{self.why}", f"{'':10}remedy: {self.remedy}"]
+
+
+def converts(field: str, target: str) -> Finding:
+    """A setting that has another place in kqueue's chart."""
+    return Finding(level=Level.CONVERTS, field=field, why="it means the same in kqueue", remedy=f"set {target}")
+
+
+def note(field: str, why: str, remedy: str) -> Finding:
+    """A setting or an object that the migration leaves behind."""
+    return Finding(level=Level.NOTE, field=field, why=why, remedy=remedy)
+
+
+def work(field: str, why: str, remedy: str) -> Finding:
+    """A setting or an object that somebody has to act on."""
+    return Finding(level=Level.WORK, field=field, why=why, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All findings, and the values that kqueue's chart takes in place of what was read."""
+
+    findings: Sequence[Finding]
+    values: JSON = field(default_factory=dict)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing needs work."""
+        return not any(finding.level is Level.WORK for finding in self.findings)
+
+    def as_json(self) -> JSON:
+        """The report for programs."""
+        found = [finding.as_json() for finding in self.findings]
+        return {"ready": self.is_ready, "findings": found, "values": self.values}
+
+    def summary(self) -> str:
+        """One line."""
+        counts = Counter(finding.level for finding in self.findings)
+        told = f"{counts[Level.CONVERTS]} convert, {counts[Level.NOTE]} are left behind, {counts[Level.WORK]} need work"
+        return f"{len(self.findings)} findings: {told}"
+
+
+def some(names: Iterable[str], shown: int = 3) -> str:
+    """`a, b, c and 4 more`."""
+    found = sorted(names)
+    more = f" and {len(found) - shown} more" if len(found) > shown else ""
+    return ", ".join(found[:shown]) + more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Annotated, Literal, Self
 
@@ -37,6 +37,9 @@ FRAMEWORKS = (
     "sparkoperator.k8s.io/sparkapplication",
 )
 """Every framework name that a file may enable."""
+
+MANAGED_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"})
+"""Frameworks whose objects are queued where they are switched on; others are queued where their kind is declared."""
 
 _KINDS = {
     "batch/job": "Job.v1.batch",
@@ -122,6 +125,19 @@ class Integrations(Section):
     def _empty_means_the_default(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return value or ("batch/job",)
 
+    def _declared_problems(self) -> Iterator[FieldError]:
+        """Two adapters of one kind would undo each other.  Kinds that Kueue builds in and kqueue does not, may be declared."""
+        built_in = {tuple(reversed(_KINDS[name].split(".", 2)[::2])): name for name in MANAGED_FRAMEWORKS}
+        taken = {declared_elsewhere: "externalFrameworks" for declared_elsewhere in self.external_frameworks}
+        for index, declared in enumerate(self.declared_kinds):
+            path, framework = f"declaredKinds[{index}].kind", built_in.get((declared.group, declared.kind))
+            if framework is not None:
+                remedy = f"is built in; leave it out here, and add {framework} to integrations.frameworks"
+                yield FieldError(path, remedy, declared.name)
+            elif declared.name in taken:
+                yield FieldError(path, f"is in {taken[declared.name]} already; leave it out here, or there", declared.name)
+            taken[declared.name] = "declaredKinds"
+
     @model_validator(mode="after")
     def _frameworks_are_known_and_distinct(self) -> Self:
         problems = _repeated(self.frameworks, "frameworks") + _repeated(self.external_frameworks, "externalFrameworks")
@@ -136,12 +152,7 @@ class Integrations(Section):
                 problems.append(FieldError(path, rule, kind))
             elif kind in own_kinds:
                 problems.append(FieldError(path, "must not be the kind of an enabled framework", kind))
-        known = [*_KINDS.values(), *self.external_frameworks]
-        for index, declared in enumerate(self.declared_kinds):
-            if declared.name in known:
-                remedy = "is a kind that is known already; leave it out here, or there"
-                problems.append(FieldError(f"declaredKinds[{index}].kind", remedy, declared.name))
-            known.append(declared.name)
+        problems += self._declared_problems()
         problems += _repeated(self.controller_accounts, "controllerAccounts")
         problems += [
             FieldError(f"controllerAccounts[{index}]", "must be a user's name; leave empty entries out")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic.alias_generators import to_camel
 
 from kqueue.config.gates import GATES, GROUPS
+from kqueue.config.policy import MANAGED_FRAMEWORKS, framework_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,9 +26,6 @@ _PATHS = (
     "tls.curve_preferences",
 )
 """Sections and fields, in Python's names."""
-
-_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"})
-"""Frameworks that are managed."""
 
 _GATES = frozenset(
     {
@@ -101,7 +99,7 @@ def acts(gate: str) -> bool:
 
 def is_managed(framework: str) -> bool:
     """Whether objects of a framework are queued where it is switched on."""
-    return framework in _FRAMEWORKS
+    return framework in MANAGED_FRAMEWORKS
 
 
 def idle_fields() -> list[str]:
@@ -118,7 +116,7 @@ def warnings(configuration: Configuration) -> list[str]:
     ]
     found += _labels_without_effect(configuration)
     for name in configuration.integrations.frameworks:
-        if name not in _FRAMEWORKS:
+        if name not in MANAGED_FRAMEWORKS and not _is_declared(name, configuration):
             found.append(f"integrations.frameworks: {name} is accepted, but is not managed yet")
     for name, on in configuration.feature_gates.items():
         if name in _PARTLY and on != GATES[name].on:
@@ -128,6 +126,12 @@ def warnings(configuration: Configuration) -> list[str]:
         elif name in GROUPS and (idle := _idle_in(name, on, configuration.feature_gates)):
             found.append(f"featureGates.{name}: has no effect yet on {', '.join(idle)}")
     return found
+
+
+def _is_declared(framework: str, configuration: Configuration) -> bool:
+    """Whether the kind of a framework that kqueue does not build in is declared."""
+    kinds = configuration.integrations.declared_kinds
+    return any(framework_of(kind.group, kind.kind) == framework for kind in kinds)
 
 
 def _labels_without_effect(configuration: Configuration) -> list[str]:

@@ -64,18 +64,32 @@ def test_a_mistake_in_a_kind_names_its_field(change: dict[str, Any], path: str, 
 
 
 @pytest.mark.parametrize(
-    ("kinds", "external"),
+    ("kinds", "external", "told"),
     [
-        pytest.param([TRAIN, TRAIN], [], id="declared twice"),
-        pytest.param([{**TRAIN, "apiVersion": "batch/v1", "kind": "Job"}], [], id="built in"),
-        pytest.param([TRAIN], ["Train.v1.example.com"], id="external as well"),
+        pytest.param([TRAIN, TRAIN], [], "is in declaredKinds already", id="declared twice"),
+        pytest.param(
+            [{**TRAIN, "apiVersion": "batch/v1", "kind": "Job"}], [], "add batch/job to integrations.frameworks", id="built in"
+        ),
+        pytest.param(
+            [{**TRAIN, "apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet"}], [], "is built in", id="another version"
+        ),
+        pytest.param([TRAIN], ["Train.v1.example.com"], "is in externalFrameworks already", id="external as well"),
     ],
 )
-def test_a_kind_is_known_once(kinds: list[dict[str, Any]], external: list[str]) -> None:
+def test_a_kind_is_known_once(kinds: list[dict[str, Any]], external: list[str], told: str) -> None:
     """Two adapters of one kind would undo each other."""
     found = problems(**with_kinds(*kinds, externalFrameworks=external))
 
-    assert any("known already" in p for p in found), found
+    assert any(told in p for p in found), found
+
+
+def test_a_kind_that_only_kueue_builds_in_may_be_declared() -> None:
+    """And nothing warns of its framework then."""
+    ray = {**TRAIN, "apiVersion": "ray.io/v1", "kind": "RayJob"}
+    found = read(**with_kinds(ray, frameworks=["batch/job", "ray.io/rayjob"]))
+
+    assert found.integrations.declared_kinds[0].kind == "RayJob"
+    assert found.warnings == ()
 
 
 def test_paths_read_and_write() -> None:

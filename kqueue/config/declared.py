@@ -42,7 +42,7 @@ class Sign(Section):
 
 
 class Readiness(Section):
-    """When all pods are ready: a sign, or a number that has reached the number of pods."""
+    """Required.  When all pods are ready: a sign, or a number that has reached the number of pods."""
 
     sign: Sign | None = None
     count: Path | None = None

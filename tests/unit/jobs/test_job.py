@@ -173,9 +173,9 @@ def test_pods_are_ready_when_as_many_as_asked_are(status: dict[str, Any], ready:
             id="indexes-in-either-list-once",
         ),
         pytest.param(
-            {"parallelism": 2, "completions": 2, "completionMode": "Indexed"},
-            {"completedIndexes": "0-9"},
-            2,
+            {"parallelism": 4, "completions": 6, "completionMode": "Indexed"},
+            {"completedIndexes": "0-1,5-9"},
+            1,
             id="indexes-beyond-completions-do-not-count",
         ),
         pytest.param(

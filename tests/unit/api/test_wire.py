@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from kqueue.api.schema import KINDS
 from kqueue.api.wire import core
 from kqueue.api.wire import kueue as wire
+from kqueue.cli.wiring.watches import Watches
 
 NOT_OURS = {"metadata", "template"}
 """Fields whose content is Kubernetes' own."""
@@ -67,7 +68,9 @@ def test_a_watched_kind_is_in_step_with_its_model(kind: type[BaseModel]) -> None
     assert list(differences(getattr(wire, kind.__name__), kind, kind.__name__)) == []
 
 
-def test_all_kinds_that_decide_are_watched() -> None:
-    """The kinds that the planner needs have a struct."""
-    names = {kind.__name__ for kind in WATCHED}
-    assert names >= {"Workload", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Topology"}
+def test_every_kind_with_a_struct_is_watched_and_compared() -> None:
+    """The controller watches exactly the kinds whose structs are compared with models here."""
+    views = typing.get_type_hints(Watches).values()
+    watched = {leaf.__name__ for view in views for leaf in _leaves(view) if leaf.__module__ == wire.__name__}
+
+    assert watched == {kind.__name__ for kind in WATCHED}

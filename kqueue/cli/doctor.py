@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +14,65 @@ from kqueue.cli.reaching import Reach, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.cli.checkup.canary import Plan
-    from kqueue.cli.checkup.values import Step
+    from kqueue.cli.checkup.values import Check, Step
+    from kqueue.clock import Clock
     from kqueue.config import Configuration
+    from kqueue.runtime.client import Client
 
 _FAILED = 1
 _ENDED = 143
 """As of a process that SIGTERM has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """Which steps are run."""
+
+    before_install: bool = False
+    only: tuple[str, ...] = ()
+    """Names of steps; empty: all.  The API server is always asked first."""
+
+    def checks(
+        self, client: Client, namespace: str, plan: Plan, *, configuration: Configuration, clock: Clock
+    ) -> list[tuple[str, Check]]:
+        """The steps with their names.
+
+        Raises:
+            ConfigError: `only` names a step that does not exist.
+        """
+        from kqueue.cli.checkup.before import BeforeInstall
+        from kqueue.cli.checkup.installation import Installation
+        from kqueue.cli.checkup.queues import Tenants
+        from kqueue.config.names import nearest
+        from kqueue.errors import ConfigError
+
+        before = BeforeInstall(client, configuration)
+        if self.before_install:
+            return [
+                ("api-server", before.api_server),
+                ("definitions", before.definitions),
+                ("other-manager", before.other_manager),
+            ]
+        installation = Installation(client, namespace, plan.queue, configuration, clock)
+        tenants = Tenants(client, clock)
+        steps: list[tuple[str, Check]] = [
+            ("api-server", installation.api_server),
+            ("kinds", installation.kinds),
+            ("webhooks", installation.webhooks),
+            ("certificates", installation.certificates),
+            ("reviews", installation.reviews),
+            ("visibility", installation.visibility),
+            ("controller", installation.controller),
+            ("queues", tenants.queues),
+            ("flavors", tenants.flavors),
+            ("labels", tenants.labels),
+            ("leftovers", tenants.leftovers),
+        ]
+        names = [name for name, _check in steps]
+        for name in self.only:
+            if name not in names:
+                raise ConfigError(f"--only {name}: no such step{nearest(name, names)}; steps are {', '.join(names)}")
+        return [(name, check) for name, check in steps if not self.only or name in ("api-server", *self.only)]
 
 
 def register(app: typer.Typer) -> None:
@@ -44,6 +98,12 @@ def doctor(
     config: Annotated[
         Path | None, typer.Option(help="The controller's Configuration file: where its Lease is.")
     ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="STEP", help="Only this step of an installation; may be repeated.")
+    ] = None,
+    before_install: Annotated[
+        bool, typer.Option("--before-install", help="Whether kqueue can be installed or upgraded, instead.")
+    ] = False,
     output: OutputOption = Output.TEXT,
     *,
     reach: Reach,
@@ -53,6 +113,7 @@ def doctor(
     \b
         kqueue doctor
         kqueue doctor -n team-a -q main      # and a canary gang through LocalQueue main
+        kqueue doctor --before-install       # whether kqueue can be installed or upgraded
 
     The canary is one small Job.  It goes through suspension, admission, gate, placement and release like any gang, each
     step with its time, and is deleted in the end, after ctrl-C too; one of a doctor that was killed is removed by the
@@ -71,9 +132,14 @@ def doctor(
 
     if canary and not queue:
         raise ConfigError("--canary needs a LocalQueue to go through: give --queue NAME, and --namespace if need be")
+    if before_install and (queue or only):
+        raise ConfigError("--before-install looks at a cluster without kqueue; leave --queue and --only out")
+    scope = _Scope(before_install=before_install, only=tuple(only or ()))
     plan = Plan(namespace="", queue=queue, pods=pods, image=image, seconds=limit, requests=_requests(request or []))
     try:
-        steps = run(_examine(reach, load(config), plan, flies=bool(queue) and canary is not False, output=output))
+        steps = run(
+            _examine(reach, load(config), plan, scope=scope, flies=bool(queue) and canary is not False, output=output)
+        )
     except asyncio.CancelledError:
         raise typer.Exit(_ENDED) from None
     bad = [step for step in steps if step.verdict.status is Status.FAILED]
@@ -102,7 +168,7 @@ def _requests(written: list[str]) -> dict[str, str]:
 
 
 async def _examine(
-    reach: Reach, configuration: Configuration, plan: Plan, *, flies: bool, output: Output
+    reach: Reach, configuration: Configuration, plan: Plan, *, scope: _Scope, flies: bool, output: Output
 ) -> list[Step]:
     import asyncio
     import contextlib
@@ -110,8 +176,6 @@ async def _examine(
     from dataclasses import replace
 
     from kqueue.cli.checkup.canary import Canary
-    from kqueue.cli.checkup.installation import Installation
-    from kqueue.cli.checkup.queues import Tenants
     from kqueue.cli.checkup.values import Status, examine
     from kqueue.clock import SystemClock
 
@@ -127,25 +191,8 @@ async def _examine(
 
     async with reach.session() as session:
         client = session.client
-        installation = Installation(client, session.namespace, plan.queue, configuration, clock)
-        tenants = Tenants(client, clock)
-        steps = await examine(
-            [
-                ("api-server", installation.api_server),
-                ("kinds", installation.kinds),
-                ("webhooks", installation.webhooks),
-                ("certificates", installation.certificates),
-                ("reviews", installation.reviews),
-                ("visibility", installation.visibility),
-                ("controller", installation.controller),
-                ("queues", tenants.queues),
-                ("flavors", tenants.flavors),
-                ("labels", tenants.labels),
-                ("leftovers", tenants.leftovers),
-            ],
-            clock,
-            tell,
-        )
+        checks = scope.checks(client, session.namespace, plan, configuration=configuration, clock=clock)
+        steps = await examine(checks, clock, tell)
         if flies and steps[0].verdict.status is Status.OK:
             steps += await Canary(client, replace(plan, namespace=session.namespace), clock, tell).fly()
     return steps

@@ -153,9 +153,11 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
     """From the installation to the removal nothing is forbidden; what was never used is told."""
     async with site() as there:
         await there.cluster.add_nodes((1, 1, 1), prefix="system")
+        refused = await refused_beside_kueue(there)
         await there.release.install({})
         await there.kubelet.until_ready(controller=2, webhook=2)
         await upgraded_to(there, {"integrations": {"frameworks": ["batch/job", "pod"]}})
+        tested = await there.release.helm("test", "kqueue", "--timeout", "90s")
         manifests = await there.release.manifests()
         road = await make_road(there.cluster, shape=(1, 2, 4))
         created = await submit(road, "gang", pods=4, run_seconds=2)
@@ -168,6 +170,8 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
     unused = rights.unused(rights.granted(manifests), requests)
     unexplained = sorted(str(right) for right in unused if not any(fits(right) for _why, fits in KEPT_UNUSED))
 
+    assert "Kueue runs: Deployment kueue-system/kueue-controller-manager" in refused
+    assert "Phase:          Succeeded" in tested
     assert created["spec"]["suspend"] is True
     assert len(racks) == 1
     assert healthy[0] == 0, healthy[1]
@@ -175,6 +179,31 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
     assert unexplained == []
     assert there.kubelet.crashed == []
     assert len([port for service, port in there.network.asked if service == "kueue-webhook-service"]) >= 2
+
+
+async def refused_beside_kueue(there: Site) -> str:
+    """What the preflight says while Kueue runs; nothing has been installed, and Kueue is stopped afterwards."""
+    labels = {"app": "kueue"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "i"}]}}
+    kueue = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "kueue-controller-manager", "namespace": NAMESPACE},
+        "spec": {"replicas": 1, "paused": True, "selector": {"matchLabels": labels}, "template": template},
+    }
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    await there.cluster.request("POST", "/api/v1/namespaces", namespace)
+    deployments = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    await there.cluster.request("POST", deployments, kueue)
+    with pytest.raises(HelmError, match=r"pre-install|preflight"):
+        await there.release.install({})
+    said = there.kubelet.logs()
+    assert [o["metadata"]["name"] for o in (await there.cluster.get(deployments))["items"]] == [
+        "kueue-controller-manager"
+    ]
+    await there.cluster.request("DELETE", f"{deployments}/kueue-controller-manager")
+    await there.release.uninstall("--no-hooks")
+    return said
 
 
 async def doctor(there: Site, *arguments: str) -> tuple[int | None, str]:

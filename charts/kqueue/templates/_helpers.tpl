@@ -1,4 +1,4 @@
-{{/* Labels of everything.  `component` is controller, webhook or uninstall. */}}
+{{/* Labels of everything.  `component` is controller, webhook, uninstall, preflight or test. */}}
 {{- define "kqueue.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/name: kqueue
@@ -124,8 +124,8 @@ serviceAccountName: {{ include "kqueue.fullname" $root }}-{{ index . 1 }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+{{- if and $root.Values.priorityClassName (ne (index . 1) "preflight") }}{{/* its ResourceQuota is not there yet */}}
+priorityClassName: {{ $root.Values.priorityClassName }}
 {{- end }}
 {{- with $root.Values.nodeSelector }}
 nodeSelector:
@@ -241,9 +241,9 @@ subjects:
     namespace: {{ (index . 0).Release.Namespace }}
 {{- end }}
 
-{{/* Annotations of what exists only while the release is removed; the argument is the weight. */}}
+{{/* Annotations of what exists only while a hook runs: (list "pre-delete" "-2") with the event and the weight. */}}
 {{- define "kqueue.hook" -}}
-helm.sh/hook: pre-delete
-helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook: {{ index . 0 }}
+helm.sh/hook-weight: {{ index . 1 | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}

@@ -103,12 +103,52 @@ def test_alerts_and_dashboard_stand_as_in_their_files() -> None:
     assert json.loads(dashboard) == json.loads((files / "dashboard.json").read_text())
 
 
+def hooks(made: list[Object], event: str) -> dict[str, Object]:
+    """Objects of a hook, by kind."""
+    return {o["kind"]: o for o in made if event in o["metadata"].get("annotations", {}).get("helm.sh/hook", "")}
+
+
+@pytest.mark.parametrize("event", ["pre-install", "pre-upgrade"])
+def test_the_preflight_needs_nothing_of_the_release(event: str) -> None:
+    """Its account, rights and configuration come with it; no priority class whose quota is not there yet."""
+    found = hooks(objects({}), event)
+    pod = found["Job"]["spec"]["template"]["spec"]
+    rules = found["ClusterRole"]["rules"] + found["Role"]["rules"]
+
+    assert found["ServiceAccount"]["metadata"]["name"] == pod["serviceAccountName"] == "kqueue-preflight"
+    assert found["ConfigMap"]["data"]["config.yaml"] == configuration(objects({}))
+    assert pod["volumes"][0]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
+    assert "priorityClassName" not in pod
+    assert all(rule["verbs"] == ["get"] and rule["resourceNames"] for rule in rules)
+    assert {name for rule in rules for name in rule["resourceNames"] if name.endswith(".x-k8s.io")} == {
+        o["metadata"]["name"] for o in objects({}) if o["kind"] == "CustomResourceDefinition"
+    }
+    assert hooks(objects({"preflight": {"enable": False}}), event) == {}
+
+
+def test_helm_test_reads_only_and_asks_only_for_what_is_installed() -> None:
+    """No step for webhook configurations of somebody else, none for an API that is off."""
+    full, little = (
+        hooks(objects(values), "test")
+        for values in ({}, {"webhook": {"register": False}, "featureGates": [{"name": "VisibilityOnDemand", "enabled": False}]})
+    )  # fmt: skip
+    only = [
+        [a.partition("=")[2] for a in found["Job"]["spec"]["template"]["spec"]["containers"][0]["args"] if "only" in a]
+        for found in (full, little)
+    ]
+    verbs = {verb for found in (full, little) for kind in ("Role", "ClusterRole") for r in found[kind]["rules"] for verb in r["verbs"]}  # fmt: skip
+
+    assert only == [["kinds", "webhooks", "certificates", "visibility", "controller"], ["kinds", "controller"]]
+    assert verbs == {"get", "list"}
+
+
 NEW_VALUES: Object = {
     "nameOverride": None,
     "fullnameOverride": None,
     "featureGates": None,
     "topologySpreadConstraints": None,
     "serviceAnnotations": None,
+    "preflight": None,
     "controller": {"livenessProbe": None, "readinessProbe": None},
     "webhook": {"livenessProbe": None, "readinessProbe": None},
 }
@@ -117,7 +157,7 @@ NEW_VALUES: Object = {
 
 def test_values_of_an_older_chart_render_the_defaults() -> None:
     """`helm upgrade --reuse-values` gives a chart the defaults of the release before."""
-    assert rendered_text(NEW_VALUES) == rendered_text({})
+    assert rendered_text(NEW_VALUES) == rendered_text({"preflight": {"enable": False}})
 
 
 def test_feature_gates_of_the_list_and_of_the_configuration_are_all_given() -> None:
@@ -269,6 +309,7 @@ def test_helm_lint_has_nothing_to_say() -> None:
         pytest.param({"controller": {"livenessProbe": {"successThreshold": 2}}}, "value must be 1", id="a liveness probe that wants two"),
         pytest.param({"topologySpreadConstraints": [{"maxSkew": 0}]}, "'/topologySpreadConstraints/0'", id="half a constraint"),
         pytest.param({"serviceAnnotations": {"web": {}}}, "'web' not allowed", id="annotations of no Service"),
+        pytest.param({"preflight": {"deadlineSeconds": 1}}, "'/preflight/deadlineSeconds': minimum", id="no time to look"),
         pytest.param({"networkPolicy": {"apiServerPorts": []}}, "minItems", id="no way to the API server"),
         pytest.param({"uninstall": {"deadlineSeconds": 1}}, "minimum", id="no time to let go"),
         pytest.param(

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from kqueue.runtime.client import Client
 
 _FAILED = 1
+_STEPS = (
+    *("api-server", "kinds", "webhooks", "certificates", "reviews", "visibility", "controller"),
+    *("queues", "flavors", "labels", "leftovers"),
+)
+"""Names of all steps, in their order."""
 _ENDED = 143
 """As of a process that SIGTERM has ended."""
 
@@ -35,16 +40,10 @@ class _Scope:
     def checks(
         self, client: Client, namespace: str, plan: Plan, *, configuration: Configuration, clock: Clock
     ) -> list[tuple[str, Check]]:
-        """The steps with their names.
-
-        Raises:
-            ConfigError: `only` names a step that does not exist.
-        """
+        """The steps with their names."""
         from kqueue.cli.checkup.before import BeforeInstall
         from kqueue.cli.checkup.installation import Installation
         from kqueue.cli.checkup.queues import Tenants
-        from kqueue.config.names import nearest
-        from kqueue.errors import ConfigError
 
         before = BeforeInstall(client, configuration)
         if self.before_install:
@@ -55,24 +54,21 @@ class _Scope:
             ]
         installation = Installation(client, namespace, plan.queue, configuration, clock)
         tenants = Tenants(client, clock)
-        steps: list[tuple[str, Check]] = [
-            ("api-server", installation.api_server),
-            ("kinds", installation.kinds),
-            ("webhooks", installation.webhooks),
-            ("certificates", installation.certificates),
-            ("reviews", installation.reviews),
-            ("visibility", installation.visibility),
-            ("controller", installation.controller),
-            ("queues", tenants.queues),
-            ("flavors", tenants.flavors),
-            ("labels", tenants.labels),
-            ("leftovers", tenants.leftovers),
+        steps: list[Check] = [
+            installation.api_server,
+            installation.kinds,
+            installation.webhooks,
+            installation.certificates,
+            installation.reviews,
+            installation.visibility,
+            installation.controller,
+            tenants.queues,
+            tenants.flavors,
+            tenants.labels,
+            tenants.leftovers,
         ]
-        names = [name for name, _check in steps]
-        for name in self.only:
-            if name not in names:
-                raise ConfigError(f"--only {name}: no such step{nearest(name, names)}; steps are {', '.join(names)}")
-        return [(name, check) for name, check in steps if not self.only or name in ("api-server", *self.only)]
+        chosen = (_STEPS[0], *(self.only or _STEPS))
+        return [(name, check) for name, check in zip(_STEPS, steps, strict=True) if name in chosen]
 
 
 def register(app: typer.Typer) -> None:
@@ -127,6 +123,7 @@ def doctor(
     from kqueue.cli.checkup.values import Status
     from kqueue.cli.output import show
     from kqueue.config import load
+    from kqueue.config.names import nearest
     from kqueue.errors import ConfigError
     from kqueue.runtime.loop import run
 
@@ -134,6 +131,9 @@ def doctor(
         raise ConfigError("--canary needs a LocalQueue to go through: give --queue NAME, and --namespace if need be")
     if before_install and (queue or only):
         raise ConfigError("--before-install looks at a cluster without kqueue; leave --queue and --only out")
+    for name in only or ():
+        if name not in _STEPS:
+            raise ConfigError(f"--only {name}: no such step{nearest(name, _STEPS)}; steps are {', '.join(_STEPS)}")
     scope = _Scope(before_install=before_install, only=tuple(only or ()))
     plan = Plan(namespace="", queue=queue, pods=pods, image=image, seconds=limit, requests=_requests(request or []))
     try:

@@ -8,9 +8,13 @@ import pytest
 
 from kqueue.cli.app import run
 from kqueue.cli.checkup.before import BeforeInstall
+from kqueue.cli.checkup.canary import Plan
 from kqueue.cli.checkup.values import Status
+from kqueue.cli.doctor import _STEPS, _Scope
 from kqueue.cli.registration import CONFIGURATIONS
+from kqueue.clock import FakeClock
 from kqueue.config import load, parse
+from kqueue.controllers.resources import NAMESPACES
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.configuration import KEPT_BY, VALIDATING_NAME
@@ -26,6 +30,17 @@ def deployment(replicas: int) -> JSON:
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "i"}]}}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return {"metadata": {"name": "kueue-controller-manager", "namespace": "kueue-system"}, "spec": spec}
+
+
+@pytest.mark.parametrize(("only", "wanted"), [((), list(_STEPS)), (("webhooks",), ["api-server", "webhooks"])])
+async def test_steps_that_are_chosen(client: Client, only: tuple[str, ...], wanted: list[str]) -> None:
+    """The API server is always asked first; each name leads to the check of that name."""
+    found = _Scope(only=only).checks(
+        client, "default", Plan(namespace="", queue=""), configuration=load(None), clock=FakeClock()
+    )
+
+    assert [name for name, _check in found] == wanted
+    assert [check.__name__ for _name, check in found] == [name.replace("-", "_") for name in wanted]
 
 
 @pytest.mark.parametrize(
@@ -73,6 +88,7 @@ async def test_definitions_that_the_api_server_would_not_replace(
 @pytest.mark.parametrize(("replicas", "status"), [(1, Status.FAILED), (0, Status.OK)])
 async def test_kueue_that_still_runs(client: Client, replicas: int, status: Status) -> None:
     """Scaled to 0 it is stopped."""
+    await client.create(NAMESPACES, {"metadata": {"name": "kueue-system"}})
     await client.create(DEPLOYMENTS, deployment(replicas), "kueue-system")
     found = await BeforeInstall(client, load(None)).other_manager()
 
@@ -100,7 +116,7 @@ async def test_webhook_configurations_of_kueue_that_are_left(
     [
         (["--before-install", "--queue", "main"], "leave --queue and --only out"),
         (["--before-install", "--only", "kinds"], "leave --queue and --only out"),
-        (["--only", "kind", "--server", "http://127.0.0.1:1"], "no such step; did you mean kinds?"),
+        (["--only", "kind"], "no such step; did you mean kinds?"),
     ],
 )
 def test_wrong_calls_are_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

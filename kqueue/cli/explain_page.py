@@ -167,6 +167,8 @@ def _held(held: JSON | None, depth: int = 3) -> Iterator[Line]:
 def _what_ifs(pending: JSON) -> Iterator[Line]:
     for number, one in enumerate(pending.get("wouldStartIf") or (), start=1):
         yield Line(f"{number}. {one['if']}", 1, _GOOD)
+        yield from (Line(f"also needed: {needed}", 3, _BAD) for needed in one.get("alsoNeeded") or ())
+        yield from (Line(f"run: {command}", 3) for command in one.get("commands") or ())
         yield Line(f"then: {_then(one['then'])}", 3, _DIM)
     search = pending.get("search")
     if search and not search["complete"]:

@@ -22,7 +22,7 @@ from kqueue.core.why import (
     WorkloadsEnd,
     condition_for,
 )
-from kqueue.core.why.changes import facts
+from kqueue.core.why.changes import commands, facts
 from kqueue.core.workload import Admission, Admitted
 from kqueue.visibility.asked import JSON
 
@@ -211,15 +211,18 @@ def decision(look: Look, audience: Audience) -> JSON:
     return {"outcome": "Unknown"}
 
 
-def what_if(found: WhatIf, audience: Audience) -> JSON:
-    """A change with which it would start, and what it would get then."""
+def what_if(found: WhatIf, audience: Audience, also_needed: Sequence[str] = ()) -> JSON:
+    """A change with which it would start, and what it would get then; `also_needed` are sentences."""
     change = found.change
     shown = facts(change)
     if isinstance(change, WorkloadsEnd):
         shown["workloads"] = [audience.workload(workload) for workload in change.workloads[:_WORKLOADS_SHOWN]]
     got: JSON = {"clusterQueue": found.queue, "flavors": {name: list(some) for name, some in found.flavors.items()}}
+    lists = {"alsoNeeded": list(also_needed), "commands": commands(change)}
+    more: JSON = {name: some for name, some in lists.items() if some}
     return {
         "if": condition_for(change, lambda workload: audience.may_name(workload.key)),
+        **more,
         "change": shown,
         "then": {**got, **_qualities(found.quality)},
     }

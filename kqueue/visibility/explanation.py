@@ -16,7 +16,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.core.cycle import Admit, Preempt
 from kqueue.core.preemption import Rules
-from kqueue.core.why import Alternative, Look, Search, Trials, World, look
+from kqueue.core.why import Alternative, Look, OtherQueue, Search, Trials, WhatIf, World, look
 from kqueue.core.workload import Claim, Head
 from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
 from kqueue.runtime.store import Store, object_key
@@ -356,9 +356,23 @@ class _Why:
             shown["blockers"] = explained.blockers(self.look, self.queue, audience)
             shown["flavors"] = explained.flavors(self.look, audience)
         if self.search is not None:
-            shown["wouldStartIf"] = [explained.what_if(one, audience) for one in self.search.found]
+            shown["wouldStartIf"] = [
+                explained.what_if(one, audience, self._also_needed(one, shown["heldBackBy"]))
+                for one in self.search.found
+            ]
             shown["search"] = explained.search(self.search, stopped=self.stopped)
         return shown
+
+    def _also_needed(self, found: WhatIf, held_back: Sequence[JSON]) -> list[str]:
+        """What a change alone does not give: the search plans without the workloads ahead and without stops."""
+        needed = [f"this must end: {held['message']}" for held in held_back]
+        if isinstance(found.change, OtherQueue):
+            return [*needed, f"the workloads ahead in ClusterQueue {found.queue} leave the room"]
+        ahead = self.position["place"] - 1 if self.position is not None else 0
+        if ahead:
+            others = "1 other" if ahead == 1 else f"{ahead} others"
+            needed.append(f"after {others} in ClusterQueue {found.queue}, if they leave the room")
+        return needed
 
     def _held_by_others(self, audience: Audience) -> Iterator[JSON]:
         if self.position is not None and self.position.get("strict"):

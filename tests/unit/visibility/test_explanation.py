@@ -13,6 +13,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
+from kqueue.core.why.changes import NodesReturn, commands
 from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
@@ -572,3 +573,25 @@ async def test_a_workload_that_is_gone_when_its_turn_comes_is_not_found(make: Ca
         desk.world.workloads.remove("ns/a")
     with pytest.raises(NotFoundError):
         await question
+
+
+async def test_a_change_names_the_workloads_ahead(make: Callable[..., Desk]) -> None:
+    """Number 2 of 2 starts after the other; number 1 needs nothing more."""
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a0", cpus=5), make_workload("a", cpus=5))
+    await desk.world.cycle()
+    desk.world.sync()
+    second = (await desk.ask("a"))["pending"]
+    first = (await desk.ask("a0"))["pending"]
+    places = {answer["position"]["place"]: answer["wouldStartIf"] for answer in (first, second)}
+
+    assert all("alsoNeeded" not in one for one in places[1])
+    assert places[2]
+    assert all("after 1 other in ClusterQueue team" in one["alsoNeeded"][0] for one in places[2])
+
+
+def test_a_cordoned_node_comes_with_its_command() -> None:
+    """A node that is not ready has none."""
+    change = NodesReturn(nodes=(("h1", "unschedulable"), ("h2", "notReady")))
+
+    assert commands(change) == ["kubectl uncordon h1"]

@@ -13,7 +13,7 @@ from kqueue.core.cycle import Admit
 from kqueue.core.explain import BlockerKind, sentence
 from kqueue.core.quota import FlavorResource, Quota, rebuild
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest
-from kqueue.core.why import Alternative, FlavorLook, MoreQuota, WhatIf, WorkloadsEnd, condition_for, search
+from kqueue.core.why import Alternative, FlavorLook, MoreQuota, WhatIf, WorkloadsEnd, World, condition_for, search
 from kqueue.core.why.changes import facts
 from kqueue.core.workload import Flavor, Head, PodSet, ResourceGroup
 from tests.builders import GPU, START, make_head, make_snapshot, make_view
@@ -420,12 +420,26 @@ def test_a_search_that_is_stopped_says_what_it_has_not_looked_at() -> None:
     assert search.unfinished[-1] == "the end of others"
 
 
-def test_nothing_is_changed_by_asking() -> None:
-    """The same question has the same answer twice, on the same snapshot."""
-    world, late = taken(pods=3)
-    before = conditions(what_ifs(late, world))
+def test_a_search_changes_neither_quota_nor_domains_of_its_world() -> None:
+    """The search tries ends of workloads and the return of a node; the snapshot keeps every amount."""
+    snapshot = make_snapshot({"team": {"gpu": 72}})
+    spares = [make_spare("spare", rack="b0-r1")]
+    world = make_world(snapshot, make_head("full", pods=4), make_head("most", pods=3), spares=spares)
+    before = amounts(world)
+    found = what_ifs(make_head("late", pods=3), world)
 
-    assert conditions(what_ifs(late, world)) == before
+    assert {type(what_if.change) for what_if in found} >= {WorkloadsEnd}
+    assert amounts(world) == before
+
+
+def amounts(world: World) -> tuple[Any, ...]:
+    """Used and allowed quota of each ClusterQueue, what each host has free, and the holders."""
+    now = world.snapshot
+    used = {name: (dict(node.usage), dict(node.quotas)) for name, node in now.nodes.items()}
+    views = [(v.capacity, v.capacity.empty()) for v in now.topologies.values()]
+    free = [[c.free(leaf) for leaf in range(len(c.tree.leaves))] for pair in views for c in pair]
+    holders = {name: sorted(queue) for name, queue in now.admitted.items()}
+    return used, free, holders
 
 
 @pytest.mark.parametrize("pods", [1, 2, 3])

@@ -700,3 +700,15 @@ def test_any_history_ends_where_a_rebuild_would(seed: int, steps: int) -> None:
             len(holdings),
             sum(holding.admission.usage()[CPU] for holding in holdings),
         )
+
+
+def test_an_admission_does_not_fit_once_one_of_its_hosts_is_gone() -> None:
+    """Quota is left; the host left after the plan and before the write."""
+    cache = make_cache()
+    admission = holding(make_workload("a", host="h1")).admission
+    assert cache.fits(admission)
+
+    cache.on_node("h1", None)
+
+    assert not cache.fits(admission)
+    assert cache.fits(holding(make_workload("b", host="h2")).admission)

@@ -1,4 +1,4 @@
-"""Imports that processes in pods do without parts that they never use."""
+"""Imports without parts that are never used."""
 
 from __future__ import annotations
 

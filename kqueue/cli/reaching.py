@@ -137,6 +137,9 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_flags(**given: Any) -> None:
+        from kqueue.cli.lean import import_structlog
+
+        import_structlog()  # a command in a terminal logs nothing that rich would draw
         own = {name: value for name, value in given.items() if name not in _PARAMETERS}
         command(**own, reach=reach_of(given))
 

@@ -98,6 +98,32 @@ async def test_a_start_imports_only_what_the_process_uses(command: list[str], ne
     assert imported.isdisjoint(unused), sorted(imported & set(unused))
 
 
+CLIENT = """
+import sys
+from kqueue.cli.app import run
+
+code = run(sys.argv[1:])
+print(code, *sorted(sys.modules))
+"""
+
+
+@pytest.mark.parametrize("command", [["explain", "workload", "w"], ["stop", "workload", "w"], ["list", "workloads"]])
+def test_a_client_imports_nothing_that_draws_and_no_planner(command: list[str], tmp_path: Path) -> None:
+    """Until it has asked the API server, which takes most of its time then."""
+    user = {"name": "u", "user": {"token": "t"}}
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "one", "context": {"cluster": "c", "user": "u"}}
+    parts = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "one"}
+    (tmp_path / "config").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **parts}))
+    arguments = [sys.executable, "-c", CLIENT, *command, "--kubeconfig", str(tmp_path / "config")]
+
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=90, check=True)
+
+    code, *imported = done.stdout.split()
+    assert (code, "no answer from http://127.0.0.1:1" in done.stderr) == ("1", True), done.stderr
+    assert {"rich", "numpy", "kqueue.core.cycle", "kqueue.sandbox", "kqueue.api.model"}.isdisjoint(imported)
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux tells them")
 def test_numpy_starts_no_threads_in_our_processes() -> None:
     """Those of OpenBLAS spin for a while, one on each core beyond the first; nothing of ours would use them."""

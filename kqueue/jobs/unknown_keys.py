@@ -15,6 +15,8 @@ KNOWN = frozenset(
     if name.endswith(("_LABEL", "_ANNOTATION")) and isinstance(value, str) and value.startswith(_PREFIXES)
 )
 """Every key that Kueue or kqueue reads or writes."""
+_PASSED_OVER = frozenset({"metadata", "status", "containers", "initContainers", "ephemeralContainers", "volumes"})
+"""Parts in which there are no pod templates."""
 _DEPTH, _MOST, _LONGEST = 12, 5, 64
 """How deep templates are looked for, how many keys are told, how long a key is compared: users write the objects."""
 
@@ -43,7 +45,7 @@ def _ours(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, 
     if isinstance(value, Mapping):
         yield from _of_metadata(value.get("metadata"), f"{path}metadata")
         for name, part in value.items():
-            if name not in ("metadata", "status") and isinstance(part, Mapping | list):
+            if name not in _PASSED_OVER and isinstance(part, Mapping | list):
                 yield from _ours(part, f"{path}{name}.", depth + 1)
     elif isinstance(value, list):
         for number, part in enumerate(value):

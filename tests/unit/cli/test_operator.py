@@ -7,6 +7,7 @@ import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -70,7 +71,11 @@ async def make() -> AsyncIterator[Make]:
     async with contextlib.AsyncExitStack() as stack:
 
         def operator(
-            server: str = NOWHERE, *, parts: Iterable[str] = PARTS, config: Configuration | None = None
+            server: str = NOWHERE,
+            *,
+            parts: Iterable[str] = PARTS,
+            config: Configuration | None = None,
+            timings: Timings = AT_ONCE,
         ) -> Operator:
             clock = FakeClock()
             client = Client(server, clock=clock)
@@ -78,7 +83,7 @@ async def make() -> AsyncIterator[Make]:
             return Operator(
                 client=client,
                 config=config or make_configuration(),
-                timings=AT_ONCE,
+                timings=timings,
                 clock=clock,
                 metrics=Metrics(clock=clock),
                 checks=Checks(),
@@ -496,9 +501,9 @@ def make_pod(*, workload: str, name: str = "p", **labels: str) -> JSON:
     }  # fmt: skip
 
 
-def pod_arrives(workload: str) -> Callable[[Operator], None]:
+def pod_arrives(workload: str, name: str = "p") -> Callable[[Operator], None]:
     """A gang gets a pod."""
-    pod = from_api.pod_view(msgspec.convert(make_pod(workload=workload), wire_core.Pod))
+    pod = from_api.pod_view(msgspec.convert(make_pod(workload=workload, name=name), wire_core.Pod))
     return lambda operator: operator.watches.pods.store.put(pod.key, pod)
 
 
@@ -583,6 +588,20 @@ async def test_an_event_wakes_those_whom_it_concerns(
 ) -> None:
     """What may free or block somebody makes them be looked at; echoes of our own counts wake nobody."""
     assert await woken(filled(make()), change) == want
+
+
+async def test_pods_of_a_gang_gather_before_they_are_released(make: Make) -> None:
+    """The first ones for 0.05 s, later ones for a whole window; after a window without a pod the next is a first one."""
+    window = 1.0
+    operator = filled(make(timings=replace(AT_ONCE, ungater_window=window)))
+    assert isinstance(operator.clock, FakeClock)
+
+    for name, gathers in (("p1", 0.05), ("p2", window), ("p3", 0.05)):
+        assert "topology_ungater" not in await woken(operator, pod_arrives("w", name))
+        await operator.clock.advance(gathers - 0.01)
+        assert not waiting(operator)["topology_ungater"], name
+        await operator.clock.advance(0.02)
+        assert waiting(operator)["topology_ungater"] == 1, name
 
 
 async def test_under_load_counts_of_queues_are_written_less_often(make: Make) -> None:

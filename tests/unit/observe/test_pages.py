@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.metrics import MetricWrapperBase
 
 from kqueue.observe import Metrics
+from kqueue.observe.families import ClusterQueueFamilies
 from tests.unit.observe.promql import Asked, Selected, asked
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -121,6 +123,16 @@ def test_an_expression_is_taken_apart() -> None:
     assert asked(text) == Asked(
         (Selected("x_total", ("c", "f")), Selected("y", ()), Selected("z:r", ())), frozenset({"a", "b", "h"})
     )
+
+
+def test_the_number_of_series_of_a_priority_class_is_so() -> None:
+    """Buckets, sums and counts are series; how often a family was created is none that is served."""
+    families = (f for f in vars(ClusterQueueFamilies(None)).values() if isinstance(f, MetricWrapperBase))
+    children = [f.labels("q", "c") for f in families if set(f._labelnames) == {"cluster_queue", "priority_class"}]
+    samples = [sample.name for child in children for metric in child.collect() for sample in metric.samples]
+
+    served = [name for name in samples if not name.endswith("_created")]
+    assert f"up to {len(served)} series for each priority class" in " ".join(PAGE.split())
 
 
 def test_the_reference_is_complete() -> None:

@@ -16,7 +16,6 @@ from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
 from kqueue.jobs.pod_of_parent import ReviewedPod
 from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.switches import Switches
-from kqueue.jobs.unknown_keys import unknown_keys
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Answer, Fault, Request
 from webhooks.surroundings import LookupFailedError, Lookups, Observer, Policy
@@ -195,8 +194,7 @@ def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
         problems = ratcheted(request, lambda obj, old: kind.problems(obj, old, around))
         if around.not_admitted:
             problems.append(FieldError(kind.held_by, _STAYS_HELD.format(kind.gvk.kind)))
-        warnings = [*kind.warnings(request.obj, around), *unknown_keys(request.obj, request.old)]
-        return Answer(problems=problems, warnings=[*warnings, *_strangers(request, around)])
+        return Answer(problems=problems, warnings=[*kind.warnings(request.obj, around), *_strangers(request, around)])
 
     return answer
 

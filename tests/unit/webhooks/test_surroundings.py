@@ -244,21 +244,6 @@ async def test_a_queue_in_a_namespace_that_nobody_manages_is_warned_of() -> None
     assert silent.warnings == []
 
 
-async def test_a_misspelt_key_is_warned_of() -> None:
-    """Once, and the job is taken as it is."""
-    handler = routes(["batch/job"], POLICY.switches, policy=POLICY)["/validate-batch-v1-job"]
-    misspelt = job()
-    misspelt["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-paralelism": "2"}
-    warned, again = await handler(request(misspelt)), await handler(request(misspelt, misspelt))
-
-    assert warned.allowed
-    assert warned.warnings == [
-        "metadata.annotations[kueue.x-k8s.io/job-min-paralelism]: no such key is known, so it has no effect; did you "
-        "mean kueue.x-k8s.io/job-min-parallelism?"
-    ]
-    assert again.warnings == []
-
-
 @pytest.mark.parametrize(
     ("path", "group", "kind", "fact"),
     [

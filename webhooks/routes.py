@@ -194,7 +194,10 @@ def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
         problems = ratcheted(request, lambda obj, old: kind.problems(obj, old, around))
         if around.not_admitted:
             problems.append(FieldError(kind.held_by, _STAYS_HELD.format(kind.gvk.kind)))
-        return Answer(problems=problems, warnings=[*kind.warnings(request.obj, around), *_strangers(request, around)])
+        warnings = [*kind.warnings(request.obj, around), *_strangers(request, around)]
+        if not problems:
+            warnings += await observer.warnings(request)
+        return Answer(problems=problems, warnings=warnings)
 
     return answer
 

@@ -6,7 +6,7 @@ An object that names its queue and has no controller above it costs no look-up. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.kind import Surroundings
 from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import Switches
+from webhooks import spelling
 from webhooks.accounts import Accounts
 from webhooks.review import Request
 
@@ -54,6 +55,10 @@ class Lookups(Protocol):
         """Whether a Workload of the job with this UID is admitted; or, with a `group`, that of this group of pods."""
         ...
 
+    async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
+        """The levels of all Topologies, surely up to date where one of `wanted` is missing; None: nobody can say."""
+        ...
+
 
 class NoLookups:
     """Knows of nothing: where objects are to be judged by themselves alone."""
@@ -77,6 +82,10 @@ class NoLookups:
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
         """Nobody can say: it may."""
         return True
+
+    async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
+        """Nobody can say."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +194,23 @@ class Observer:
             managed_namespace=ours,
             not_admitted=not_admitted,
         )
+
+    async def warnings(self, request: Request) -> list[str]:
+        """What looks misspelt in an object that a user wrote; objects that a controller makes repeat its template."""
+        if controller_kind(request.obj) is not None or mapping(request.obj, "metadata").get("deletionTimestamp"):
+            return []
+        found = spelling.unknown_names(request.obj, request.old)
+        asked = spelling.levels_asked(request.obj, request.old) if self.policy.switches.topology else []
+        if asked:
+            known = await self._levels({one.level for one in asked})
+            found += spelling.unknown_levels(asked, known) if known is not None else []
+        return found
+
+    async def _levels(self, wanted: Collection[str]) -> frozenset[str] | None:
+        try:
+            return await self._lookups.topology_levels(wanted)
+        except LookupFailedError:
+            return None  # a warning is not worth a refusal
 
     async def _managed_namespace(self, namespace: str) -> bool:
         if self._by_name and namespace in self._managed:

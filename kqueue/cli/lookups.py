@@ -7,14 +7,20 @@ ask the same at the same time share one request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.clock import Clock
-from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS
+from kqueue.controllers.resources import (
+    LOCAL_QUEUES,
+    NAMESPACES,
+    TOPOLOGIES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+)
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs.ancestry import GroupKind, Lineage, OwnerKind, has_known_owner, lineage_of
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, strings, text
@@ -27,11 +33,17 @@ FOUND_SECONDS, MISSING_SECONDS = 10.0, 1.0
 LOOKUP_SECONDS = 2.0
 """How long one question may take, and half of what following owners may: a review that asks all that can be asked, and
 waits each time, is still answered in the ten seconds that the API server gives it."""
+WARNING_SECONDS = 0.5
+"""How long a question may take that only a warning depends on."""
 REMEMBERED = 20_000
 """Answers that are kept at most; one that was dropped costs a request."""
 
+_ALL = ""
+"""Instead of a name: all objects of the kind."""
+
 Key = tuple[str, str, str, str]
-"""Group, plural, namespace (empty for cluster-wide ones), name: texts know their hash, dataclasses work it out anew."""
+"""Group, plural, namespace (empty for cluster-wide ones), name (empty for all): texts know their hash, dataclasses work
+it out anew."""
 
 
 class ApiLookups:
@@ -51,6 +63,8 @@ class ApiLookups:
         self._owners, self._manages_all = owners or {}, manages_all
         self._found: TTLCache[Key, JSON] = TTLCache(REMEMBERED, FOUND_SECONDS, clock.monotonic)
         self._missing: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
+        self._fresh: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
+        """Lists that were read a moment ago."""
         self._asked: dict[Key, asyncio.Task[JSON | None]] = {}
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
@@ -99,6 +113,19 @@ class ApiLookups:
             raise LookupFailedError(f"Workloads could not be listed: {e}") from e
         return any(_may_run(workload) for workload in found)
 
+    async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
+        """The levels of all Topologies, at most MISSING_SECONDS old where one of `wanted` is missing."""
+        key = _key(TOPOLOGIES, "", _ALL)
+        known = self._found.get(key)
+        if known is not None and key not in self._fresh and not _levels(known).issuperset(wanted):
+            self._found.pop(key, None)
+        try:
+            async with asyncio.timeout(WARNING_SECONDS):
+                found = await self.get(TOPOLOGIES, "", _ALL)
+        except TimeoutError:
+            raise LookupFailedError(f"Topologies were not listed within {WARNING_SECONDS:g} s") from None
+        return _levels(found) if found is not None else None
+
     async def _workloads(self, uid: str, group: str, namespace: str) -> list[JSON]:
         if not group:
             chosen = f"{names.JOB_UID_LABEL}={uid}"
@@ -116,7 +143,7 @@ class ApiLookups:
         Raises:
             LookupFailedError: the API server did not answer in time, or not as it should.
         """
-        key = (resource.group, resource.plural, namespace, name)
+        key = _key(resource, namespace, name)
         known = self._found.get(key)
         if known is not None and (not uid or known["metadata"].get("uid") == uid):
             return known
@@ -139,7 +166,7 @@ class ApiLookups:
         what = f"{resource.kind} {namespace + '/' if namespace else ''}{name}"
         try:
             async with asyncio.timeout(self._seconds):
-                found = await self._client.get_json(resource, name, namespace or None)
+                found = await self._read(resource, namespace, name)
         except NotFoundError:
             self._found.pop(key, None)
             self._missing[key] = None
@@ -151,6 +178,23 @@ class ApiLookups:
         self._missing.pop(key, None)
         self._found[key] = found
         return found
+
+    async def _read(self, resource: ResourceType, namespace: str, name: str) -> JSON:
+        if name == _ALL:
+            items = await self._client.list_json(resource)
+            self._fresh[_key(resource, namespace, name)] = None
+            return {"metadata": {}, "items": items}
+        return await self._client.get_json(resource, name, namespace or None)
+
+
+def _key(resource: ResourceType, namespace: str, name: str) -> Key:
+    return resource.group, resource.plural, namespace, name
+
+
+def _levels(topologies: JSON) -> frozenset[str]:
+    return frozenset(
+        text(level, "nodeLabel") for item in objects(topologies, "items") for level in objects(item, "spec", "levels")
+    )
 
 
 def _may_run(workload: JSON) -> bool:

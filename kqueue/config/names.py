@@ -62,6 +62,12 @@ def group_version_kind(text: str) -> str | None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for the closest of `known`, empty when none is close."""
+    close = closest(name, known)
+    return f"; did you mean {close}?" if close is not None else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that differs least from `name`, whatever the case; None when none is close."""
     by_lower_case = {item.lower(): item for item in known}
     close = get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.7)
-    return f"; did you mean {by_lower_case[close[0]]}?" if close else ""
+    return by_lower_case[close[0]] if close else None

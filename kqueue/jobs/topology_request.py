@@ -71,6 +71,17 @@ def effective(template: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, 
     return own
 
 
+def levels(template: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[str]:
+    """The levels that the annotations name; what cannot be read is left out, and `auto` names none."""
+    wanted = effective(template, job)
+    for key in (REQUIRED, PREFERRED, SLICE_LEVEL):
+        if key in wanted and (key, wanted[key]) != (PREFERRED, names.AUTO_TOPOLOGY):
+            yield wanted[key]
+    layers = _layers(wanted[LAYERS]) if LAYERS in wanted else []
+    if isinstance(layers, list):
+        yield from (layer["topology"] for layer in layers)
+
+
 def topology_request(
     template: Mapping[str, Any], job: Mapping[str, Any], *, index: IndexLabels, switches: Switches
 ) -> JSON | None:

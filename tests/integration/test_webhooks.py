@@ -203,6 +203,43 @@ async def test_a_person_at_a_terminal_reads_every_mistake_at_once(either_plane: 
     assert not await cluster.exists(f"/apis/batch/v1/namespaces/{namespace}/jobs/broken")
 
 
+MISSPELT = """
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: misspelt
+  labels: {kueue.x-k8s.io/queue-name: main}
+spec:
+  template:
+    metadata:
+      annotations:
+        kueue.x-k8s.io/podset-prefered-topology: cloud.example/rack
+        kueue.x-k8s.io/podset-required-topology: cloud.example/rak
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: example.com/x}]
+"""
+
+
+async def test_a_misspelt_annotation_and_a_misspelt_level_are_warned_of(either_plane: Plane) -> None:
+    """The Job is made, and kubectl shows what was probably meant."""
+    cluster = either_plane.cluster
+    namespace = await cluster.create_namespace("hooks")
+    topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}}
+    topology["spec"] = {"levels": [{"nodeLabel": "cloud.example/rack"}, {"nodeLabel": "kubernetes.io/hostname"}]}
+    await cluster.request("POST", f"{KUEUE}/topologies", topology)
+    async with hooks(either_plane) as running:
+        await running.until_suspended(namespace, "main")
+        command = ("create", "--warnings-as-errors", "-n", namespace, "-f", "-")
+        with pytest.raises(KubectlError) as warned:
+            await either_plane.kubectl(*command, stdin=MISSPELT)
+
+    said = str(warned.value)
+    assert "did you mean kueue.x-k8s.io/podset-preferred-topology?" in said
+    assert "no Topology has level cloud.example/rak; did you mean cloud.example/rack?" in said
+    assert await cluster.exists(f"/apis/batch/v1/namespaces/{namespace}/jobs/misspelt")
+
+
 async def test_certificates_are_renewed_while_requests_flow_and_none_fails(
     either_plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:

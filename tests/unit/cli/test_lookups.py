@@ -35,6 +35,10 @@ class Server:
         except KeyError:
             raise NotFoundError(f"no {name}", status=404) from None
 
+    async def list_json(self, resource: object) -> list[Object]:
+        await self.get_json(resource, "topologies")
+        return [{"spec": {"levels": [{"nodeLabel": level}]}} for level in self.objects["topologies"]]
+
 
 class Desk:
     def __init__(self, **settings: Any) -> None:
@@ -163,3 +167,29 @@ async def test_a_child_of_a_namesake_is_not_judged_by_the_one_that_is_gone() -> 
     after = await is_owned_by_queued(desk, new, REPLICA_SET)
 
     assert (before, after) == (True, True)
+
+
+async def test_a_level_that_is_missing_is_looked_for_anew_after_a_second() -> None:
+    """A Topology that was made a moment ago counts soon; a flood of misspelt levels costs one list a second."""
+    desk = Desk()
+    desk.server.objects["topologies"] = {"rack": None}
+    first = [await desk.lookups.topology_levels({"block"}) for _ in range(50)]
+    desk.server.objects["topologies"] = {"rack": None, "block": None}
+    await desk.clock.advance(MISSING_SECONDS + 0.1)
+    known = await desk.lookups.topology_levels({"rack"})
+    then = await desk.lookups.topology_levels({"block"})
+
+    assert set(first) == {known} == {frozenset({"rack"})}
+    assert then == {"rack", "block"}
+    assert len(desk.server.asked) == 2
+
+
+async def test_without_topologies_of_ours_no_level_is_judged() -> None:
+    assert await Desk().lookups.topology_levels({"rack"}) is None
+
+
+async def test_a_level_is_not_waited_for_long() -> None:
+    desk = Desk()
+    desk.server.before = asyncio.Event().wait
+    with pytest.raises(LookupFailedError, match=r"within 0.5 s"):
+        await desk.lookups.topology_levels({"rack"})

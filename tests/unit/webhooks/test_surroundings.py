@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -69,6 +69,10 @@ class World:
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
         self._ask(f"admitted {uid or group}")
         return self.admitted
+
+    async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
+        self._ask("levels")
+        return None
 
 
 def job(queue: str | None = "main", *, owner: Object | None = None, **metadata: Any) -> Object:

@@ -1,0 +1,155 @@
+"""Labels, annotations and topology levels that look misspelt: warnings at submission, never a refusal.
+
+Unknown names are warned of and not refused, because a newer version of the compatible API may know them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.api import names
+from kqueue.config.names import closest, nearest
+from kqueue.jobs import topology_request
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping
+
+MAX_WARNINGS = 5
+"""Warnings of one review; the search for a near name costs time for each."""
+_DEPTH = 12
+"""Objects and lists in each other, down to a pod template; a JobSet needs six."""
+_LONGEST = 128
+"""Characters of a name that is shown and compared; ours have at most 60."""
+_PREFIXES = (f"{names.GROUP}/", f"{names.KQUEUE_GROUP}/")
+_NOT_ENTERED = frozenset({"metadata", "status", "containers", "initContainers", "volumes"})
+"""Fields without pod templates below them."""
+
+
+def _named(suffix: str) -> dict[str, str]:
+    """Our names of one sort, by the part behind the prefix."""
+    found = (value for key, value in vars(names).items() if key.endswith(suffix) and isinstance(value, str))
+    return {value.rpartition("/")[2]: value for value in found if value.startswith(_PREFIXES)}
+
+
+_LABELS, _ANNOTATIONS = _named("_LABEL"), _named("_ANNOTATION")
+_ON_TEMPLATES = names.TOPOLOGY_ANNOTATIONS - topology_request.ALIASES.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A topology level, and the path of the annotations that ask for it."""
+
+    level: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Mistake:
+    """One key that has no effect where it is written."""
+
+    path: str
+    """Of the metadata, as in `spec.template.metadata`."""
+    sort: str
+    """`labels` or `annotations`."""
+    key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}.{self.sort}: {self.key[:_LONGEST]} {self.problem}"
+
+
+def unknown_names(new: JSON, old: JSON | None) -> list[str]:
+    """A sentence for each label or annotation under our prefixes that has no effect, and that `old` does not have.
+
+    The object's own metadata and the metadata of its pod templates are looked at; at most MAX_WARNINGS sentences.
+    `old` is None on create.
+    """
+    before = {(place.path, sort, key) for place, sort, key in _keys(old)} if old is not None else frozenset()
+    added = (found for found in _keys(new) if (found[0].path, *found[1:]) not in before)
+    mistakes = (mistake for place, sort, key in added if (mistake := _mistake(place, sort, key)) is not None)
+    return [str(mistake) for mistake in itertools.islice(mistakes, MAX_WARNINGS)]
+
+
+def levels_asked(new: JSON, old: JSON | None) -> list[Asked]:
+    """The topology levels that pod templates ask for, without those that `old` (None on create) asks for."""
+    before = {*_levels(old)} if old is not None else frozenset()
+    return [asked for asked in dict.fromkeys(_levels(new)) if asked not in before]
+
+
+def unknown_levels(asked: Iterable[Asked], known: Iterable[str]) -> list[str]:
+    """A sentence for each level that is not among `known`, the levels of all Topologies."""
+    levels = sorted(known)
+    missing = [one for one in asked if one.level not in levels][:MAX_WARNINGS]
+    return [f"{one.path}.annotations: no Topology has level {one.level}{nearest(one.level, levels)}" for one in missing]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An object or a template that has metadata."""
+
+    path: str
+    """Of its metadata."""
+    body: Mapping[str, Any]
+    is_pod: bool
+    """Whether it is a pod or the template of pods."""
+
+
+def _mistake(place: _Place, sort: str, key: str) -> _Mistake | None:
+    is_label = sort == "labels"
+    right, other = (_LABELS, _ANNOTATIONS) if is_label else (_ANNOTATIONS, _LABELS)
+    if key in right.values():
+        if key in _ON_TEMPLATES and not place.is_pod and not is_label:
+            return _Mistake(place.path, sort, key, "has no effect here; write it into the pod template's metadata")
+        return None
+    if key in other.values():
+        problem = f"is an annotation{_NOT_A} label" if is_label else f"is a label{_NOT_A}n annotation"
+        return _Mistake(place.path, sort, key, problem)
+    near = closest(key.rpartition("/")[2][:_LONGEST], right)
+    guess = f"; did you mean {right[near]}?" if near is not None else ""
+    return _Mistake(place.path, sort, key, f"is unknown and has no effect{guess}")
+
+
+_NOT_A = ", and has no effect as a"
+
+
+def _keys(obj: JSON) -> Iterator[tuple[_Place, str, str]]:
+    """Each key under our prefixes: place, `labels` or `annotations`, key."""
+    for place in _places(obj):
+        for sort, found in (("labels", labels_of(place.body)), ("annotations", annotations_of(place.body))):
+            for key in found:
+                if key.startswith(_PREFIXES):
+                    yield place, sort, key
+
+
+def _levels(obj: JSON) -> Iterator[Asked]:
+    for place in _places(obj):
+        if place.is_pod:
+            for level in topology_request.levels(place.body, obj):
+                yield Asked(level, place.path)
+
+
+def _places(obj: JSON) -> Iterator[_Place]:
+    """The object itself, and the templates in it."""
+    yield _Place("metadata", obj, _is_pod(obj))
+    if not _is_pod(obj):
+        yield from _templates(obj.get("spec"), "spec", _DEPTH)
+
+
+def _templates(value: object, path: str, depth: int) -> Iterator[_Place]:
+    """Everything below that has `metadata` and `spec`."""
+    if depth == 0:
+        return
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _templates(item, f"{path}[{number}]", depth - 1)
+    elif isinstance(value, dict):
+        if isinstance(value.get("metadata"), dict) and isinstance(value.get("spec"), dict):
+            yield _Place(f"{path}.metadata", value, _is_pod(value))
+        for key, item in value.items():
+            if key not in _NOT_ENTERED:
+                yield from _templates(item, f"{path}.{key}", depth - 1)
+
+
+def _is_pod(body: Mapping[str, Any]) -> bool:
+    return "containers" in mapping(body, "spec")

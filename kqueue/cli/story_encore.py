@@ -45,7 +45,7 @@ async def stage(client: Client, examples: Path) -> str:
     nodes = await client.list_json(NODES)
     await client.patch(NODES, max(node["metadata"]["name"] for node in nodes), {"spec": {"unschedulable": True}})
     await _submit(client, examples, WAITS)
-    waiting = await _until(client, WAITS, lambda w: "do not fit" in message(w, names.CONDITION_QUOTA_RESERVED))
+    waiting = await _until(client, WAITS, lambda w: "no room" in message(w, names.CONDITION_QUOTA_RESERVED))
     await _until_answered(client)
     return str(waiting["metadata"]["name"])
 

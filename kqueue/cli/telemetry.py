@@ -10,7 +10,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.config.selector import LabelSelector
-from kqueue.controllers.record import ObjectReference, workload_reference
+from kqueue.controllers.record import ObjectReference, record_waiting, workload_reference
 from kqueue.core.cycle import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import Target
@@ -174,8 +174,8 @@ class CycleObserver:
         self._events.record_steps(workload_reference(workload), steps)
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """Tell the user why."""
-        self._events.record(workload_reference(workload), reason=reason, message=message, warning=True)
+        """Tell the user why, on the workload, its job and its first pod."""
+        record_waiting(self._events, workload, reason=reason, message=message, warning=True)
 
     def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
         """Count it, and tell the user."""

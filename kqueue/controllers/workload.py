@@ -6,7 +6,6 @@ What is decided is in `life_cycle`, what a waiting Workload is told in `explaini
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 
 import structlog
 
@@ -17,7 +16,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.explaining import Explainer
 from kqueue.controllers.life_cycle import LifeCycle, LifeRules, Step
-from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.record import Recorder, record_waiting, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import NotFoundError
 from kqueue.runtime.client import Client, Propagation
@@ -94,8 +93,8 @@ class WorkloadReconciler:
         lost = self._cache.lost_status(key)
         if lost is not None and await self._put_back(key, lost):
             return Result()
-        is_due = await self.explainer.look(key, workload)
-        for step in self._steps(workload, is_due=is_due):
+        self.explainer.look(key)
+        for step in self._steps(workload):
             if step.look(workload) is None:
                 continue  # as a rule, so the writer is not asked
             written = await self._writer.write(key, step.look, subresource=step.subresource, lane=step.lane)
@@ -105,16 +104,16 @@ class WorkloadReconciler:
                 if step != self._life.match_gates:
                     self._tell(workload, written)
                 return Result()
-        return Result(requeue_after=self._wake_after(key, workload, is_due=is_due))
+        return Result(requeue_after=self._wake_after(key, workload))
 
-    def _steps(self, workload: wire.Workload, *, is_due: bool) -> Iterator[Step]:
+    def _steps(self, workload: wire.Workload) -> Iterator[Step]:
         yield from self._life.steps(workload)
-        yield Step(partial(self.explainer.explain, again=is_due), lane=Lane.WORDS)
+        yield Step(self.explainer.explain, lane=Lane.WORDS)
         yield from self._life.late_steps(workload)
 
-    def _wake_after(self, key: str, workload: wire.Workload, *, is_due: bool) -> float | None:
+    def _wake_after(self, key: str, workload: wire.Workload) -> float | None:
         """Seconds until something is to be said or done although nothing happens; None: nothing is."""
-        left = [self.explainer.until_next_word(key, workload, is_due=is_due), self.explainer.until_look(key)]
+        left = [self.explainer.until_told(workload), self.explainer.until_look(key)]
         at = self._life.next_time(workload)
         if at is not None:
             left.append((at - self._clock.now()).total_seconds())
@@ -199,7 +198,11 @@ class WorkloadReconciler:
             if was is not None and was.reason == names.REASON_ADMISSION_GATED and new.status == "False":
                 reason = names.EVENT_ADMISSION_GATE_CLEARED if new.reason == names.REASON_PENDING_EVALUATION else reason
             warning = new.status == "False" and not evicted and new.reason not in _CALM
-            self._event(after, reason, new.message + _wait_for_checks(after, new), warning=warning)
+            message = new.message + _wait_for_checks(after, new)
+            if kind == names.CONDITION_QUOTA_RESERVED and new.status == "False":
+                record_waiting(self._recorder, after, reason=reason, message=message, warning=warning)
+            else:
+                self._event(after, reason, message, warning=warning)
             _log.info("workload changed", workload=key, condition=kind, status=new.status, reason=new.reason)
             return
 

@@ -22,7 +22,7 @@ from kqueue.core import ordering, quota
 from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
-from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message
+from kqueue.core.explain import Blocker, BlockerKind, WaitReason, brief, message
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
@@ -153,7 +153,12 @@ class Wait:
 
     @property
     def message(self) -> str:
-        """All blockers as sentences, for those who read the workload."""
+        """The root cause in one sentence, for those who read the workload."""
+        return brief(self.blockers, readers_of(self.head.key))
+
+    @property
+    def details(self) -> str:
+        """All blockers as sentences."""
         return message(self.blockers, readers_of(self.head.key))
 
 
@@ -170,7 +175,7 @@ class Preempt:
     def message(self) -> str:
         """What it waits for, as a sentence for those who read the workload."""
         going = [Mention(target.admitted.key, target.admitted.queue) for target in self.targets]
-        shown = mentioned(going, readers_of(self.head.key))
+        shown = mentioned(going, readers_of(self.head.key), most=2)
         return f"Preempting {len(going)} workload{'s' if len(going) != 1 else ''} to make room: {shown}"
 
 

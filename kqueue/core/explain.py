@@ -5,12 +5,12 @@ Conditions, events, metrics and the command line are renderings of the same list
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from kqueue.core.mention import MayName, Mention, mentioned, nobody_reads
 from kqueue.core.quantity import format_quantity
-from kqueue.core.topology.result import Misfit, MisfitCode
+from kqueue.core.topology.result import Misfit, MisfitCode, Shortage
 from kqueue.core.value import value
 
 
@@ -67,10 +67,11 @@ class Blocker:
     """One reason to wait.
 
     `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
-    missing where (topology blockers only); `never` is True when not even an empty cluster, or the whole cohort, could
-    hold it; `holders` counts the workloads of lower priority that hold it in the same queue, None where nobody looked;
-    `used` is what the queue itself uses of its own `nominal` quota, None where nobody looked; `workloads` are other
-    workloads that the sentence speaks of; `detail` is what has no number, and never the name of a workload.
+    missing where (topology blockers only), on an empty cluster with `never`; `never` is True when not even an empty
+    cluster, or the whole cohort, could hold it; `holders` counts the workloads of lower priority that hold it in the
+    same queue, None where nobody looked; `used` is what the queue itself uses of its own `nominal` quota, None where
+    nobody looked; `unusable` are nodes of the flavor that are cordoned or not ready; `workloads` are other workloads
+    that the sentence speaks of; `detail` is what has no number, and never the name of a workload.
     """
 
     kind: BlockerKind
@@ -85,20 +86,68 @@ class Blocker:
     holders: int | None = None
     used: int | None = None
     nominal: int = 0
+    unusable: tuple[str, ...] = ()
     detail: str = ""
     workloads: tuple[Mention, ...] = ()
 
 
+_ORDER = {
+    BlockerKind.TOPOLOGY: 1,
+    BlockerKind.QUOTA: 2,
+    BlockerKind.EXCEEDS_MAX_QUOTA: 3,
+    BlockerKind.FLAVOR_TAINT: 4,
+    BlockerKind.FLAVOR_LABELS: 4,
+    BlockerKind.FLAVOR_TOPOLOGY: 4,
+    BlockerKind.FLAVOR_MISSING: 4,
+    BlockerKind.NO_CANDIDATES: 5,
+}
+"""Of the causes that flavors give, from the mildest to the most severe; all other causes concern the whole workload."""
+_LACKS_QUOTA = (BlockerKind.QUOTA, BlockerKind.EXCEEDS_MAX_QUOTA)
+
+
 def sentence(blocker: Blocker, may_name: MayName = nobody_reads) -> str:
     """The blocker for a person: what is asked, what is free, where; workloads are named where readers may know them."""
-    about = _ABOUT_WORKLOADS.get(blocker.kind)
-    text = about(mentioned(blocker.workloads, may_name)) if about is not None else _TEXTS[blocker.kind](blocker)
+    text = _text(_TEXTS, blocker, may_name)
     return f"pod set {blocker.pod_set}: {text}" if blocker.pod_set else text
 
 
 def message(blockers: Sequence[Blocker], may_name: MayName = nobody_reads) -> str:
     """All blockers, one sentence each, without repetition, in the order given."""
     return "; ".join(dict.fromkeys([sentence(blocker, may_name) for blocker in blockers]))
+
+
+def root_cause(blockers: Sequence[Blocker]) -> Blocker:
+    """The blocker to be named where there is room for one.
+
+    What concerns the whole workload comes first; that nobody may be preempted is no cause by itself.  Of a pod set it
+    is the cause of the flavor that came closest, of several pod sets the most severe one; of equals the first.  Raises
+    ValueError without blockers.
+    """
+    mildest_of: dict[str, Blocker] = {}
+    causes = [blocker for blocker in blockers if blocker.kind is not BlockerKind.NO_CANDIDATES]
+    for blocker in causes or blockers:
+        known = mildest_of.get(blocker.pod_set)
+        if known is None or _ORDER.get(blocker.kind, 0) < _ORDER.get(known.kind, 0):
+            mildest_of[blocker.pod_set] = blocker
+    whole = [blocker for blocker in mildest_of.values() if blocker.kind not in _ORDER]
+    return whole[0] if whole else max(mildest_of.values(), key=lambda blocker: _ORDER[blocker.kind])
+
+
+def brief(blockers: Sequence[Blocker], may_name: MayName = nobody_reads) -> str:
+    """The root cause in one short sentence, empty without blockers: for conditions, events and summaries."""
+    if not blockers:
+        return ""
+    cause = root_cause(blockers)
+    text = _text(_BRIEF, cause, may_name)
+    if cause.kind is BlockerKind.TOPOLOGY and not cause.never and not any(b.kind in _LACKS_QUOTA for b in blockers):
+        text = f"Quota is there; no room in the topology: {text}"
+    named = cause.pod_set not in ("", "main")
+    return f"{text[:1].upper()}{text[1:]}{f' (pod set {cause.pod_set})' if named else ''}"
+
+
+def _text(texts: Mapping[BlockerKind, Callable[[Blocker], str]], blocker: Blocker, may_name: MayName) -> str:
+    about = _ABOUT_WORKLOADS.get(blocker.kind)
+    return about(mentioned(blocker.workloads, may_name)) if about is not None else texts[blocker.kind](blocker)
 
 
 def most_severe(reasons: Iterable[WaitReason]) -> WaitReason:
@@ -115,24 +164,55 @@ def mildest(reasons: Iterable[WaitReason]) -> WaitReason:
 
 def _quota(b: Blocker) -> str:
     short = max(0, b.asked - b.free)
-    text = (
+    return (
         f"asks for {_amount(b.asked, b.resource)} of flavor {b.flavor}, ClusterQueue {b.queue} has "
-        f"{_amount(max(0, b.free), b.resource)} free, {_amount(short, b.resource)} more needed"
+        f"{_amount(max(0, b.free), b.resource)} free{_parts(b)}, {_amount(short, b.resource)} more needed"
     )
-    return text if b.used is None else f"{text}; {_used(b, b.used)}"
 
 
-def _used(b: Blocker, used: int) -> str:
-    """Who has the rest: the queue itself, or others of its cohort."""
-    text = f"the queue uses {format_quantity(used, b.resource)} of its {format_quantity(b.nominal, b.resource)}"
-    lent = b.nominal - used - max(0, b.free)
-    return f"{text} and others of its cohort {format_quantity(lent, b.resource)} of that" if lent > 0 else text
+def _brief_quota(b: Blocker) -> str:
+    own, lent = _split(b)
+    borrowed = f"{format_quantity(lent, b.resource)} of it" if own else "all of it"
+    return (
+        f"{_amount(b.asked, b.resource)} of flavor {b.flavor} asked, ClusterQueue {b.queue} has "
+        f"{format_quantity(max(0, b.free), b.resource)} free{f', {borrowed} to borrow from its cohort' if lent else ''}"
+    )
+
+
+def _parts(b: Blocker) -> str:
+    """Where the rest of the queue's own quota is, and what it could borrow; empty where nobody looked."""
+    if b.used is None:
+        return ""
+    own, lent = _split(b)
+    text = f"it uses {format_quantity(b.used, b.resource)} of its own {format_quantity(b.nominal, b.resource)}"
+    by_others = b.nominal - b.used - own
+    if by_others > 0:
+        text += f", others of its cohort {format_quantity(by_others, b.resource)} of it"
+    if lent:
+        text += f"; {format_quantity(lent, b.resource)} are to borrow from its cohort"
+    return f" ({text})"
+
+
+def _split(b: Blocker) -> tuple[int, int]:
+    """Of what is free, how much is the queue's own, and how much it could borrow; nothing to borrow where nobody
+    looked.
+    """
+    free = max(0, b.free)
+    own = free if b.used is None else min(free, max(0, b.nominal - b.used))
+    return own, free - own
 
 
 def _max_quota(b: Blocker) -> str:
     return (
         f"asks for {_amount(b.asked, b.resource)} of flavor {b.flavor}, ClusterQueue {b.queue} can never get more than "
         f"{_amount(b.free, b.resource)}, its cohort included; ask for less or raise the quota"
+    )
+
+
+def _brief_max_quota(b: Blocker) -> str:
+    return (
+        f"{_amount(b.asked, b.resource)} of flavor {b.flavor} asked, ClusterQueue {b.queue} can get "
+        f"{format_quantity(b.free, b.resource)} at most; ask for less or raise the quota"
     )
 
 
@@ -154,44 +234,112 @@ def _topology(b: Blocker) -> str:
     return f"flavor {b.flavor}, topology {misfit.topology}: {_misfit_rule(misfit)}"
 
 
+def _brief_topology(b: Blocker) -> str:
+    misfit = b.misfit
+    if misfit is None or misfit.code not in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
+        return _topology(b)
+    if misfit.leaves == 0 or misfit.excluded.total() >= misfit.leaves:
+        return _no_node(b, misfit)
+    best = _best(misfit, brief=True)
+    if not b.never:
+        return best
+    rest = unusable_nodes(b.unusable) if b.unusable else "ask for fewer pods"
+    return f"with no workload running, {best}; {rest}"
+
+
 def _no_room(b: Blocker, misfit: Misfit) -> str:
     """Asked and free, at which level, in which domain, and what is short."""
+    if misfit.leaves == 0 or misfit.one_pod is not None:
+        return f"{_no_node(b, misfit)} (topology {misfit.topology})"
     where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
     if misfit.spread:
         where = f"all domains of level {misfit.level} together"
-    who = f"{misfit.total} {misfit.unit}s" + (f" and the leader of group {misfit.group}" if misfit.group else "")
-    text = f"{who} do not fit in {where} (topology {misfit.topology}, flavor {b.flavor})"
-    if misfit.best_domain is not None:
-        leader = ", but not for the leader besides" if misfit.leader else ""
-        text += f": the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit}{leader}"
-        text += "".join(f"; in it fit {a.fit} of {a.total} slices at level {a.level}" for a in misfit.layers)
-    elif misfit.leader:
-        text += ": no place holds their leader"
-    else:
-        text += f": {'only ' + str(misfit.fit) if misfit.fit else 'none'} of them would fit"
+    who = _counted(misfit.total, misfit.unit) + (f" and the leader of group {misfit.group}" if misfit.group else "")
+    verb = "do" if misfit.total != 1 or misfit.group else "does"
+    when = ", even with no workload running" if b.never else ""
+    text = f"{who} {verb} not fit in {where} (topology {misfit.topology}, flavor {b.flavor}){when}: {_best(misfit)}"
+    text += "".join(f"; in it fit {a.fit} of {a.total} slices at level {a.level}" for a in misfit.layers)
     if misfit.shortage is not None:
-        short = misfit.shortage
-        text += (
-            f"; short of {short.resource}: asked {format_quantity(short.asked, short.resource)}, "
-            f"free {format_quantity(short.free, short.resource)}"
-        )
-        if short.held:
-            text += f", held by other workloads {format_quantity(short.held, short.resource)}"
-    if misfit.leaves == 0:
-        text += "; no ready, schedulable node has the flavor's labels and all levels of the topology"
+        text += f"; {_short_of(misfit.shortage)}"
     causes = _exclusions(misfit)
     if causes:
-        text += f"; of {misfit.leaves} leaves these cannot hold one pod: {causes}"
+        text += f"; of {_counted(misfit.leaves, 'node')} these cannot hold one pod: {causes}"
+    if b.unusable:
+        text += f"; {unusable_nodes(b.unusable)}"
     if b.never:
-        text += "; it would not fit on an empty cluster either: ask for fewer pods, smaller pods or a wider level"
+        text += f"; {_remedy(b)}"
     return text
+
+
+def _remedy(b: Blocker) -> str:
+    fewer = "ask for fewer pods, smaller pods or a wider level"
+    return f"bring nodes back, or {fewer}" if b.unusable else fewer
+
+
+def _short_of(short: Shortage) -> str:
+    asked, free = (format_quantity(n, short.resource) for n in (short.asked, short.free))
+    text = f"short of {short.resource}: asked {asked}, free {free}"
+    return f"{text}, held by other workloads {format_quantity(short.held, short.resource)}" if short.held else text
+
+
+def _best(misfit: Misfit, *, brief: bool = False) -> str:
+    """How much fits in the domain that came closest."""
+    of_total = f" of {misfit.total} {misfit.unit}s" if brief else ""
+    if misfit.best_domain is not None:
+        leader = ", but not for the leader besides" if misfit.leader else ""
+        level = f" {_last_part(misfit.level)}" if brief and misfit.level else ""
+        comma = " " if brief else ", "
+        return f"the best{level}{comma}{'/'.join(misfit.best_domain)}{comma}has room for {misfit.fit}{of_total}{leader}"
+    if misfit.leader:
+        return "no place holds their leader"
+    if misfit.fit:
+        return f"only {misfit.fit}{of_total} fit" if brief else f"only {misfit.fit} of them would fit"
+    return f"none{of_total} fits" if brief else "none of them would fit"
+
+
+def _no_node(b: Blocker, misfit: Misfit) -> str:
+    """No node can hold one single pod."""
+    more = f"; {unusable_nodes(b.unusable)}" if b.unusable else ""
+    if misfit.leaves == 0:
+        return f"no ready, schedulable node has the labels of flavor {b.flavor} and all levels of the topology{more}"
+    nodes = f"{_counted(misfit.leaves, 'usable node')} of flavor {b.flavor}"
+    if misfit.excluded.node_selector == misfit.leaves:
+        return f"node selector {misfit.selector} matches none of the {nodes}{more}"
+    if misfit.excluded.affinity == misfit.leaves:
+        return f"required node affinity matches none of the {nodes}{more}"
+    if misfit.one_pod is not None:
+        one = misfit.one_pod
+        asked, most = (format_quantity(n, one.resource) for n in (one.asked, one.free))
+        if not b.never:
+            return f"one pod asks for {asked} {one.resource}, the most free on a node is {most}"
+        return (
+            f"with no workload running, no node of flavor {b.flavor} has room for one pod: it asks for {asked} "
+            f"{one.resource}, the most on a node is {most}{more}"
+        )
+    return f"none of the {nodes} can hold one pod: {_exclusions(misfit)}{more}"
+
+
+def unusable_nodes(nodes: Sequence[str], *, most: int = 3) -> str:
+    """Nodes that are cordoned or not ready, `most` of them by name; for a non-empty list."""
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    are = "is" if len(nodes) == 1 else "are"
+    return f"{_counted(len(nodes), 'node')} {are} cordoned or not ready: {', '.join(nodes[:most])}{more}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _last_part(label: str) -> str:
+    """A label's name without its prefix."""
+    return label.rpartition("/")[2]
 
 
 def _exclusions(misfit: Misfit) -> str:
     excluded = misfit.excluded
     counts: dict[str, int] = {}
     if excluded.node_selector:
-        counts["node selector"] = excluded.node_selector
+        counts[f"node selector {misfit.selector}".rstrip()] = excluded.node_selector
     if excluded.affinity:
         counts["node affinity"] = excluded.affinity
     if excluded.topology_domain:
@@ -256,9 +404,18 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
         f"others could be preempted for it once these gates of it are open: {b.detail}"
     ),
 }
+_BRIEF: dict[BlockerKind, Callable[[Blocker], str]] = {
+    **_TEXTS,
+    BlockerKind.EXCEEDS_MAX_QUOTA: _brief_max_quota,
+    BlockerKind.QUOTA: _brief_quota,
+    BlockerKind.TOPOLOGY: _brief_topology,
+}
+"""The same in fewer words, where readers find the rest in the explanation."""
 _ABOUT_WORKLOADS: dict[BlockerKind, Callable[[str], str]] = {
     BlockerKind.YIELDS: lambda others: f"it was preempted for {others}, which is admitted first",
-    BlockerKind.LEAVING: lambda others: f"fits as soon as those have left who are preempted for {others or 'it'}",
+    BlockerKind.LEAVING: lambda others: (
+        f"waits for the workloads preempted for {others or 'it'} to release what they hold"
+    ),
     BlockerKind.PODS_NOT_READY: lambda others: (
         f"the pods of {others} must be ready before another workload is admitted"
     ),

@@ -94,7 +94,7 @@ def _mend(
             capacity.charge(on_hosts)  # a flavor with failed hosts has hosts as leaves, as those before it
             answer = repair(capacity, pod_sets, failed, profile=damaged.profile)
         if isinstance(answer, Misfit):
-            blockers.append(topology_blocker(flavor, answer))
+            blockers.append(topology_blocker(flavor, answer, unusable=view.unusable))
             continue
         found[flavor] = answer
         on_hosts += usage_of(Placement(tuple(replacement.added for replacement in answer)))

@@ -327,16 +327,18 @@ class Nominator:
         assignment = entry.assignment
         assignment.mode = NO_CANDIDATES
         assignment.reason = WaitReason.WAITING_FOR_QUOTA
-        assignment.blockers += tuple(topology_blocker(flavor, misfit) for flavor, misfit in misfits.items())
+        assignment.blockers += tuple(self._topology_blocker(f, misfit) for f, misfit in misfits.items())
         return True
 
-    @staticmethod
-    def _refuse_for_ever(entry: Entry, never: Mapping[str, Misfit]) -> None:
+    def _topology_blocker(self, flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
+        return topology_blocker(flavor, misfit, unusable=self.snapshot.topologies[flavor].unusable, never=never)
+
+    def _refuse_for_ever(self, entry: Entry, never: Mapping[str, Misfit]) -> None:
         entry.stand = NEVER
         assignment = entry.assignment
         assignment.mode, assignment.reason = NO_FIT, WaitReason.TOPOLOGY_PLACEMENT_FAILED
         others = [b for b in assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
-        assignment.blockers = (*others, *(topology_blocker(f, m, never=True) for f, m in never.items()))
+        assignment.blockers = (*others, *(self._topology_blocker(f, m, never=True) for f, m in never.items()))
 
     # --- who would have to go --------------------------------------------------------------------------------------
 
@@ -450,6 +452,13 @@ def _preemptor(head: Head, usage: Mapping[FlavorResource, int], needs: frozenset
     )
 
 
-def topology_blocker(flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
-    """A misfit as a reason to wait."""
-    return Blocker(kind=BlockerKind.TOPOLOGY, pod_set=misfit.pod_set, flavor=flavor, misfit=misfit, never=never)
+def topology_blocker(flavor: str, misfit: Misfit, *, unusable: tuple[str, ...] = (), never: bool = False) -> Blocker:
+    """A misfit as a reason to wait; with `never` it is the misfit of an empty cluster."""
+    return Blocker(
+        kind=BlockerKind.TOPOLOGY,
+        pod_set=misfit.pod_set,
+        flavor=flavor,
+        misfit=misfit,
+        unusable=unusable,
+        never=never,
+    )

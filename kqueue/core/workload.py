@@ -248,11 +248,15 @@ class Damaged:
 
 @dataclass(slots=True)
 class TopologyView:
-    """One flavor's domains and what is free in them, as a cycle sees it.  `capacity` is the cycle's own."""
+    """One flavor's domains and what is free in them, as a cycle sees it.  `capacity` is the cycle's own.
+
+    `unusable` are nodes of the flavor that are cordoned or not ready, by name: they are no part of the tree.
+    """
 
     name: str
     tree: Tree
     capacity: Capacity
+    unusable: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Why workloads wait, told beside the loop: each hears the newest reason only, and so many are told at a time.
 
-A reason is told at once.  Where only its details have changed, other free amounts say, the workload is told some
-seconds later what they are then: they change with every admission, and nobody reads as fast.
+A reason is told at once.  Where another cause has the same reason, the workload is told some seconds later what the
+cause is then.  Where only figures of the cause have changed nothing is written: `kqueue explain` gives those of now.
 
 While decisions are being written, reasons are written at a bounded rate: the API server's time goes to decisions
 first, and most workloads are admitted before their turn comes.  The visibility API and `kqueue explain`
@@ -30,7 +30,7 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.timetable import Timetable
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.writes import Writes
-from kqueue.state import from_api, status
+from kqueue.state import from_api, status, waiting
 
 _log = structlog.get_logger(__name__)
 
@@ -68,12 +68,12 @@ class News(Enum):
 
     NOTHING = auto()
     DETAILS = auto()
-    """It waits for what it says already, but other words tell of it."""
+    """The reason is the one that it gives already, the cause is another one."""
     REASON = auto()
 
 
 def news(obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
-    """What is new to a workload; `briefly`: other words are not."""
+    """What is new to a workload; `briefly`: another cause with the same reason is not."""
     told = _told(obj)
     if told is None or (told.status, told.reason) != ("False", why.reason):
         return News.REASON
@@ -83,11 +83,12 @@ def news(obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
         return News.NOTHING
     if not _knows_of_no_admission(obj):
         return News.REASON
-    return News.NOTHING if told.message == status.cut(why.message) else News.DETAILS
+    text = waiting.message(from_api.workload_key(obj), why.message)
+    return News.NOTHING if waiting.is_same_cause(told.message, text) else News.DETAILS
 
 
 class _Told(NamedTuple):
-    """What a workload says of its quota, without where it stands."""
+    """What a workload says of its quota."""
 
     status: str
     reason: str
@@ -243,7 +244,9 @@ class Waits:
             )
             if written is not None:
                 _log.info("workload waits", workload=key, reason=why.reason, message=why.message)
-                self._observer.waits(written, reason=why.reason, message=why.message)
+                told = _told(written)
+                if told is not None:
+                    self._observer.waits(written, reason=told.reason, message=told.message)
             newest = self._untold[key]
             if newest is word:
                 return
@@ -265,7 +268,6 @@ class Waits:
             stamp=status.Stamp(self._clock.now()),
             requests=self._requests(word.why.pod_sets) if word.why.pod_sets is not None else None,
             gated=word.why.gated,
-            queued=True,
         )
 
     def _requests(self, pod_sets: tuple[PodSet, ...]) -> list[status.Patch]:
@@ -281,7 +283,7 @@ class Waits:
 
 def _told(obj: wire.Workload) -> _Told | None:
     told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    return _Told(told.status, told.reason, status.without_place(told.message)) if told is not None else None
+    return _Told(told.status, told.reason, told.message) if told is not None else None
 
 
 def _knows_of_no_admission(obj: wire.Workload) -> bool:

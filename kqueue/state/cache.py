@@ -606,7 +606,7 @@ class Cache:
         views = self._by_queue.views(nodes.keys(), self._with_topology)
         self._reader = ref(views)
         topologies = {
-            flavor: TopologyView(capacity.tree.topology, capacity.tree, capacity)
+            flavor: TopologyView(capacity.tree.topology, capacity.tree, capacity, self.ledger.unusable(flavor))
             for flavor, capacity in self.ledger.snapshot().items()
         }
         return Snapshot(

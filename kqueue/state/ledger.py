@@ -254,6 +254,11 @@ class NodeLedger:
         room = self._rooms.get(flavor)
         return {} if room is None else room.left_out()
 
+    def unusable(self, flavor: str) -> tuple[str, ...]:
+        """Nodes with the flavor's labels that are cordoned or not ready, by name; empty for an unknown flavor."""
+        room = self._rooms.get(flavor)
+        return () if room is None else room.unusable()
+
     def spares(self, flavor: str, most: int) -> list[Spare]:
         """Nodes that are left out because they are not ready or cordoned, and would be part of the tree; at most so
         many, by name.

@@ -162,7 +162,6 @@ def described(error: Exception) -> str:
 
 def _message(error: Exception, doing: str) -> str:
     return (
-        f"{doing[:1].upper()}{doing[1:]} fails on a bug in kqueue ({described(error)}), so it is left alone until "
-        f"somebody edits it, deletes it, or sets its annotation {names.TRY_AGAIN_ANNOTATION} to another value; "
-        "it is tried again, too, when kqueue restarts; please report it"
+        f"{doing[:1].upper()}{doing[1:]} fails on a bug in kqueue ({described(error)}); "
+        f"to retry, edit it or its annotation {names.TRY_AGAIN_ANNOTATION}; please report it"
     )

@@ -427,8 +427,6 @@ class Queues:
 
         Must go through them at once, if at all.
         """
-        self.on_tried: Callable[[str], None] = lambda _key: None
-        """Told of each workload that comes back from a cycle."""
         self._queues: dict[str, _Queue] = {}
         self._local: dict[str, str] = {}  # LocalQueue key -> ClusterQueue
         self._known: dict[str, Pending] = {}  # every pending workload, also those without a queue
@@ -557,6 +555,11 @@ class Queues:
                 heads.append((name, item))
         return heads
 
+    def is_strict(self, name: str) -> bool:
+        """Whether a ClusterQueue tries no workload before the one in front of it; False for an unknown one."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.strategy is Strategy.STRICT_FIFO
+
     def in_flight(self, name: str) -> Pending | None:
         """Who was taken as the head of a ClusterQueue, and neither settled nor brought back; None: nobody."""
         queue = self._queues.get(name)
@@ -600,13 +603,11 @@ class Queues:
             queue.prefer(key)
         if self._may_run(item) and self._is_immediate(queue, reason, has_more=has_more):
             queue.activate(item)
-            self.on_tried(key)
             return True
         if self._by_shape and reason in SHAPE_WIDE and queue.strategy is Strategy.BEST_EFFORT_FIFO:
             queue.moved_shapes[item.shape] = verdict
             queue.park_shape(item.shape, self.on_parked)
         queue.park(item)
-        self.on_tried(key)
         return False
 
     def _may_run(self, item: Pending) -> bool:

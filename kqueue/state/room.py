@@ -75,6 +75,7 @@ class Room:
         "_outsiders",
         "_shared",
         "_stale",
+        "_unusable",
         "facts",
         "levels",
         "members",
@@ -90,6 +91,7 @@ class Room:
         self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a node alone stands for itself
         self._crowded: set[Path] = set()  # leaves of several nodes
         self._outsiders: dict[str, LeftOut] = {}
+        self._unusable: tuple[str, ...] | None = None  # None: to be worked out
         self._capacity: Capacity | None = None
         self._stale: set[Path] = set()  # leaves that the tree of `_capacity` does not have right
         self._late: set[Path] | None = None  # leaves that changed since a build in steps began; None: there is none
@@ -109,7 +111,8 @@ class Room:
     def on_node(self, name: str, facts: NodeFacts | None) -> None:
         """Take in a node's change: one column when only amounts changed, else a leaf that is no longer right."""
         before = self.members.pop(name, None)
-        self._outsiders.pop(name, None)
+        if self._outsiders.pop(name, None) is not None:
+            self._unusable = None
         after = self._member(name, facts)
         if before is not None:
             self._leave(name, leaf_key(before, self.levels))
@@ -132,6 +135,7 @@ class Room:
             return facts
         if why.reason != "flavorLabels":
             self._outsiders[name] = why
+            self._unusable = None
         return None
 
     def _left_out(self, node: NodeFacts) -> LeftOut | None:
@@ -217,6 +221,12 @@ class Room:
                 first, *others = sorted(self._group(key))
                 found |= {name: LeftOut("duplicateHostname", (first,)) for name in others}
         return found
+
+    def unusable(self) -> tuple[str, ...]:
+        """Nodes with the flavor's labels that are cordoned or not ready, by name."""
+        if self._unusable is None:
+            self._unusable = tuple(sorted(n for n, why in self._outsiders.items() if why.reason in _PASSING))
+        return self._unusable
 
     def spares(self, most: int) -> list[Spare]:
         """Nodes that would be members if they were ready and not cordoned, at most so many, by name."""

@@ -6,7 +6,6 @@ resource version, and a patch made from an older object is refused and made agai
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
@@ -18,7 +17,7 @@ from kqueue.clock import utc_text
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
-from kqueue.state import checks, execution_time, from_api, requeueing
+from kqueue.state import checks, execution_time, from_api, requeueing, waiting
 from kqueue.state.conditions import MESSAGE_BYTES as MESSAGE_BYTES
 from kqueue.state.conditions import Conditions as Conditions
 from kqueue.state.conditions import Patch as Patch
@@ -33,7 +32,6 @@ _COUNT_MAX = 2**31 - 1
 _ENDED_BY_A_RESERVATION = frozenset(
     {names.CONDITION_EVICTED, names.CONDITION_PREEMPTED, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES}
 )
-_PLACE = re.compile(r"; at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (it was number|more than) .*")
 
 Change = Callable[[wire.Workload], Patch | None]
 """Makes a status patch from the newest object; None when there is nothing to write any more."""
@@ -139,23 +137,26 @@ def wait(
     stamp: Stamp,
     requests: list[Patch] | None = None,
     gated: bool = False,
-    queued: bool = False,
+    dated: bool = False,
 ) -> Patch | None:
-    """Say why a pending workload waits; None when that stands there already or it no longer waits.
+    """Say why a pending workload waits; None when the same cause is written already or it no longer waits.
 
     `requests` is what it asks for, as `requested` gives it: patches share it, so it is not to be changed.  `gated`: it
-    could preempt others, if its preemption gates were open.  `queued`: it stays in line, so where it was told to stand
-    there, and when, is kept.
+    could preempt others, if its preemption gates were open.  `dated`: the sentence is of this moment, whatever the
+    reason.
     """
     told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if (told is not None and told.status == "True") or from_api.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = conditions_of(obj, stamp)
-    place = told.message.removeprefix(without_place(told.message)) if queued and told is not None else ""
-    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message + place)
+    at = stamp.now if dated or reason in waiting.OF_A_MOMENT else None
+    text = waiting.message(from_api.workload_key(obj), message, at=at)
+    if told is not None and told.reason == reason and waiting.is_same_cause(told.message, text):
+        text = told.message
+    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
     if gated:
         kind, cause = names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, names.REASON_PREEMPTION_GATED
-        conditions.set(kind, status=True, reason=cause, message=message)
+        conditions.set(kind, status=True, reason=cause, message=text)
     _not_admitted(conditions)
     if not conditions.changed:
         return None
@@ -170,16 +171,6 @@ def requested(totals: Mapping[str, Mapping[str, int]]) -> list[Patch]:
         {"name": name, "resources": {r: format_quantity(v, r) for r, v in of_one.items()}}
         for name, of_one in totals.items()
     ]
-
-
-def with_place(message: str, place: str, stamp: Stamp) -> str:
-    """Why a workload waits, and where it stands now (`it was number ...`, `more than ...`)."""
-    return f"{message}; at {stamp.text} {place}"
-
-
-def without_place(message: str) -> str:
-    """Why a workload waits, without where it stood when that was written."""
-    return _PLACE.sub("", message)
 
 
 def match_gates(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
@@ -212,7 +203,8 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
         fields["accumulatedPastExecutionTimeSeconds"] = ran
     if conditions.status(names.CONDITION_PODS_READY):  # whoever is admitted next has not got its pods yet
         _wait_for_start(conditions)
-    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=message)
+    text = waiting.message(from_api.workload_key(obj), message)
+    conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
     _sync_admitted(conditions, (), queue="")
     return status_patch(conditions, **fields)
 

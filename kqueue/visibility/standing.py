@@ -9,7 +9,8 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import utc_text
-from kqueue.state import checks, from_api, requeueing, status
+from kqueue.state import checks, from_api, requeueing
+from kqueue.state.waiting import cause_of
 from kqueue.visibility.asked import JSON
 
 
@@ -52,7 +53,7 @@ def told(obj: wire.Workload, now: datetime) -> JSON | None:
     found = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if found is None or found.status == "True":
         return None
-    message = status.without_place(found.message)
+    message = cause_of(found.message)
     return {"reason": found.reason, "message": message, **_since(found, now)}
 
 

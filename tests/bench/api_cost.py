@@ -124,7 +124,7 @@ class Costs:
         return patch
 
     def _wait(self, workload: wire.Workload) -> status.Patch | None:
-        message = "pod set main: asks for 1 cpu of flavor flavor, ClusterQueue cq-0-0 has 0 cpu free, 1 cpu more needed"
+        message = "1 cpu of flavor flavor asked, ClusterQueue cq-0-0 has 0 free"
         requests = status.requested({"main": {"cpu": 1000}})
         reason = names.REASON_WAITING_FOR_QUOTA
         return status.wait(workload, reason=reason, message=message, stamp=self._stamp, requests=requests)

@@ -280,7 +280,7 @@ async def test_a_pod_that_says_that_it_is_placed_takes_room(either_plane: Plane)
 
         def waits(listed: Object) -> bool:
             told = [c["message"] for w in listed["items"] for c in w.get("status", {}).get("conditions", [])]
-            return any("do not fit" in message for message in told)
+            return any("has room for one pod" in message for message in told)
 
         await road.cluster.until(road.workloads, waits, what="a gang that does not fit")
         await road.cluster.request("DELETE", f"{road.pods}/forged")

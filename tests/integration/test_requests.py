@@ -57,6 +57,8 @@ async def test_a_job_that_its_namespace_forbids_waits_until_it_is_allowed(either
     async with running(configuration(), flags(either_plane), timings=FAST):
         await road.submit("large", pods=2)
         waiting = await road.until_workload("large", "QuotaReserved", status="False", reason="Misconfigured")
+        workload = (await road.workload_of("large"))["metadata"]["name"]
+        told = await until_told(road, "large", "Misconfigured")
         await road.submit("small", pods=2, gpus=4)
         await road.until_complete("small")
         await road.cluster.request("DELETE", path)
@@ -64,8 +66,49 @@ async def test_a_job_that_its_namespace_forbids_waits_until_it_is_allowed(either
 
     assert waiting["message"] == (
         f"Pod set main: Container main asks for 8 {GPU}, and LimitRange bounds allows a container at most 4: "
-        "ask for less or change the LimitRange"
+        f"ask for less or change the LimitRange; see kqueue explain {workload} -n {road.namespace}"
     )
+    assert told == waiting["message"]
+
+
+async def until_told(road: Road, name: str, reason: str) -> str:
+    """The newest note of the events with this reason about a Job: what `kubectl describe job` shows."""
+
+    def of(listed: Object) -> list[str]:
+        return [
+            event["note"]
+            for event in sorted(listed["items"], key=lambda event: str(event["metadata"]["creationTimestamp"]))
+            if (event["regarding"]["kind"], event["regarding"]["name"], event["reason"]) == ("Job", name, reason)
+        ]
+
+    path = f"/apis/events.k8s.io/v1/namespaces/{road.namespace}/events"
+    return of(await road.cluster.until(path, lambda listed: bool(of(listed)), what=f"{reason} about job {name}"))[-1]
+
+
+async def test_a_full_rack_is_one_short_sentence_on_the_workload_and_the_job(either_plane: Plane) -> None:
+    """It begins with what is there, names the best rack and the time, and is not written again for other figures."""
+    road = await make_road(either_plane.cluster, shape=(1, 2, 2), gpus=64)
+    async with running(configuration(), flags(either_plane), timings=FAST):
+        await road.submit("first", pods=1, gpus=8, run_seconds=600)
+        await road.until_workload("first", "Admitted")
+        await road.submit("second", pods=2, gpus=8, run_seconds=600)
+        await road.until_workload("second", "Admitted")
+        await road.submit("late", pods=2, gpus=8)
+        waiting = await road.until_workload("late", "QuotaReserved", status="False", reason="WaitingForQuota")
+        told = await until_told(road, "late", "WaitingForQuota")
+        before = (await road.workload_of("late"))["metadata"]["resourceVersion"]
+        await road.submit("third", pods=1, gpus=8, run_seconds=600)
+        await road.until_workload("third", "Admitted")
+        await road.submit("fourth", pods=1, gpus=9)
+        await road.until_workload("fourth", "QuotaReserved", status="False", reason="TopologyPlacementFailed")
+        after = (await road.workload_of("late"))["metadata"]["resourceVersion"]
+
+    message = waiting["message"]
+    assert message.startswith("Quota is there; no room in the topology: the best topology-rack ")
+    assert " has room for 1 of 2 pods (20" in message
+    assert message.endswith(f" -n {road.namespace}")
+    assert len(message) <= 200
+    assert (told, after) == (message, before)
 
 
 async def test_defaults_of_the_namespace_and_transformed_resources_cost_quota(either_plane: Plane) -> None:

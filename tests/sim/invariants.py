@@ -23,6 +23,7 @@ from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object
 from kqueue.sandbox.selectors import parse_labels
 from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
+from kqueue.state import waiting
 from kqueue.state.cache import Cache, Told
 from tests.sim import preemption_invariants, queue_invariants
 from tests.sim.api_client import NONE
@@ -419,7 +420,9 @@ def status_tells_the_usage(world: World) -> Breaches:
 
 
 def waiting_workloads_say_why(world: World) -> Breaches:
-    """(12) A waiting Workload's message is never empty; a refusal by topology names a level and numbers."""
+    """(12) A waiting Workload's message is one short line with a command for the rest; a refusal by topology names a
+    level or the nodes, and numbers.
+    """
     for workload in world.objects(WORKLOADS):
         if admission_of(workload) is not None or is_true(workload, names.CONDITION_FINISHED):
             continue
@@ -428,9 +431,11 @@ def waiting_workloads_say_why(world: World) -> Breaches:
             continue  # that says why
         if said is None or said["status"] != "False" or not said["message"].strip():
             yield f"{name} waits and does not say why: {said}"
-        elif said["reason"] == "TopologyPlacementFailed" or "do not fit in" in said["message"]:
-            text = said["message"]
-            named = re.search(r"level \S+|the topology", text) is not None
+        elif len(said["message"]) > waiting.MOST or "; see kqueue explain" not in said["message"]:
+            yield f"{name} says too much, or not where the rest is: {said['message']}"
+        elif said["reason"] == "TopologyPlacementFailed" or "no room in the topology" in said["message"]:
+            text = waiting.cause_of(said["message"])
+            named = re.search(r"the best \S+|nodes?\b|pods fit", text) is not None
             if not named or len(re.findall(r"\d+", text)) < 2:
                 yield f"{name} does not say which level or how much: {text}"
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kqueue.sandbox.api import JOB_SETS, JOBS, PODS
-from kqueue.state.status import without_place
+from kqueue.state.waiting import cause_of
 from tests.sim import invariants
 from tests.sim.actor import REST_SECONDS, Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
@@ -264,11 +264,11 @@ async def test_equals_that_were_not_tried_say_what_was_said_of_the_one_that_was(
             await world.pass_time(2 if name == "parked" else 0)
         found = [condition(world.workload_of(name), "QuotaReserved") for name in ("tried", "parked", "late")]
 
-    said = [(c["status"], c["reason"], without_place(c["message"])) for c in found if c is not None]
+    said = [(c["status"], c["reason"], cause_of(c["message"])) for c in found if c is not None]
     assert len(said) == 3
     assert set(said) == {said[0]}
     assert said[0][:2] == ("False", "WaitingForQuota")
-    assert "asks for 32" in said[0][2]
+    assert said[0][2] == "32 nvidia.com/gpu of flavor gpu asked, ClusterQueue solo has 16 free"
 
 
 async def _submitted(world: World) -> None:

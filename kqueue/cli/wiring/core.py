@@ -56,11 +56,7 @@ def make_core(wiring: Wiring) -> None:
             if not workload.explainer.until_turn(key):  # else it is looked at when its turn comes
                 workloads.enqueue(key)
 
-    def on_tried(key: str) -> None:
-        if workload.explainer.owed.is_due(key):
-            workloads.enqueue(key)
-
-    wiring.queues.on_parked, wiring.queues.on_tried = on_parked, on_tried
+    wiring.queues.on_parked = on_parked
     cluster_queue = ClusterQueueReconciler(
         cluster_queues=watches.cluster_queues.store,
         writer=wiring.writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),

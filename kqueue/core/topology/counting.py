@@ -319,6 +319,20 @@ def exclusions(capacity: Capacity, shape: Shape, within: slice | None = None) ->
     return replace(eligibility.excluded, topology_domain=outside, resources=_limits(capacity, shape, leaves))
 
 
+def largest_leaf(capacity: Capacity, shape: Shape, excluded: Exclusions) -> Shortage | None:
+    """Where every leaf has too little for one pod: the resource that most leaves lack, what one pod asks for, and the
+    most that a leaf has.  None where a leaf has room, rules exclude some, or leaves lack different resources.
+    """
+    lacking = excluded.resources
+    if not lacking or sum(lacking.values()) < len(capacity.tree):
+        return None
+    resource = max(sorted(lacking), key=lambda name: lacking[name])
+    row = capacity.row(resource)
+    most = max(0, int(row.max())) if row is not None and len(row) else 0
+    asked = dict(shape.requests)[resource]
+    return Shortage(resource, asked, most) if most < asked else None
+
+
 def _limits(capacity: Capacity, shape: Shape, leaves: Ints | slice) -> dict[str, int]:
     """How often each resource is the one that limits a leaf; the alphabetically first on a tie."""
     fits = [_fit_of(capacity, resource, amount, leaves) for resource, amount in shape.requests]

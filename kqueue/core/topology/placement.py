@@ -21,7 +21,7 @@ import numpy as np
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.balanced import balance
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.counting import Tally, exclusions, leaves_within, shortage, tally
+from kqueue.core.topology.counting import Tally, exclusions, largest_leaf, leaves_within, shortage, tally
 from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.optimal import Arrangement, optimal
@@ -332,7 +332,15 @@ def _explained(
     """The misfit with the facts that cost another look at the leaves."""
     tree = capacity.tree
     excluded = exclusions(capacity, workers.shape, inside)
-    facts = partial(replace, misfit, topology=tree.topology, leaves=len(tree), excluded=excluded)
+    facts = partial(
+        replace,
+        misfit,
+        topology=tree.topology,
+        leaves=len(tree),
+        excluded=excluded,
+        one_pod=largest_leaf(capacity, workers.shape, excluded),
+        selector=",".join(f"{key}={value}" for key, value in workers.rules.selector) if excluded.node_selector else "",
+    )
     level, best = search.last_level, None if misfit.spread else search.best_domain()
     if best is None and not misfit.spread:
         return facts(layers=search.layers())

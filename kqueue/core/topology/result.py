@@ -125,6 +125,11 @@ class Exclusions:
     taints: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
 
+    def total(self) -> int:
+        """How many leaves are excluded."""
+        by_rules = self.node_selector + self.affinity + self.topology_domain
+        return by_rules + sum(self.taints.values()) + sum(self.resources.values())
+
     def __bool__(self) -> bool:
         return bool(self.node_selector or self.affinity or self.topology_domain or self.taints or self.resources)
 
@@ -169,6 +174,9 @@ class Misfit:
         best_domain: full path of the domain of `level` that `fit` is of; None when there is none, or with `spread`.
         shortage: the scarcest resource in it (with `spread`: in all) for the workers, or with `leader` for the leader;
             None when rules, not resources, keep the pods out.
+        one_pod: where no leaf has room for one pod, and resources are the only cause: what one pod asks for, and the
+            most of it that is free on a leaf.
+        selector: the node selector as `key=value,...`, where it excludes leaves.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
         hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
         detail: what is wrong, in words, for the codes about invalid input and failed hosts.
@@ -192,6 +200,8 @@ class Misfit:
     layers: tuple[LayerFit, ...] = ()
     best_domain: Path | None = None
     shortage: Shortage | None = None
+    one_pod: Shortage | None = None
+    selector: str = ""
     leaves: int = 0
     excluded: Exclusions = field(default_factory=Exclusions)
     hosts: tuple[str, ...] = ()

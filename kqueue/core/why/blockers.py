@@ -99,7 +99,8 @@ class FlavorLook:
         pod_sets: their names.
         problem: why their pods could not run on its nodes; then nothing else was looked at.
         misfit: why they have no domains; None where they have, or need none.
-        never: not even an empty cluster has domains for them.
+        never: not even an empty cluster has domains for them; then `misfit` is that of the empty cluster.
+        unusable: nodes of the flavor that are cordoned or not ready.
     """
 
     pod_sets: tuple[str, ...]
@@ -109,6 +110,7 @@ class FlavorLook:
     levels: tuple[LevelLook, ...] = ()
     misfit: Misfit | None = None
     never: bool = False
+    unusable: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -135,7 +137,7 @@ class FlavorLook:
                     nominal=column.nominal,
                 )
         if self.misfit is not None:
-            yield topology_blocker(self.flavor, self.misfit, never=self.never)
+            yield topology_blocker(self.flavor, self.misfit, unusable=self.unusable, never=self.never)
 
 
 @dataclass(slots=True)
@@ -216,7 +218,7 @@ def _look_at(case: _Case) -> Iterator[None]:
         columns.append(_column(case, column, asked))
         yield
     levels: list[LevelLook] = []
-    misfit, never = None, False
+    misfit, never, unusable = None, False, tuple[str, ...]()
     requests = _placed(case.demand, option)
     if requests:
         view = snapshot.topologies[option.name]
@@ -224,8 +226,9 @@ def _look_at(case: _Case) -> Iterator[None]:
         answer = place(view.capacity, requests, profile=profile)
         yield
         if isinstance(answer, Misfit):
-            misfit = answer
-            never = isinstance(place(view.capacity, requests, profile=profile, empty=True, explain=False), Misfit)
+            empty = place(view.capacity, requests, profile=profile, empty=True)
+            never, unusable = isinstance(empty, Misfit), view.unusable
+            misfit = empty if isinstance(empty, Misfit) else answer
             yield from _occupied(case, option.name, view)
             resolved = resolve(workers_of(requests), view.tree.levels, profile)
             if isinstance(resolved, Resolved):
@@ -238,6 +241,7 @@ def _look_at(case: _Case) -> Iterator[None]:
             levels=tuple(levels),
             misfit=misfit,
             never=never,
+            unusable=unusable,
         )
     )
 

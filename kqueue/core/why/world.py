@@ -51,7 +51,9 @@ class World:
         for name, changed in (quotas or {}).items():
             nodes[name].quotas = {**nodes[name].quotas, **changed}
             quota.rebuild(nodes[name].root)
-        views = {name: TopologyView(v.name, v.tree, v.capacity.fork()) for name, v in now.topologies.items()}
+        views = {
+            name: TopologyView(v.name, v.tree, v.capacity.fork(), v.unusable) for name, v in now.topologies.items()
+        }
         for name in {spare.flavor for spare in returned}:
             views[name] = with_spares(views[name], [spare for spare in returned if spare.flavor == name])
         copy = replace(now, nodes={**now.nodes, **nodes}, topologies=views)
@@ -88,7 +90,7 @@ def with_spares(view: TopologyView, spares: Sequence[Spare], *, free: bool = Tru
             if capacity.empty() is not capacity:
                 capacity.empty().add(leaf, spare.idle)
     if not new:
-        return TopologyView(view.name, view.tree, capacity)
+        return TopologyView(view.name, view.tree, capacity, view.unusable)
     ordered = sorted(new.values(), key=lambda spare: spare.leaf.path)
     tree, edit = view.tree.edited([], [spare.leaf for spare in ordered])
     columns = [spare.free if free else dict.fromkeys(spare.free, 0) for spare in ordered]

@@ -19,6 +19,7 @@ from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
+from kqueue.state.waiting import cause_of
 from tests.unit.controllers.fakes import FakeClient, FakeRecorder
 
 JSON = dict[str, Any]
@@ -131,9 +132,9 @@ def status_of(obj: JSON | None, kind: str) -> tuple[str, str]:
 
 
 def message_of(obj: JSON | None, kind: str) -> str:
-    """The message of a condition."""
+    """The message of a condition; of one that says why a Workload waits, the cause alone."""
     assert obj is not None
-    return next(str(c["message"]) for c in obj["status"]["conditions"] if c["type"] == kind)
+    return cause_of(next(str(c["message"]) for c in obj["status"]["conditions"] if c["type"] == kind))
 
 
 class World:

@@ -191,7 +191,7 @@ async def test_one_that_holds_nothing_is_kept_out_while_a_check_refuses_it(make_
 
     answer(world, state="Pending")
     await world.rest()
-    assert message_of(world.found, "QuotaReserved").startswith("The workload is queued")
+    assert message_of(world.found, "QuotaReserved").startswith("It is the next workload that ClusterQueue team tries")
     assert world.heads() == ["ns/a"]
 
 

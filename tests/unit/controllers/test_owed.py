@@ -1,14 +1,12 @@
-"""Who among many is to be told something."""
+"""Which Workloads say nothing of a try."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 import pytest
 
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import FakeClock
-from kqueue.controllers import owed as module
 from kqueue.controllers.owed import Owed
 from tests.unit.controllers.builders import condition, make_workload, read
 
@@ -41,7 +39,7 @@ def told(owed: Owed, *names: str) -> None:
 )
 def test_who_is_owed_a_first_word(reasons: list[str | None], first: bool) -> None:
     """As its condition says now; nobody who is gone is."""
-    owed, before = Owed(FakeClock()), None
+    owed, before = Owed(), None
     for reason in reasons:
         now = says("a", reason)
         owed.observe(before, now)
@@ -54,62 +52,14 @@ def test_who_is_owed_a_first_word(reasons: list[str | None], first: bool) -> Non
     assert list(owed.among(["ns/a"])) == []
 
 
-@pytest.mark.parametrize(
-    ("note", "want"),
-    [
-        pytest.param(lambda o: None, [], id="nothing is noted"),
-        pytest.param(lambda o: o.tell_again("ns/a", 5, 9), ["ns/a"], id="its time has come"),
-        pytest.param(lambda o: o.tell_again("ns/a", 6, 9), [], id="its time is to come"),
-        pytest.param(lambda o: [o.tell_again("ns/a", n, 9) for n in (5, 6)], [], id="it was put off"),
-        pytest.param(lambda o: [o.tell_again("ns/a", n, 9) for n in (6, 4)], ["ns/a"], id="it was brought forward"),
-        pytest.param(lambda o: [o.tell_again("ns/a", 1, 9), o.forget_again("ns/a")], [], id="it was forgotten"),
-        pytest.param(lambda o: o.tell_again("ns/x", 1, 9), [], id="it is not one of them"),
-        pytest.param(lambda o: o.observe(None, says("a", None)), ["ns/a"], id="a first word"),
-        pytest.param(
-            lambda o: [o.tell_again("ns/a", 1, 9), o.observe(None, says("a", None))], ["ns/a"], id="both, named once"
-        ),
-    ],
-)
 @pytest.mark.parametrize("asked", [["ns/a"], [f"ns/{n}" for n in range(99)] + ["ns/a"]], ids=["few", "many"])
-async def test_who_is_owed_something(note: Callable[[Owed], object], want: list[str], asked: Collection[str]) -> None:
-    """After five seconds, among those who are asked about."""
-    clock = FakeClock()
-    owed = Owed(clock)
+def test_those_among_many_that_say_nothing_of_a_try(asked: Collection[str]) -> None:
+    """Each once, however many are asked about, and as often as it is asked."""
+    owed = Owed()
     told(owed, *NAMES)
-    note(owed)
-    await clock.advance(5)
+    assert list(owed.among(asked)) == []
+    owed.observe(None, says("a", None))
+    owed.observe(None, says("x", None))
 
-    assert list(owed.among(asked)) == want
-    assert list(owed.among(asked)) == want
-    assert owed.is_due("ns/a") is (want == ["ns/a"] and owed.again("ns/a") is not None)
-
-
-async def test_a_time_that_was_taken_to_be_used_has_not_come() -> None:
-    """Once it is noted anew, also where it had been found."""
-    clock = FakeClock()
-    owed = Owed(clock)
-    owed.tell_again("ns/a", 1, 1)
-    await clock.advance(1)
-    assert list(owed.among(["ns/a"])) == ["ns/a"]
-    owed.tell_again("ns/a", 2, 2)
-
-    assert list(owed.among(["ns/a"])) == []
-    await clock.advance(2)
-    assert list(owed.among(["ns/a"])) == ["ns/a"]
-
-
-async def test_no_more_times_are_kept_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was noted first goes; notes of one over and over take no room."""
-    monkeypatch.setattr(module, "MOST", 3)
-    clock = FakeClock()
-    owed = Owed(clock)
-    for name in "abc":
-        owed.tell_again(name, 1, 1)
-    for _ in range(1000):
-        owed.tell_again("a", 1, 1)
-    owed.tell_again("d", 1, 1)
-    await clock.advance(1)
-
-    assert [name for name in "abcd" if owed.again(name)] == ["a", "c", "d"]
-    assert set(owed.among("abcd")) == {"a", "c", "d"}
-    assert len(owed._heap) < 100
+    assert list(owed.among(asked)) == ["ns/a"]
+    assert list(owed.among(asked)) == ["ns/a"]

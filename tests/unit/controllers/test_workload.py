@@ -58,10 +58,7 @@ async def test_one_that_no_cycle_tries_is_told_so_in_time(make_world: Callable[.
     assert await world.step() == 1
 
     assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
-    assert message_of(world.found, "QuotaReserved") == (
-        "The workload has not been tried since it was created; at 2026-01-01T00:00:10Z it was number 1 of 1 in the line "
-        "of ClusterQueue team (by priority and age)"
-    )
+    assert message_of(world.found, "QuotaReserved") == "It is the next workload that ClusterQueue team tries"
     assert await world.step() == 0
 
 
@@ -101,141 +98,45 @@ def lined(make_world: Callable[..., Workloads], *before: JSON, **spec: Any) -> W
     return world
 
 
-async def test_who_waits_for_its_try_is_told_where_it_stands_now_and_then(make_world: Callable[..., Workloads]) -> None:
-    """When five minutes have gone by, then ten: not whenever somebody before it has left."""
-    world = lined(make_world, make_workload("b"), make_workload("high", priority=9), make_workload("low", priority=-1))
+@pytest.mark.parametrize(
+    ("strategy", "cause"),
+    [
+        ("BestEffortFIFO", "Other workloads of ClusterQueue team come first, ns/high next"),
+        ("StrictFIFO", "ClusterQueue team is StrictFIFO, and ns/high comes first"),
+    ],
+)
+async def test_one_that_no_cycle_tries_names_the_workload_ahead(
+    make_world: Callable[..., Workloads], strategy: str, cause: str
+) -> None:
+    """By one write: it is not written again when another one is ahead, so it has the time."""
+    others = make_workload("b"), make_workload("high", priority=9), make_workload("low", priority=-1)
+    world = lined(make_world, *others, queueingStrategy=strategy)
     await world.clock.advance(10)
     await world.step()
-    assert "at 2026-01-01T00:00:10Z it was number 3 of 4" in message_of(world.found, "QuotaReserved")
-    assert await world.step() == 0
+    assert said_of_quota(world) == f"{cause} (2026-01-01 00:00Z); see kqueue explain a -n ns"
 
-    world.client.drop(WORKLOADS, "ns/b")
-    await world.clock.advance(299)
+    world.client.drop(WORKLOADS, "ns/high")
+    await world.clock.advance(3600)
     assert await world.step() == 0
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 1
-    await world.clock.advance(1)
-    assert await world.step() == 1
-    assert message_of(world.found, "QuotaReserved").startswith(
-        "The workload has not been tried since it was created; at 2026-01-01T00:05:10Z it was number 2 of 3 in the line"
-    )
-    world.sync()
-
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
+    assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
     assert [reason for _, reason in world.recorder.events] == ["PendingEvaluation"]
 
 
-async def test_far_behind_the_place_is_not_counted(
-    make_world: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only that many come before it; what is not known is not written again either."""
-    monkeypatch.setattr("kqueue.controllers.lines.FRONT", 2)
-    world = lined(make_world, make_workload("b"), make_workload("c"))
+async def test_a_workload_ahead_in_another_namespace_is_not_named(make_world: Callable[..., Workloads]) -> None:
+    """Readers of the waiting Workload may not know it."""
+    world, queue = lined(make_world, queueingStrategy="StrictFIFO"), make_local_queue()
+    secret = make_workload("secret", priority=9)
+    secret["metadata"]["namespace"] = queue["metadata"]["namespace"] = "other"
+    world.client.put(LOCAL_QUEUES, queue)
+    world.add(secret)
     await world.clock.advance(10)
-
-    assert await world.step() == 1
-    assert message_of(world.found, "QuotaReserved").endswith(
-        "more than 2 were before it in the line of ClusterQueue team (by priority and age)"
-    )
-    world.sync()
     await world.step()
-    await world.clock.advance(300)
-    assert await world.step() == 0
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 600
+
+    assert "secret" not in said_of_quota(world)
+    assert "a workload of ClusterQueue team comes first" in said_of_quota(world)
 
 
-TRIED = [condition("QuotaReserved", "False", "WaitingForQuota", "8 asked, 4 free"), condition("Admitted", "False")]
-
-
-async def test_one_that_was_tried_is_told_where_it_stands_too(make_world: Callable[..., Workloads]) -> None:
-    """Soon after its try, then when it has another place at a later one; what the try said stays, nothing is an event."""
-    world = make_world(make_workload(minute=5, status={"conditions": TRIED}))
-    world.add(make_workload("b"))
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 10
-    await world.clock.advance(10)
-    assert [item.key for _, item in world.queues.pop_heads(lambda _: True)] == ["ns/b"]
-    world.queues.requeue("ns/b", RequeueReason.NO_FIT)  # and all that ask for the same
-
-    assert await world.step() == 1
-    assert status_of(world.found, "QuotaReserved") == ("False", "WaitingForQuota")
-    assert message_of(world.found, "QuotaReserved") == (
-        "8 asked, 4 free; at 2026-01-01T00:00:10Z it was number 2 of 2 among all that wait in ClusterQueue team "
-        "(by priority and age)"
-    )
-    world.sync()
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after is None
-    world.client.drop(WORKLOADS, "ns/b")
-    await world.clock.advance(299)
-    assert (await world.step(), world.reconciler.explainer.owed.is_due("ns/a")) == (0, False)
-    await world.clock.advance(1)
-    assert world.reconciler.explainer.owed.is_due("ns/a")
-    assert await world.step() == 1
-    assert "8 asked, 4 free; at 2026-01-01T00:05:10Z it was number 1 of 1" in message_of(world.found, "QuotaReserved")
-    assert world.recorder.events == []
-    await world.clock.advance(599)
-    assert not world.reconciler.explainer.owed.is_due("ns/a")
-    await world.clock.advance(1)
-    assert world.reconciler.explainer.owed.is_due("ns/a")
-    assert await world.step() == 0  # it stands where it stood
-    assert not world.reconciler.explainer.owed.is_due("ns/a")
-
-
-async def test_one_that_has_just_been_tried_again_is_looked_at_again_soon(make_world: Callable[..., Workloads]) -> None:
-    """Before anybody knew its place; those who are far behind are not told."""
-    world = make_world(make_workload(status={"conditions": TRIED}))
-    world.sync()
-    await world.reconciler.reconcile("ns/a")
-    await world.clock.advance(9)
-    assert world.queues.pop_heads(lambda _: True)
-    world.reconciler.explainer.lines._line("team")  # somebody else asked just before it was put back
-    world.queues.requeue("ns/a", RequeueReason.FAILED_AFTER_NOMINATION)
-    await world.clock.advance(1)
-
-    assert await world.step() == 0
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 10
-    await world.clock.advance(10)
-    assert await world.step() == 1
-    assert "it was number 1 of 1" in message_of(world.found, "QuotaReserved")
-
-
-async def test_one_that_was_tried_and_is_far_behind_is_not_looked_at_often(
-    make_world: Callable[..., Workloads], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its place is not told, and it is not written."""
-    monkeypatch.setattr("kqueue.controllers.lines.FRONT", 1)
-    world = make_world(make_workload(minute=5, status={"conditions": TRIED}))
-    world.add(make_workload("b"))
-    await world.reconciler.reconcile("ns/a")
-    await world.clock.advance(10)
-
-    assert await world.step() == 0
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == 300
-
-
-@pytest.mark.parametrize(
-    ("reason", "again"),
-    [
-        pytest.param("WaitingForPreemptedWorkloads", 10, id="others leave for it"),
-        pytest.param("ExceedsMaxQuota", 10, id="it is more than there ever is"),
-        pytest.param("AdmissionGated", 10, id="its gates keep it from preempting"),
-        pytest.param("PendingEvaluation", 300, id="it has not been tried, and was told so just now"),
-        pytest.param("OnHold", None, id="its job does not want it to run"),
-    ],
-)
-async def test_when_one_that_waits_is_told_where_it_stands(
-    make_world: Callable[..., Workloads], reason: str, again: float | None
-) -> None:
-    """Whoever waits for a turn of its own is."""
-    conditions = [condition("QuotaReserved", "False", reason)]
-    if reason == "AdmissionGated":
-        conditions.append(condition("BlockedOnPreemptionGates"))
-    world = make_world(make_workload(status={"conditions": conditions}, preemptionGates=[{"name": "g"}]))
-    world.sync()
-
-    assert (await world.reconciler.reconcile("ns/a")).requeue_after == again
-
-
-async def test_one_that_is_tried_just_now_has_no_place(make_world: Callable[..., Workloads]) -> None:
-    """It stands in no line; what is said is true all the same."""
+async def test_one_that_is_tried_just_now_says_so(make_world: Callable[..., Workloads]) -> None:
     world = lined(make_world)
     world.sync()
     assert len(world.queues.pop_heads(lambda _: True)) == 1
@@ -243,7 +144,13 @@ async def test_one_that_is_tried_just_now_has_no_place(make_world: Callable[...,
 
     assert await world.step() == 1
 
-    assert message_of(world.found, "QuotaReserved") == "The workload has not been tried since it was created"
+    assert message_of(world.found, "QuotaReserved") == "It is the next workload that ClusterQueue team tries"
+
+
+def said_of_quota(world: Workloads) -> str:
+    """The whole message of condition QuotaReserved."""
+    assert world.found is not None
+    return next(str(c["message"]) for c in world.found["status"]["conditions"] if c["type"] == "QuotaReserved")
 
 
 async def test_a_controller_that_comes_back_lets_the_old_ones_be_tried_first(
@@ -371,8 +278,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     await world.rest()
 
     assert status_of(world.found, "QuotaReserved") == want
-    told = message_of(world.found, "QuotaReserved")
-    assert ("it was number 2 of 2 among all that wait" in told) is (want[1] != before)
+    assert (message_of(world.found, "QuotaReserved") == "free 3") is (want[1] != before)
     world.sync()
     assert list(world.reconciler.explainer.owed.among(["ns/a"])) == []
 

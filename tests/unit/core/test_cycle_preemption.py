@@ -424,7 +424,7 @@ def test_who_has_nobody_to_preempt_says_which_policies_keep_it_from_that(
     wait = waits(quotas_of(roots, running, [make_queue("a", **settings)]), wants("p", "a", 6, priority=5))["p"]
 
     for fact in [f"asks for 6 {GPU}", f"1 {GPU} free", f"5 {GPU} more needed", *facts]:
-        assert fact in wait.message, wait.message
+        assert fact in wait.details, wait.details
 
 
 def test_hosts_are_kept_for_a_preemptor_too() -> None:

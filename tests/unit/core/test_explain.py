@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.explain import Blocker, BlockerKind, WaitReason, message, mildest, most_severe, sentence
+from kqueue.core.explain import Blocker, BlockerKind, WaitReason, brief, message, mildest, most_severe, sentence
 from kqueue.core.mention import Mention
 from kqueue.core.topology.result import Exclusions, LayerFit, Misfit, MisfitCode, Shortage
 
@@ -68,12 +68,12 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
         ),
         pytest.param(
             make_blocker(BlockerKind.QUOTA, resource="cpu", asked=3000, free=1500, used=8500, nominal=10_000),
-            ["1500m cpu more needed; the queue uses 8500m of its 10"],
+            ["has 1500m cpu free (it uses 8500m of its own 10), 1500m cpu more needed"],
             id="quota-that-the-queue-itself-uses",
         ),
         pytest.param(
             make_blocker(BlockerKind.QUOTA, resource="cpu", asked=3000, free=1500, used=4000, nominal=10_000),
-            ["; the queue uses 4 of its 10 and others of its cohort 4500m of that"],
+            ["has 1500m cpu free (it uses 4 of its own 10, others of its cohort 4500m of it), 1500m cpu more"],
             id="quota-that-others-have-borrowed",
         ),
         pytest.param(
@@ -118,7 +118,7 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
         ),
         pytest.param(
             make_blocker(BlockerKind.LEAVING, workloads=(Mention("ns/other", "spare"),)),
-            ["fits as soon as those have left who are preempted for a workload of ClusterQueue spare"],
+            ["waits for the workloads preempted for a workload of ClusterQueue spare to release what they hold"],
             id="others-leave-for-another",
         ),
         pytest.param(
@@ -163,7 +163,7 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
 
     assert of_misfit(make_misfit(shortage=shortage, excluded=excluded)) == (
         "pod set main: 9 pods do not fit in one domain of level rack (topology dc, flavor spot): the best, b1/r2, has "
-        "room for 8; short of nvidia.com/gpu: asked 72, free 64; of 64 leaves these cannot hold one pod: 3 by node "
+        "room for 8; short of nvidia.com/gpu: asked 72, free 64; of 64 nodes these cannot hold one pod: 3 by node "
         "selector, 2 by node affinity, 4 by taint a=x:NoExecute, 1 by taint b:NoSchedule, "
         "5 by too little nvidia.com/gpu"
     )
@@ -203,7 +203,7 @@ def test_a_gang_without_a_place_is_told_level_best_domain_asked_and_free() -> No
         ),
         pytest.param(
             make_misfit(MisfitCode.NO_DOMAINS_AT_LEVEL, leaves=0, best_domain=None, fit=0),
-            ["no ready, schedulable node has the flavor's labels and all levels"],
+            ["no ready, schedulable node has the labels of flavor spot and all levels of the topology"],
             id="no-nodes",
         ),
         pytest.param(
@@ -234,7 +234,7 @@ def test_a_gang_that_can_never_fit_is_told_so() -> None:
     """Waiting will not help, so the remedy is named."""
     text = of_misfit(make_misfit(), never=True)
 
-    assert "would not fit on an empty cluster either" in text
+    assert "do not fit in one domain of level rack (topology dc, flavor spot), even with no workload running" in text
     assert "ask for fewer pods, smaller pods or a wider level" in text
 
 
@@ -314,3 +314,138 @@ def test_reasons_are_ranked(reasons: list[WaitReason], worst: WaitReason, least:
     """The most severe names the workload, the mildest a pod set that has several flavors."""
     assert most_severe(reasons) is worst
     assert mildest(reasons) is least
+
+
+# --- the one sentence of a condition ----------------------------------------------------------------------------------
+
+
+def no_leaf(cause: dict[str, Any], **facts: Any) -> Misfit:
+    """No leaf of 18 can hold one pod."""
+    return make_misfit(leaves=18, excluded=Exclusions(**cause), **facts)
+
+
+def of_topology(misfit: Misfit, **facts: Any) -> Blocker:
+    return make_blocker(BlockerKind.TOPOLOGY, misfit=misfit, **facts)
+
+
+def of_quota(*, asked: int, free: int, used: int | None = None, nominal: int = 64) -> Blocker:
+    return make_blocker(BlockerKind.QUOTA, resource=GPU, asked=asked, free=free, used=used, nominal=nominal)
+
+
+NOBODY = make_blocker(BlockerKind.NO_CANDIDATES, pod_set="", detail="withinClusterQueue Never")
+ONE_TOO_LARGE = no_leaf({"resources": {GPU: 18}}, one_pod=Shortage(GPU, 9, 8))
+
+
+@pytest.mark.parametrize(
+    ("blockers", "want"),
+    [
+        pytest.param(
+            [of_topology(make_misfit(level="dc.example.com/rack"))],
+            "Quota is there; no room in the topology: the best rack b1/r2 has room for 8 of 9 pods",
+            id="quota-without-room",
+        ),
+        pytest.param(
+            [of_topology(make_misfit()), of_quota(asked=8, free=0)],
+            "The best rack b1/r2 has room for 8 of 9 pods",
+            id="no-quota-either",
+        ),
+        pytest.param(
+            [of_topology(make_misfit(), never=True)],
+            "With no workload running, the best rack b1/r2 has room for 8 of 9 pods; ask for fewer pods",
+            id="figures-of-an-empty-cluster-say-so",
+        ),
+        pytest.param(
+            [of_topology(make_misfit(), never=True, unusable=("n1", "n2", "n3", "n4"))],
+            "With no workload running, the best rack b1/r2 has room for 8 of 9 pods; 4 nodes are cordoned or not "
+            "ready: n1, n2, n3 and 1 more",
+            id="cordoned-nodes-are-named-before-the-request-is-blamed",
+        ),
+        pytest.param(
+            [of_topology(ONE_TOO_LARGE, never=True)],
+            "With no workload running, no node of flavor spot has room for one pod: it asks for 9 nvidia.com/gpu, the most "
+            "on a node is 8",
+            id="no-node-is-large-enough-for-one-pod",
+        ),
+        pytest.param(
+            [of_topology(ONE_TOO_LARGE)],
+            "Quota is there; no room in the topology: one pod asks for 9 nvidia.com/gpu, the most free on a node is 8",
+            id="no-node-has-room-for-one-pod-now",
+        ),
+        pytest.param(
+            [of_topology(no_leaf({"node_selector": 18}, selector="zone=a,arch=arm64"), never=True)],
+            "Node selector zone=a,arch=arm64 matches none of the 18 usable nodes of flavor spot",
+            id="the-selector-that-excludes-all",
+        ),
+        pytest.param(
+            [of_topology(no_leaf({"affinity": 18}), never=True)],
+            "Required node affinity matches none of the 18 usable nodes of flavor spot",
+            id="the-affinity-that-excludes-all",
+        ),
+        pytest.param(
+            [of_topology(no_leaf({"taints": {"a=b:NoSchedule": 17}, "node_selector": 1}, selector="zone=a"), never=True)],
+            "None of the 18 usable nodes of flavor spot can hold one pod: 1 by node selector zone=a, "
+            "17 by taint a=b:NoSchedule",
+            id="causes-that-exclude-all-together",
+        ),
+        pytest.param(
+            [of_topology(make_misfit(MisfitCode.NO_DOMAINS_AT_LEVEL, leaves=0), never=True, unusable=("n1",))],
+            "No ready, schedulable node has the labels of flavor spot and all levels of the topology; 1 node is "
+            "cordoned or not ready: n1",
+            id="no-node-is-usable",
+        ),
+        pytest.param(
+            [of_quota(asked=64, free=32, used=64), NOBODY],
+            "64 nvidia.com/gpu of flavor spot asked, ClusterQueue team has 32 free, all of it to borrow from its cohort",
+            id="what-is-free-is-borrowed",
+        ),
+        pytest.param(
+            [of_quota(asked=64, free=32, used=40)],
+            "64 nvidia.com/gpu of flavor spot asked, ClusterQueue team has 32 free, 8 of it to borrow from its cohort",
+            id="a-part-is-borrowed",
+        ),
+        pytest.param(
+            [of_quota(asked=64, free=32, used=32)],
+            "64 nvidia.com/gpu of flavor spot asked, ClusterQueue team has 32 free",
+            id="nothing-is-borrowed",
+        ),
+        pytest.param(
+            [
+                make_blocker(BlockerKind.FLAVOR_TAINT, flavor="a", detail="x:NoSchedule"),
+                of_quota(asked=8, free=0),
+                make_blocker(BlockerKind.EXCEEDS_MAX_QUOTA, resource=GPU, asked=8, free=4),
+            ],
+            "8 nvidia.com/gpu of flavor spot asked, ClusterQueue team has 0 free",
+            id="the-flavor-that-came-closest",
+        ),
+        pytest.param(
+            [of_quota(asked=8, free=0), make_blocker(BlockerKind.FLAVOR_LABELS, pod_set="driver")],
+            "Node selector or affinity does not match the labels of flavor spot (pod set driver)",
+            id="the-pod-set-that-is-worst-off",
+        ),
+        pytest.param(
+            [of_quota(asked=8, free=0), Blocker(kind=BlockerKind.QUEUE, detail="ClusterQueue team is stopped")],
+            "ClusterQueue team is stopped",
+            id="what-concerns-the-whole-workload",
+        ),
+        pytest.param([NOBODY], "Nobody may be preempted for it: ClusterQueue team has withinClusterQueue Never", id="alone"),
+        pytest.param([], "", id="nothing"),
+    ],
+)  # fmt: skip
+def test_the_root_cause_is_one_sentence_that_is_so(blockers: list[Blocker], want: str) -> None:
+    assert brief(blockers) == want
+
+
+def test_every_kind_of_blocker_has_a_short_sentence() -> None:
+    texts = [brief([make_blocker(kind, detail="d", misfit=make_misfit())]) for kind in BlockerKind]
+
+    assert all(0 < len(text) <= 150 for text in texts), max(texts, key=len)
+
+
+def test_the_full_sentence_of_an_empty_cluster_asks_to_bring_nodes_back() -> None:
+    text = sentence(of_topology(make_misfit(), never=True, unusable=("n1", "n2")))
+
+    assert "even with no workload running" in text
+    assert text.endswith(
+        "; 2 nodes are cordoned or not ready: n1, n2; bring nodes back, or ask for fewer pods, smaller pods or a wider "
+        "level"
+    )

@@ -355,6 +355,27 @@ def test_a_misfit_of_what_may_be_spread_counts_over_all_domains() -> None:
     assert found.shortage == Shortage("cpu", asked=9_000, free=8_000)
 
 
+@pytest.mark.parametrize(
+    ("asked", "rules", "one_pod", "selector"),
+    [
+        pytest.param({"cpu": 9000}, {}, Shortage("cpu", 9000, 8000), "", id="more-than-any-host-has"),
+        pytest.param({"cpu": 8000}, {}, None, "", id="one-host-has-room"),
+        pytest.param({"cpu": 4000, "gpu": 1}, {}, None, "", id="hosts-lack-different-resources"),
+        pytest.param({"cpu": 9000}, {"selector": (("a", "b"), ("c", "d"))}, None, "a=b,c=d", id="rules-exclude-some"),
+    ],
+)
+def test_a_misfit_names_the_largest_host_or_the_selector(
+    asked: dict[str, int], rules: dict[str, Any], one_pod: Shortage | None, selector: str
+) -> None:
+    """Where no host holds one pod, more pods are not the mistake."""
+    nodes = [make_node("a", 8), make_node("b", 2, allocatable={"gpu": 4})]
+    pods = make_pod_set(3, requests=asked, rules=NodeRules(**rules), required=RACK)
+    found = place_one(Capacity.of(make_tree(nodes)), pods)
+
+    assert isinstance(found, Misfit)
+    assert (found.one_pod, found.selector) == (one_pod, selector)
+
+
 def test_a_misfit_names_level_best_domain_asked_and_free() -> None:
     """The facts of a condition message, and the leaves that cannot hold a single pod by cause."""
     nodes = [

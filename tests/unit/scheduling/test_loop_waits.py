@@ -74,7 +74,9 @@ async def test_who_loses_the_quota_within_a_cycle_is_not_told_twice(
     assert len(world.client.calls) == writes
     await world.settle()
     assert not await world.cycle()
-    assert "6 cpu more needed" in message_of(world.workload("second"), "QuotaReserved")
+    assert "8 cpu of flavor default asked, ClusterQueue green has 2 free" in message_of(
+        world.workload("second"), "QuotaReserved"
+    )
 
 
 async def test_a_profile_that_does_not_exist_keeps_nobody_for_ever(make: Callable[..., Scheduled]) -> None:

@@ -279,7 +279,7 @@ async def test_a_victim_comes_back_after_the_one_that_it_left_for(make: Make) ->
     assert not await world.cycle()
 
     assert status_of(world.workload("low"), "QuotaReserved") == ("False", "WaitingForQuota")
-    assert "it was preempted for ns/high" in message_of(world.workload("low"), "QuotaReserved")
+    assert "It was preempted for ns/high" in message_of(world.workload("low"), "QuotaReserved")
 
 
 async def test_both_start_when_there_is_room_for_both(make: Make) -> None:

@@ -15,6 +15,7 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.waits import News, Waits, Why, news
 from kqueue.scheduling.writes import Writes
+from kqueue.state.waiting import cause_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, message_of, read, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 
@@ -62,7 +63,7 @@ class Telling:
     def words(self) -> list[str]:
         """What was written of why workloads wait, in order."""
         said = [call.body["status"]["conditions"] for call in self.world.client.writes(subresource="status")]
-        return [c["message"] for conditions in said for c in conditions if c["type"] == "QuotaReserved"]
+        return [cause_of(c["message"]) for conditions in said for c in conditions if c["type"] == "QuotaReserved"]
 
     def says(self, name: str, reason: str, message: str) -> None:
         """Somebody else writes why a workload waits."""
@@ -78,9 +79,7 @@ def told(*conditions: JSON) -> wire.Workload:
 
 NOT_ADMITTED = condition("Admitted", "False", "NoReservation")
 SAYS_5 = condition("QuotaReserved", "False", "Waits", "5 are left")
-SAYS_PLACE = condition(
-    "QuotaReserved", "False", "Waits", "5 are left; at 2026-01-01T00:00:00Z it was number 1 of 2 in the line"
-)
+SAYS_ALL = condition("QuotaReserved", "False", "Waits", "5 are left (2026-01-01 00:00Z); see kqueue explain a -n ns")
 
 
 @pytest.mark.parametrize(
@@ -89,26 +88,27 @@ SAYS_PLACE = condition(
         pytest.param([], Why("Waits", "5 are left"), False, News.REASON, id="nothing was said yet"),
         pytest.param([], Why("Waits", "5 are left"), True, News.REASON, id="nor briefly"),
         pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "5 are left"), False, News.NOTHING, id="said already"),
-        pytest.param([SAYS_PLACE, NOT_ADMITTED], Why("Waits", "5 are left"), False, News.NOTHING, id="with a place"),
-        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3 are left"), False, News.DETAILS, id="other details"),
-        pytest.param([SAYS_PLACE, NOT_ADMITTED], Why("Waits", "3 are left"), False, News.DETAILS, id="in its place"),
-        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3 are left"), True, News.NOTHING, id="the reason counts"),
+        pytest.param([SAYS_ALL, NOT_ADMITTED], Why("Waits", "5 are left"), False, News.NOTHING, id="with a command"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3 are left"), False, News.NOTHING, id="other figures"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "none fits"), False, News.DETAILS, id="another cause"),
+        pytest.param([SAYS_ALL, NOT_ADMITTED], Why("Waits", "none fits"), False, News.DETAILS, id="instead of all"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "none fits"), True, News.NOTHING, id="the reason counts"),
         pytest.param([SAYS_5, NOT_ADMITTED], Why("Never", "5 are left"), False, News.REASON, id="another reason"),
         pytest.param([SAYS_5, NOT_ADMITTED], Why("Never", "5 are left"), True, News.REASON, id="even briefly"),
         pytest.param(
             [condition("QuotaReserved", "True", "Waits", "5 are left"), NOT_ADMITTED],
             Why("Waits", "5 are left"), False, News.REASON, id="it had quota",
         ),
-        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "3", gated=True), False, News.REASON, id="a gate keeps it"),
+        pytest.param([SAYS_5, NOT_ADMITTED], Why("Waits", "none fits", gated=True), False, News.REASON, id="a gate keeps it"),
         pytest.param(
             [SAYS_5, NOT_ADMITTED, condition("BlockedOnPreemptionGates")],
-            Why("Waits", "3", gated=True), False, News.DETAILS, id="as it says already",
+            Why("Waits", "none fits", gated=True), False, News.DETAILS, id="as it says already",
         ),
         pytest.param([SAYS_5], Why("Waits", "3 are left"), False, News.REASON, id="it does not say it is not admitted"),
     ],
 )  # fmt: skip
 def test_what_is_news(conditions: list[JSON], why: Why, briefly: bool, want: News) -> None:
-    """A reason is, and so are other words for it; a place in the line belongs to neither."""
+    """A reason is, and so is another cause; other figures of the same cause are not."""
     assert news(told(*conditions), why, briefly=briefly) is want
 
 
@@ -125,9 +125,6 @@ def gone(telling: Telling) -> None:
     telling.world.sync()
 
 
-PLACE = "; at 2026-01-01T00:00:02Z it was number 1 of 2 in the line"
-
-
 async def test_reasons_for_waiting_have_a_lane_of_their_own(make: Make) -> None:
     """Decisions do not wait behind them."""
     telling = Telling(make(), "a")
@@ -141,35 +138,31 @@ async def test_reasons_for_waiting_have_a_lane_of_their_own(make: Make) -> None:
 @pytest.mark.parametrize(
     ("steps", "want"),
     [
-        pytest.param([tell("8")], ["8"], id="the first word comes at once"),
-        pytest.param([tell("8"), 1.0, tell("no", "Never")], ["8", "no"], id="and so does another reason"),
-        pytest.param([tell("8"), 60.0, tell("7"), 4.9], ["8"], id="other details do not"),
-        pytest.param([tell("8"), 60.0, tell("7"), 5.0], ["8", "7"], id="they come when their time has come"),
-        pytest.param([tell("8"), 1.0, tell("7"), 4.0, tell("6"), 1.0], ["8", "6"], id="the newest ones do"),
+        pytest.param([tell("n8")], ["n8"], id="the first word comes at once"),
+        pytest.param([tell("n8"), 1.0, tell("no", "Never")], ["n8", "no"], id="and so does another reason"),
+        pytest.param([tell("n8"), 60.0, tell("n7"), 4.9], ["n8"], id="other details do not"),
+        pytest.param([tell("n8"), 60.0, tell("n7"), 5.0], ["n8", "n7"], id="they come when their time has come"),
+        pytest.param([tell("n8"), 1.0, tell("n7"), 4.0, tell("n6"), 1.0], ["n8", "n6"], id="the newest ones do"),
         pytest.param(
-            [*(step for n in range(20) for step in (tell(f"{n}"), 1.0)), 5.0],
-            ["0", "5", "10", "15", "19"], id="and once in so long, however often they change",
+            [*(step for n in range(20) for step in (tell(f"n{n}"), 1.0)), 5.0],
+            ["n0", "n5", "n10", "n15", "n19"], id="and once in so long, however often they change",
         ),
-        pytest.param([tell("8"), 1.0, tell("7"), 1.0, tell("8"), 9.0], ["8"], id="it is again as it was"),
-        pytest.param([tell("8"), 1.0, tell("7"), tell("no", "Never"), 9.0], ["8", "no"], id="a reason overtakes them"),
+        pytest.param([tell("n8"), 1.0, tell("n7"), 1.0, tell("n8"), 9.0], ["n8"], id="it is again as it was"),
+        pytest.param([tell("n8"), 1.0, tell("n7"), tell("no", "Never"), 9.0], ["n8", "no"], id="a reason overtakes them"),
         pytest.param(
-            [tell("8"), 1.0, tell("7"), tell("no", "Never"), 0.0, tell("6"), 9.0],
-            ["8", "no", "6"], id="and is overtaken by the one before at once",
+            [tell("n8"), 1.0, tell("n7"), tell("no", "Never"), 0.0, tell("n6"), 9.0],
+            ["n8", "no", "n6"], id="and is overtaken by the one before at once",
         ),
-        pytest.param([tell("8"), 1.0, tell("7"), tell("x", briefly=True), 9.0], ["8", "7"], id="passing words do not"),
-        pytest.param([tell("8"), 1.0, tell("7"), lambda t: t.held.add("ns/a"), 9.0], ["8"], id="it was admitted"),
-        pytest.param([tell("8"), 1.0, tell("7"), gone, 9.0], ["8"], id="it is gone"),
+        pytest.param([tell("n8"), 1.0, tell("n7"), tell("x", briefly=True), 9.0], ["n8", "n7"], id="passing words do not"),
+        pytest.param([tell("n8"), 1.0, tell("n7"), lambda t: t.held.add("ns/a"), 9.0], ["n8"], id="it was admitted"),
+        pytest.param([tell("n8"), 1.0, tell("n7"), gone, 9.0], ["n8"], id="it is gone"),
         pytest.param(
-            [tell("8"), 1.0, tell("7"), lambda t: t.says("a", "Suspended", "held"), 9.0],
-            ["8"], id="somebody else has said something else",
-        ),
-        pytest.param(
-            [tell("8"), 1.0, tell("7"), lambda t: t.says("a", "Waits", "6"), 9.0],
-            ["8"], id="or the same with newer details",
+            [tell("n8"), 1.0, tell("n7"), lambda t: t.says("a", "Suspended", "held"), 9.0],
+            ["n8"], id="somebody else has said something else",
         ),
         pytest.param(
-            [tell("8"), 1.0, tell("7"), lambda t: t.says("a", "Waits", f"8{PLACE}"), 9.0],
-            ["8", f"7{PLACE}"], id="where it stands was said, and is kept",
+            [tell("n8"), 1.0, tell("n7"), lambda t: t.says("a", "Waits", "n6"), 9.0],
+            ["n8"], id="or the same with newer details",
         ),
     ],
 )  # fmt: skip
@@ -189,33 +182,33 @@ async def test_details_are_told_by_and_by(make: Make, steps: list[Step], want: l
 async def test_nobody_keeps_time_where_all_is_told(make: Make) -> None:
     """Once the newest details are written, nothing is to come."""
     telling = Telling(make(), "a", "b")
-    for message in ("8", "7", "6"):
+    for message in ("n8", "n7", "n6"):
         telling.tell("a", "Waits", message)
         telling.tell("b", "Waits", message)
         await telling.world.clock.advance(1)
     await telling.world.clock.advance(5)
 
-    assert sorted(telling.words()) == ["6", "6", "8", "8"]
+    assert sorted(telling.words()) == ["n6", "n6", "n8", "n8"]
     assert telling.world.clock.next_wake() is None
 
 
 @pytest.mark.parametrize(
     ("reason", "briefly", "want"),
     [
-        pytest.param("Waits", False, ["8", "7"], id="other details follow later"),
-        pytest.param("Waits", True, ["8"], id="passing words do not"),
-        pytest.param("Never", True, ["8", "7"], id="another reason does at once"),
+        pytest.param("Waits", False, ["n8", "n7"], id="other details follow later"),
+        pytest.param("Waits", True, ["n8"], id="passing words do not"),
+        pytest.param("Never", True, ["n8", "n7"], id="another reason does at once"),
     ],
 )
 async def test_what_comes_while_a_reason_is_written(make: Make, reason: str, briefly: bool, want: list[str]) -> None:
     """What is being written counts as said."""
     telling = Telling(make(), "a")
     telling.world.client.open.clear()
-    telling.tell("a", "Waits", "8")
+    telling.tell("a", "Waits", "n8")
     await telling.world.clock.advance(0)
-    telling.tell("a", reason, "7", briefly=briefly)
+    telling.tell("a", reason, "n7", briefly=briefly)
     await telling.written()
-    assert telling.words() == (want if reason == "Never" else ["8"])
+    assert telling.words() == (want if reason == "Never" else ["n8"])
     await telling.world.clock.advance(5)
 
     assert telling.words() == want
@@ -224,83 +217,83 @@ async def test_what_comes_while_a_reason_is_written(make: Make, reason: str, bri
 async def test_the_time_of_details_passes_while_the_reason_that_overtook_them_is_written(make: Make) -> None:
     """They are forgotten, and it is written once."""
     telling = Telling(make(), "a", at_once=1)
-    telling.tell("a", "Waits", "8")
+    telling.tell("a", "Waits", "n8")
     await telling.written()
-    telling.tell("a", "Waits", "7")
+    telling.tell("a", "Waits", "n7")
     telling.world.client.open.clear()
     telling.tell("a", "Never", "no")
     await telling.world.clock.advance(9)
     await telling.written()
 
-    assert telling.words() == ["8", "no"]
-    telling.tell("a", "Waits", "6")
+    assert telling.words() == ["n8", "no"]
+    telling.tell("a", "Waits", "n6")
     await telling.written()
-    assert telling.words() == ["8", "no", "6"]
+    assert telling.words() == ["n8", "no", "n6"]
 
 
 async def test_details_that_are_on_their_way_are_written_as_they_are_now(make: Make) -> None:
     """Those who wait for their turn to be written, and not over what somebody else has said meanwhile."""
     telling = Telling(make(), "a", "b", "c", at_once=1)
     for name in ("a", "b", "c"):
-        telling.tell(name, "Waits", "8")
+        telling.tell(name, "Waits", "n8")
     await telling.written()
     for name in ("a", "b", "c"):
-        telling.tell(name, "Waits", "7")
+        telling.tell(name, "Waits", "n7")
     telling.world.client.open.clear()
     await telling.world.clock.advance(5)
     for name in ("b", "c"):
-        telling.tell(name, "Waits", "6")
+        telling.tell(name, "Waits", "n6")
     telling.says("c", "Suspended", "held")
     await telling.written()
 
-    assert telling.words() == ["8", "8", "8", "7", "6"]
+    assert telling.words() == ["n8", "n8", "n8", "n7", "n6"]
 
 
 async def test_a_try_after_somebody_else_has_spoken_has_the_last_word(make: Make) -> None:
     """Also where details of before are on their way."""
     telling = Telling(make(), "a")
-    telling.tell("a", "Waits", "8")
+    telling.tell("a", "Waits", "n8")
     await telling.written()
-    telling.tell("a", "Waits", "7")
+    telling.tell("a", "Waits", "n7")
     telling.world.client.open.clear()
     await telling.world.clock.advance(5)
     telling.says("a", "Suspended", "held")
-    telling.tell("a", "Waits", "6")
+    telling.tell("a", "Waits", "n6")
     await telling.written()
 
-    assert telling.words()[-1] == "6"
-    assert message_of(telling.world.workload(), "QuotaReserved") == "6"
+    assert telling.words()[-1] == "n6"
+    assert message_of(telling.world.workload(), "QuotaReserved") == "n6"
 
 
 async def test_details_outlive_a_pause(make: Make) -> None:
     """Who leads no more tells nobody; who leads again tells those whom nobody has told anything else."""
     telling = Telling(make(), "a", "b")
-    for message in ("8", "7"):
+    for message in ("n8", "n7"):
         telling.tell("a", "Waits", message)
         telling.tell("b", "Waits", message)
         await telling.written()
     telling.waits.pause()
     await telling.world.clock.advance(60)
-    assert telling.words() == ["8", "8"]
-    telling.says("b", "Waits", "2")
+    assert telling.words() == ["n8", "n8"]
+    telling.says("b", "Waits", "n2")
     telling.waits.resume()
     await telling.world.clock.advance(5)
 
-    assert telling.words() == ["8", "8", "7"]
+    assert telling.words() == ["n8", "n8", "n7"]
 
 
 async def test_details_come_at_once_where_that_is_wanted(make: Make) -> None:
     """Also those that change while others are written."""
     telling = Telling(make(), "a", details_after=0)
-    telling.tell("a", "Waits", "8")
+    telling.tell("a", "Waits", "n8")
     await telling.written()
     telling.world.client.open.clear()
-    telling.tell("a", "Waits", "7")
+    telling.tell("a", "Waits", "n7")
     await telling.world.clock.advance(0)
-    telling.tell("a", "Waits", "6")
+    telling.tell("a", "Waits", "n6")
     await telling.written()
 
-    assert telling.words() == ["8", "7", "6"]
+    assert telling.words() == ["n8", "n7", "n6"]
 
 
 async def test_only_the_newest_reason_is_written(make: Make) -> None:
@@ -350,8 +343,9 @@ async def test_no_more_are_told_at_once_than_may_be(make: Make) -> None:
     ("reason", "message", "more", "writes"),
     [
         pytest.param("Waits", "5 of 8 are left", {}, 1, id="who says it already is not written to"),
-        pytest.param("Waits", "3 of 8 are left", {}, 2, id="another message is, by and by"),
-        pytest.param("Waits", "3 of 8 are left", {"briefly": True}, 1, id="unless only the reason counts"),
+        pytest.param("Waits", "3 of 8 are left", {}, 1, id="nor for other figures"),
+        pytest.param("Waits", "no node is left", {}, 2, id="another cause is, by and by"),
+        pytest.param("Waits", "no node is left", {"briefly": True}, 1, id="unless only the reason counts"),
         pytest.param("Never", "5 of 8 are left", {"briefly": True}, 2, id="which is another one"),
         pytest.param("Waits", "5 of 8 are left", {"gated": True}, 2, id="that a gate keeps it is news"),
     ],

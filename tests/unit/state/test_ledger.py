@@ -84,12 +84,13 @@ def test_nodes_count_while_they_are_ready_and_schedulable() -> None:
     """A cordoned or broken node leaves the tree, and comes back."""
     ledger = make_ledger(make_node("a"), make_node("b"))
     ledger.on_node("a", make_node("a", ready=False))
-    assert free(ledger) == {"b": 8000}
-    ledger.on_node("a", make_node("a", unschedulable=True))
-    assert free(ledger) == {"b": 8000}
+    assert (free(ledger), ledger.unusable("main")) == ({"b": 8000}, ("a",))
+    ledger.on_node("b", make_node("b", unschedulable=True))
+    assert (free(ledger), ledger.unusable("main")) == ({}, ("a", "b"))
     ledger.on_node("a", make_node("a"))
+    assert (free(ledger), ledger.unusable("main")) == ({"a": 8000}, ("b",))
     ledger.on_node("b", None)
-    assert free(ledger) == {"a": 8000}
+    assert (free(ledger), ledger.unusable("main"), ledger.unusable("unknown")) == ({"a": 8000}, (), ())
 
 
 def test_heartbeats_change_nothing() -> None:

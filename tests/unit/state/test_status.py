@@ -134,9 +134,9 @@ def test_a_cut_message_is_never_too_long(message: str, limit: int) -> None:
 def test_a_condition_is_never_longer_than_the_api_allows() -> None:
     """32768 bytes is what the API server takes."""
     workload = make_workload()
-    written = after(workload, status.wait(workload, reason="R", message="ä" * 20_000, stamp=STAMP))
+    evicted = status.evict(workload, reason="R", message="ä" * 20_000, stamp=STAMP)
 
-    message = condition(written, "QuotaReserved")["message"]
+    message = condition(after(workload, evicted), "Evicted")["message"]
     assert len(message.encode()) <= 32_768
     assert message.endswith("ä ...")
 
@@ -322,7 +322,8 @@ def test_one_that_waits_says_why_and_what_it_asks_for() -> None:
         "QuotaReserved": ("False", "WaitingForQuota"),
         "Admitted": ("False", "NoReservation"),
     }
-    assert condition(written, "QuotaReserved")["message"] == "3 more"
+    said = condition(written, "QuotaReserved")["message"]
+    assert said == "3 more (2026-01-01 01:00Z); see kqueue explain w -n ns"
     assert written.status.resource_requests == (
         wire.PodSetRequest(name="main", resources={"cpu": "1500m", "nvidia.com/gpu": "8"}),
     )
@@ -339,27 +340,15 @@ def test_the_same_reason_to_wait_is_written_once() -> None:
     assert status.wait(once, reason="R", message="another", stamp=STAMP) is not None
 
 
-@pytest.mark.parametrize(
-    ("place", "has_one"),
-    [
-        pytest.param("it was number 3 of 7 in the line of ClusterQueue team (by priority and age)", True, id="a place"),
-        pytest.param("more than 1000 were before it in the line of ClusterQueue team (by age)", True, id="far behind"),
-        pytest.param("noon", False, id="something else"),
-    ],
-)
-def test_where_one_stands_in_line_is_kept_when_it_is_tried(place: str, has_one: bool) -> None:
-    """What the try says comes before it; and a try that says the same is not written."""
-    message = status.with_place("8 asked", place, STAMP)
-    assert status.without_place(message) == ("8 asked" if has_one else message)
-    workload = after(make_workload(), status.wait(make_workload(), reason="R", message=message, stamp=STAMP))
+def test_figures_alone_are_not_written() -> None:
+    """Another cause is, with the same reason."""
+    workload = make_workload()
+    cause = "8 cpu of flavor f asked, ClusterQueue q has 3 free"
+    once = after(workload, status.wait(workload, reason="WaitingForQuota", message=cause, stamp=STAMP))
+    other = cause.replace("cpu", "memory")
 
-    same = status.wait(workload, reason="R", message="8 asked", stamp=STAMP, queued=True)
-    other = after(workload, status.wait(workload, reason="R", message="9 asked", stamp=STAMP, queued=True))
-    gone = after(workload, status.wait(workload, reason="Suspended", message="stopped", stamp=STAMP))
-
-    assert (same is None) is has_one
-    assert condition(other, "QuotaReserved")["message"] == (f"9 asked; at {NOW} {place}" if has_one else "9 asked")
-    assert condition(gone, "QuotaReserved")["message"] == "stopped"
+    assert status.wait(once, reason="WaitingForQuota", message=cause.replace("3", "5"), stamp=STAMP) is None
+    assert status.wait(once, reason="WaitingForQuota", message=other, stamp=STAMP) is not None
 
 
 def test_one_that_may_not_preempt_says_so_in_the_same_patch() -> None:
@@ -374,7 +363,7 @@ def test_one_that_may_not_preempt_says_so_in_the_same_patch() -> None:
         "Admitted": ("False", "NoReservation"),
         "BlockedOnPreemptionGates": ("True", "PreemptionGated"),
     }
-    assert condition(gated, "BlockedOnPreemptionGates")["message"] == "g is closed"
+    assert condition(gated, "BlockedOnPreemptionGates")["message"] == "g is closed; see kqueue explain w -n ns"
     assert status.wait(gated, reason="AdmissionGated", message="g is closed", stamp=STAMP, gated=True) is None
 
 

@@ -73,12 +73,14 @@ def _section(title: str, lines: Iterable[Line]) -> Iterator[Line]:
 
 def _pending(answer: JSON, pending: JSON) -> Iterator[Line]:
     yield from _section("Queue", _queue(answer, pending))
-    held = (Line(f"{one['kind']}: {one['message']}", 1, _BAD) for one in pending.get("heldBackBy") or ())
+    held = (line for one in pending.get("heldBackBy") or () for line in _hindrance(one))
     yield from _section("Held back by", held)
     yield from _section("Now", _now(pending.get("now") or {}))
-    blockers = pending.get("blockers") or ()
-    yield from _section("In its way", (Line(f"{n}. {one['message']}", 1) for n, one in enumerate(blockers, start=1)))
-    yield from _section("Flavors", (line for one in pending.get("flavors") or () for line in _flavor(one)))
+    blockers, flavors = pending.get("blockers") or (), pending.get("flavors") or ()
+    shown = {one["flavor"] for one in flavors}
+    others = [one for one in blockers if one.get("flavor") not in shown]
+    yield from _section("In its way", (Line(f"{n}. {one['message']}", 1) for n, one in enumerate(others, start=1)))
+    yield from _section("Flavors", (line for one in flavors for line in _flavor(one, blockers)))
     yield from _section("It would start if", _what_ifs(pending))
 
 
@@ -98,14 +100,18 @@ def _queue(answer: JSON, pending: JSON) -> Iterator[Line]:
         equal = ", by an equal workload" if tried.get("byEqual") else ""
         changes = tried["changesSince"]
         since = f"{changes} change{'s' if changes != 1 else ''} since" if changes else "nothing has changed since"
-        yield Line(
-            f"tried {tried['secondsAgo']} s ago{equal}, on state {tried['generation']}: {tried['reason']}; {since}", 1
-        )
+        yield Line(f"tried {tried['secondsAgo']} s ago{equal}: {tried['reason']}; {since}", 1)
     elif tried:
         yield Line(tried["message"], 1)
     told = answer.get("told")
-    if told:
+    if told and told["reason"] != (pending.get("now") or {}).get("reason"):
         yield Line(f"its status says{_ago(told)}: {told['reason']}: {told['message']}", 1, _DIM)
+
+
+def _hindrance(one: JSON) -> Iterator[Line]:
+    yield Line(f"{one['kind']}: {one['message']}", 1, _BAD)
+    if one.get("command"):
+        yield Line(f"run: {one['command']}", 2)
 
 
 def _now(now: JSON) -> Iterator[Line]:
@@ -118,7 +124,7 @@ def _now(now: JSON) -> Iterator[Line]:
                 yield Line(f"{_who(target)} ({target['reason']})", 2)
 
 
-def _flavor(one: JSON) -> Iterator[Line]:
+def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[Line]:
     verdict, style = ("fits", _GOOD) if one["fits"] else ("does not fit", _BAD)
     yield Line(f"{one['flavor']} for pod set {', '.join(one['podSets'])}: {verdict}", 1, style)
     if "problem" in one:
@@ -128,12 +134,13 @@ def _flavor(one: JSON) -> Iterator[Line]:
         if "lacking" in column:
             yield Line(
                 f"quota of {column['resource']}: asked {column['asked']}, free {column['free']}; the queue uses "
-                f"{column['used']} of its {column['nominal']}, and could get {column['most']} at most",
+                f"{column['used']} of its own {column['nominal']}, and could get {column['most']} at most",
                 2,
             )
             yield from _held(column.get("heldBy"))
     if quota and not any("lacking" in column for column in quota):
         yield Line("quota is there", 2, _GOOD)
+    yield from _topology(one, blockers)
     for level in one.get("levels") or ():
         asked = " (asked for)" if level["asked"] else ""
         yield Line(
@@ -143,6 +150,26 @@ def _flavor(one: JSON) -> Iterator[Line]:
         )
         for domain in level["best"]:
             yield from _domain(domain)
+
+
+def _topology(one: JSON, blockers: Sequence[JSON]) -> Iterator[Line]:
+    """What the levels do not say: nodes that are left out, and the whole sentence where there are no levels."""
+    for blocker in blockers:
+        if blocker["kind"] != "Topology" or blocker.get("flavor") != one["flavor"]:
+            continue
+        if blocker.get("podSet") not in one["podSets"]:
+            continue
+        if not one.get("levels"):
+            yield Line(blocker["message"], 2)
+            continue
+        if blocker.get("never"):
+            yield Line("it would not fit with no workload running either", 2, _BAD)
+        if blocker.get("excluded"):
+            yield Line(f"nodes that cannot hold one pod: {blocker['excluded']}", 2)
+        if blocker.get("unusable"):
+            more = blocker["unusableCount"] - len(blocker["unusable"])
+            rest = f" and {more} more" if more else ""
+            yield Line(f"cordoned or not ready: {', '.join(blocker['unusable'])}{rest}", 2)
 
 
 def _domain(domain: JSON) -> Iterator[Line]:
@@ -230,10 +257,13 @@ def _pod_set(pod_set: JSON) -> Iterator[Line]:
 
 
 def _evictions(evictions: JSON) -> Iterator[Line]:
-    if "reason" in evictions:
+    if evictions.get("current"):
         rule = f" by rule {evictions['rule']}" if evictions.get("rule") else ""
-        was = "evicted" if evictions["current"] else "last evicted"
-        yield Line(f"{was}{_ago(evictions)}: {evictions['reason']}{rule}: {evictions['message']}", 1)
+        yield Line(f"evicted{_ago(evictions)}: {evictions['reason']}{rule}: {evictions['message']}", 1)
+    elif "message" in evictions:
+        again = evictions.get("reservedAgainSecondsAgo")
+        ago = f" {again} s ago" if again is not None else ""
+        yield Line(f"evicted before it got quota again{ago}: {evictions['message']}", 1)
     if evictions.get("returns"):
         yield Line(evictions["returns"], 1)
     counts: Sequence[JSON] = evictions.get("counts") or ()
@@ -265,4 +295,4 @@ def _as_of(seen: JSON) -> str:
     if seen.get("source") == "status":
         return f"read from the Workload's status at {seen['time']}; no controller was asked"
     leads = "the replica that decides" if seen["leading"] else "a replica that does not decide"
-    return f"as of {seen['time']}, state {seen['generation']}, told by {leads}"
+    return f"as of {seen['time']}, answered by {leads}"

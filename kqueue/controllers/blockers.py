@@ -20,13 +20,14 @@ REFUSED = "Admission checks keep the workload from being tried: "
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The reason and the message of QuotaReserved=False."""
+    """The reason and the message of QuotaReserved=False; `command` is what ends it, empty where no command does."""
 
     reason: str
     message: str
+    command: str = ""
 
 
-_DEACTIVATED = Blocked(names.REASON_DEACTIVATED, "The workload is deactivated; set spec.active to true to queue it")
+_DEACTIVATED = "The workload is deactivated; set spec.active to true to queue it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Stop:
     kind: str
     name: str
     policy: str
+    namespace: str = ""
 
     @property
     def drains(self) -> bool:
@@ -47,6 +49,17 @@ class Stop:
     def message(self) -> str:
         """For people."""
         return f"{self.kind} {self.name} is stopped (stopPolicy {self.policy})"
+
+    @property
+    def command(self) -> str:
+        """What ends the stop."""
+        where = f" -n {self.namespace}" if self.namespace else ""
+        return f"kqueue resume {self.kind.lower()} {self.name}{where}"
+
+    @property
+    def blocked(self) -> Blocked:
+        """The stop as what keeps a workload out of its queue."""
+        return Blocked(names.REASON_SUSPENDED, self.message, self.command)
 
 
 class Blockers:
@@ -65,7 +78,8 @@ class Blockers:
         """Which of its queues are stopped, the LocalQueue first."""
         local = self._local_queues.get(from_api.local_queue_key(workload))
         if local is not None and local.spec.stop_policy != names.STOP_NONE:
-            yield Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", local.metadata.name, local.spec.stop_policy)
+            meta, policy = local.metadata, local.spec.stop_policy
+            yield Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", meta.name, policy, meta.namespace)
         name = _cluster_queue(workload, local)
         queue = self._cache.queue_object(name) if name is not None else None
         if queue is not None and queue.spec.stop_policy != names.STOP_NONE:
@@ -101,12 +115,12 @@ class Blockers:
         ):
             gone = "does not exist" if queue is None else "is being deleted"
             return Blocked(names.REASON_MISCONFIGURED, f"ClusterQueue {name or '(none)'} {gone}")
-        return Blocked(names.REASON_SUSPENDED, stopped.message) if stopped is not None else None
+        return stopped.blocked if stopped is not None else None
 
     def blocker(self, workload: wire.Workload) -> Blocked | None:
         """The first thing that keeps it out of the queue; None when it may be tried."""
         if not workload.spec.active:
-            return _DEACTIVATED
+            return _deactivated(workload)
         return (
             self._queue_blocker(workload)
             or self._request_blocker(workload)
@@ -115,10 +129,15 @@ class Blockers:
         )
 
     def all(self, workload: wire.Workload) -> Iterator[Blocked]:
-        """Everything that keeps it out of the queue; of what is wrong with its queues the first."""
+        """Everything that keeps it out of the queue: stops of its queues first, else the first mistake in them."""
+        stops = [stop.blocked for stop in self.stops(workload)]
+        yield from stops
         if not workload.spec.active:
-            yield _DEACTIVATED
-        looks = (self._queue_blocker, self._request_blocker, self._gate_blocker, _check_blocker)
+            yield _deactivated(workload)
+        looks = (
+            *(() if stops else (self._queue_blocker,)),
+            *(self._request_blocker, self._gate_blocker, _check_blocker),
+        )
         yield from (found for look in looks if (found := look(workload)) is not None)
 
     def _queue_blocker(self, workload: wire.Workload) -> Blocked | None:
@@ -136,7 +155,7 @@ class Blockers:
             )
         stopped = next(self.stops(workload), None)
         if stopped is not None:
-            return Blocked(names.REASON_SUSPENDED, stopped.message)
+            return stopped.blocked
         queue = local.spec.cluster_queue
         if not queue or self._cache.queue_object(queue) is None:
             return Blocked(
@@ -158,6 +177,12 @@ class Blockers:
     def _gate_blocker(workload: wire.Workload) -> Blocked | None:
         gates = workload.metadata.annotations.get(names.ADMISSION_GATED_BY_ANNOTATION)
         return Blocked(names.REASON_ADMISSION_GATED, f"Held back by {gates}") if gates else None
+
+
+def _deactivated(workload: wire.Workload) -> Blocked:
+    meta = workload.metadata
+    command = f"kqueue resume workload {meta.name} -n {meta.namespace}"
+    return Blocked(names.REASON_DEACTIVATED, _DEACTIVATED, command)
 
 
 def _cluster_queue(workload: wire.Workload, local: wire.LocalQueue | None) -> str | None:

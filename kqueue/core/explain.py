@@ -261,7 +261,7 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
     text += "".join(f"; in it fit {a.fit} of {a.total} slices at level {a.level}" for a in misfit.layers)
     if misfit.shortage is not None:
         text += f"; {_short_of(misfit.shortage)}"
-    causes = _exclusions(misfit)
+    causes = exclusions(misfit)
     if causes:
         text += f"; of {_counted(misfit.leaves, 'node')} these cannot hold one pod: {causes}"
     if b.unusable:
@@ -316,7 +316,7 @@ def _no_node(b: Blocker, misfit: Misfit) -> str:
             f"with no workload running, no node of flavor {b.flavor} has room for one pod: it asks for {asked} "
             f"{one.resource}, the most on a node is {most}{more}"
         )
-    return f"none of the {nodes} can hold one pod: {_exclusions(misfit)}{more}"
+    return f"none of the {nodes} can hold one pod: {exclusions(misfit)}{more}"
 
 
 def unusable_nodes(nodes: Sequence[str], *, most: int = 3) -> str:
@@ -335,7 +335,8 @@ def _last_part(label: str) -> str:
     return label.rpartition("/")[2]
 
 
-def _exclusions(misfit: Misfit) -> str:
+def exclusions(misfit: Misfit) -> str:
+    """How many nodes cannot hold one pod, by cause; empty where all can."""
     excluded = misfit.excluded
     counts: dict[str, int] = {}
     if excluded.node_selector:

@@ -25,6 +25,8 @@ from kqueue.state.conditions import Stamp as Stamp
 from kqueue.state.conditions import conditions_of, status_patch
 from kqueue.state.conditions import cut as cut
 
+PREVIOUSLY = "Previously: "
+"""How the message of a condition begins that a reservation has ended; the former message follows."""
 _NOT_READY = "Not all pods are ready or succeeded"
 _EVICTION_COUNTS_MAX = 256
 """What the Workload's schema allows."""
@@ -109,7 +111,7 @@ def reserve(
     for before in obj.status.conditions:
         if before.type in _ENDED_BY_A_RESERVATION and before.status == "True":
             conditions.set(
-                before.type, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"Previously: {before.message}"
+                before.type, status=False, reason=names.REASON_QUOTA_RESERVED, message=f"{PREVIOUSLY}{before.message}"
             )
     fields: Patch = {"admission": admission_json(admission)}
     listed = checks.synced_checks(obj.status.admission_checks, wanted, stamp.text)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from kqueue.core.cycle import Admit, Preempt, Wait
-from kqueue.core.explain import Blocker, sentence
+from kqueue.core.explain import Blocker, brief, exclusions, sentence
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology.result import LevelQuality, Shortage
 from kqueue.core.why import (
@@ -22,12 +22,13 @@ from kqueue.core.why import (
     WorkloadsEnd,
     condition_for,
 )
-from kqueue.core.why.changes import commands, facts
+from kqueue.core.why.changes import facts
 from kqueue.core.workload import Admission, Admitted
 from kqueue.visibility.asked import JSON
 
 _BLOCKERS_SHOWN = 50
 _WORKLOADS_SHOWN = 20
+_NODES_SHOWN = 20
 SOMEBODY = "a workload of another namespace"
 
 
@@ -55,6 +56,10 @@ class Audience:
             **more,
         }
         return {**known, "leaving": True} if workload.evicted else known
+
+    def brief(self, blockers: Sequence[Blocker]) -> str:
+        """The root cause as a sentence, which names nobody who may not be named."""
+        return brief(blockers, self._readable.__contains__)
 
     def text(self, blocker: Blocker) -> str:
         """A blocker as a sentence, which names nobody who may not be named."""
@@ -109,6 +114,11 @@ def _blocker(blocker: Blocker, audience: Audience) -> JSON:
             shown["domain"] = list(misfit.best_domain)
         if misfit.shortage is not None:
             shown |= _short(misfit.shortage)
+        if misfit.excluded:
+            shown["excluded"] = exclusions(misfit)
+    if blocker.unusable:
+        shown["unusable"] = list(blocker.unusable[:_NODES_SHOWN])
+        shown["unusableCount"] = len(blocker.unusable)
     if blocker.never:
         shown["never"] = True
     shown["message"] = audience.text(blocker)
@@ -206,19 +216,23 @@ def decision(look: Look, audience: Audience) -> JSON:
                 audience.workload(target.admitted, reason=str(target.reason)) for target in targets[:_WORKLOADS_SHOWN]
             ]
             return {"outcome": "Preempt", "targets": shown, "targetCount": len(targets)}
-        case Wait(outcome=outcome, reason=reason):
-            return {"outcome": str(outcome), "reason": str(reason)}
+        case Wait(outcome=outcome, reason=reason, blockers=found):
+            return {"outcome": str(outcome), "reason": str(reason), "message": audience.brief(found)}
     return {"outcome": "Unknown"}
 
 
-def what_if(found: WhatIf, audience: Audience, also_needed: Sequence[str] = ()) -> JSON:
-    """A change with which it would start, and what it would get then; `also_needed` are sentences."""
+def what_if(
+    found: WhatIf, audience: Audience, *, also_needed: Sequence[str] = (), commands: Sequence[str] = ()
+) -> JSON:
+    """A change with which it would start, and what it would get then; `also_needed` are sentences, `commands` make the
+    change.
+    """
     change = found.change
     shown = facts(change)
     if isinstance(change, WorkloadsEnd):
         shown["workloads"] = [audience.workload(workload) for workload in change.workloads[:_WORKLOADS_SHOWN]]
     got: JSON = {"clusterQueue": found.queue, "flavors": {name: list(some) for name, some in found.flavors.items()}}
-    lists = {"alsoNeeded": list(also_needed), "commands": commands(change)}
+    lists = {"alsoNeeded": list(also_needed), "commands": list(commands)}
     more: JSON = {name: some for name, some in lists.items() if some}
     return {
         "if": condition_for(change, lambda workload: audience.may_name(workload.key)),

@@ -26,13 +26,13 @@ from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.queues import Pending, Queues, Strategy
 from kqueue.state.tries import Tries
-from kqueue.visibility import explained, standing
+from kqueue.visibility import explained, remedies, standing
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only
 from kqueue.visibility.running import Running
-from kqueue.visibility.standing import State
+from kqueue.visibility.standing import Hindrance, State
 
 KIND = "Explanation"
 _SEARCH_SECONDS = 0.15
@@ -72,7 +72,7 @@ class WorkloadExplainer:
         cache: Cache,
         queues: Queues,
         planning: Planning,
-        held_back: Callable[[wire.Workload], Iterable[tuple[str, str]]],
+        held_back: Callable[[wire.Workload], Iterable[Hindrance]],
         namespace_labels: Callable[[str], Mapping[str, str] | None],
         clock: Clock,
         leads: Callable[[], bool],
@@ -80,7 +80,7 @@ class WorkloadExplainer:
         stale_after: float = 180.0,
         search_seconds: float = _SEARCH_SECONDS,
     ) -> None:
-        """`held_back` gives (reason, sentence) for each thing that keeps a Workload out of its queue; `silence` is for
+        """`held_back` gives each thing that keeps a Workload out of its queue; `silence` is for
         how many seconds the API server has been silent on the watch that it is silent on longest; from `stale_after`
         on answers say that they may be old.  Searches end after `search_seconds`.
         """
@@ -123,7 +123,14 @@ class WorkloadExplainer:
         local = self._local_queues.get(from_api.local_queue_key(obj))
         queue = (local.spec.cluster_queue or "") if local is not None else ""
         held_by = self._planning.held_by()
-        why = _Why(queue=queue, held_back=self._held(obj, now), seen=self._seen(now), held_by=held_by)
+        why = _Why(
+            workload=obj,
+            queue=queue,
+            held_back=self._held(obj, now),
+            seen=self._seen(now),
+            held_by=held_by,
+            queue_object=self._cache.queue_object,
+        )
         item = await self._stand_in_line(obj, why, pace)
         if not queue or self._cache.queue_object(queue) is None:
             return why
@@ -141,7 +148,7 @@ class WorkloadExplainer:
         return why
 
     def _held(self, obj: wire.Workload, now: datetime) -> list[JSON]:
-        found = [{"kind": reason, "message": message} for reason, message in self._held_back(obj)]
+        found = [hindrance.shown() for hindrance in self._held_back(obj)]
         return [*found, *standing.held_back(obj, now)]
 
     def _seen(self, now: datetime) -> JSON:
@@ -199,6 +206,7 @@ class WorkloadExplainer:
             why.position["line"] = "to be tried" if to_be_tried else "set aside until something changes"
         if strict and before:
             why.position["strict"] = True
+            why.first = min(waiting, key=lambda other: self._queues.rank(home, other)).key
         why.last_tried = self._last_tried(obj, home, item)
         return item
 
@@ -209,6 +217,8 @@ class WorkloadExplainer:
     def _last_tried(self, obj: wire.Workload, home: str, item: Pending) -> JSON:
         tried = self._planning.tries.of(item.key, home, item.shape)
         if tried is None:
+            return {"known": False, "message": self._never_tried(obj)}
+        if tried.key != item.key and _is_older(tried.at, obj):
             return {"known": False, "message": self._never_tried(obj)}
         cache, nodes = self._cache.generation - tried.generation, self._cache.ledger.generation - tried.nodes
         ago = max(0, int((self._clock.now() - tried.at).total_seconds()))
@@ -331,11 +341,15 @@ class WorkloadExplainer:
 class _Why:
     """What was found out about a Workload that waits."""
 
+    workload: wire.Workload
     queue: str
+    queue_object: Callable[[str], wire.ClusterQueue | None]
     held_back: list[JSON]
     seen: JSON
     held_by: str
     """A workload whose pods must be ready first; empty: none."""
+    first: str = ""
+    """The workload in front of a StrictFIFO queue; empty: no other one is."""
     position: JSON | None = None
     last_tried: JSON | None = None
     look: Look | None = None
@@ -357,7 +371,12 @@ class _Why:
             shown["flavors"] = explained.flavors(self.look, audience)
         if self.search is not None:
             shown["wouldStartIf"] = [
-                explained.what_if(one, audience, self._also_needed(one, shown["heldBackBy"]))
+                explained.what_if(
+                    one,
+                    audience,
+                    also_needed=self._also_needed(one, shown["heldBackBy"]),
+                    commands=self._commands(one, audience, shown["heldBackBy"]),
+                )
                 for one in self.search.found
             ]
             shown["search"] = explained.search(self.search, stopped=self.stopped)
@@ -374,13 +393,22 @@ class _Why:
             needed.append(f"after {others} in ClusterQueue {found.queue}, if they leave the room")
         return needed
 
+    def _commands(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
+        """What ends the stops, then what makes the change; nothing that names a workload which may not be named."""
+        resumes = [held["command"] for held in held_back if "command" in held]
+        ended = remedies.stops_of(found.change)
+        if not all(audience.may_name(workload.key) for workload in ended):
+            return resumes
+        queue = self.queue_object(found.queue)
+        return [*resumes, *remedies.stops(ended), *remedies.commands(found.change, workload=self.workload, queue=queue)]
+
     def _held_by_others(self, audience: Audience) -> Iterator[JSON]:
         if self.position is not None and self.position.get("strict"):
-            before = self.position["place"] - 1
+            first = self.first if audience.may_name(self.first) else explained.SOMEBODY
             yield {
                 "kind": "StrictFIFO",
-                "message": f"ClusterQueue {self.position['clusterQueue']} is StrictFIFO: nobody is tried before the "
-                f"{before} in front of it",
+                "message": f"ClusterQueue {self.position['clusterQueue']} is StrictFIFO, and {first} is first: the "
+                f"workloads behind it wait until it is admitted",
             }
         if self.held_by:
             who = self.held_by if audience.may_name(self.held_by) else explained.SOMEBODY
@@ -407,21 +435,32 @@ def summary(state: State, shown: JSON) -> str:
     pending = shown["pending"]
     before = "It was evicted, and waits again: " if state is State.EVICTED else ""
     if pending["heldBackBy"]:
-        return f"{before}It is not tried now: {pending['heldBackBy'][0]['message']}"
+        held = pending["heldBackBy"][0]
+        remedy = f"; run: {held['command']}" if "command" in held else ""
+        return f"{before}It is not tried now: {held['message']}{remedy}"
     outcome = pending.get("now", {}).get("outcome")
     place = pending.get("position")
     line = f"number {place['place']} of {place['of']} in ClusterQueue {place['clusterQueue']}" if place else ""
+    ahead = place["place"] - 1 if place else 0
+    others = (
+        f"{ahead} other workload{'s' if ahead != 1 else ''} of ClusterQueue {place['clusterQueue']}" if place else ""
+    )
+    first = f"; {others} may take the room before: it is {line}" if ahead else f": it is {line}" if line else ""
     if outcome == Admit.__name__:
-        return f"{before}It fits now, and is admitted when its turn comes{f': it is {line}' if line else ''}"
+        return f"{before}It would fit now{first}" if ahead else f"{before}It fits now, and is tried next{first}"
     if outcome == Preempt.__name__:
         targets = pending["now"]["targetCount"]
-        return (
-            f"{before}It would start by preempting {targets} workload{'s' if targets != 1 else ''} when its turn comes"
-        )
-    if pending.get("blockers"):
-        return f"{before}It waits: {pending['blockers'][0]['message']}"
+        return f"{before}It would start by preempting {targets} workload{'s' if targets != 1 else ''}{first}"
+    if pending.get("now", {}).get("message"):
+        return f"{before}It waits: {pending['now']['message']}"
     told = shown.get("told")
     return f"{before}It waits: {told['message'] if told else 'nothing more is known of it yet'}"
+
+
+def _is_older(at: datetime, obj: wire.Workload) -> bool:
+    """Whether this was before the Workload was created."""
+    created = obj.metadata.creation_timestamp
+    return created is not None and at < created
 
 
 def _where(running: JSON) -> str:
@@ -439,7 +478,8 @@ async def _audience(asked: Asked, waits: _Why | None) -> Audience:
     readable = {asked.namespace}
     if waits is not None:
         found = waits.search.found if waits.search is not None else []
-        others = explained.namespaces_in(waits.look, found) | ({waits.held_by.partition("/")[0]} - {""})
+        keys = (waits.held_by, waits.first)
+        others = explained.namespaces_in(waits.look, found) | ({key.partition("/")[0] for key in keys} - {""})
         for namespace in sorted(others - readable):
             if await asked.reads(namespace):
                 readable.add(namespace)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import utc_text
 from kqueue.state import checks, from_api, requeueing
+from kqueue.state.status import PREVIOUSLY
 from kqueue.state.waiting import cause_of
 from kqueue.visibility.asked import JSON
 
@@ -28,6 +30,20 @@ class State(StrEnum):
     EVICTED = "Evicted"
     """It was evicted, and waits to come back."""
     PENDING = "Pending"
+
+
+class Hindrance(NamedTuple):
+    """One thing that keeps a Workload out of its queue: reason, sentence, and the command that ends it, where there is
+    one.
+    """
+
+    kind: str
+    message: str
+    command: str = ""
+
+    def shown(self) -> JSON:
+        """As JSON."""
+        return {name: text for name, text in self._asdict().items() if text}
 
 
 def state_of(obj: wire.Workload) -> State:
@@ -69,14 +85,26 @@ def evictions(obj: wire.Workload, now: datetime) -> JSON | None:
         return None
     shown: JSON = {"counts": counts} if counts else {}
     if evicted is not None:
-        is_now = evicted.status == "True"
-        shown |= {"current": is_now, "reason": evicted.reason, "message": evicted.message, **_since(evicted, now)}
-        preempted = from_api.condition(obj.status.conditions, names.CONDITION_PREEMPTED)
-        if preempted is not None and preempted.status == evicted.status:
-            shown["rule"] = preempted.reason
-        if is_now:
-            shown["returns"] = _returns(obj, now)
+        shown["current"] = evicted.status == "True"
+        shown |= _this_eviction(obj, evicted, now) if shown["current"] else _former_eviction(evicted, now)
     return shown
+
+
+def _this_eviction(obj: wire.Workload, evicted: Condition, now: datetime) -> JSON:
+    shown: JSON = {"reason": evicted.reason, "message": evicted.message, **_since(evicted, now)}
+    preempted = from_api.condition(obj.status.conditions, names.CONDITION_PREEMPTED)
+    if preempted is not None and preempted.status == "True":
+        shown["rule"] = preempted.reason
+    return {**shown, "returns": _returns(obj, now)}
+
+
+def _former_eviction(evicted: Condition, now: datetime) -> JSON:
+    """The condition's reason and time are of the reservation that ended the eviction; its message keeps the former
+    one.
+    """
+    since = _since(evicted, now)
+    reserved: JSON = {"reservedAgainSecondsAgo": since["secondsAgo"]} if since else {}
+    return {"message": evicted.message.removeprefix(PREVIOUSLY), **reserved}
 
 
 def _returns(obj: wire.Workload, now: datetime) -> str:

@@ -12,6 +12,7 @@ from kqueue.controllers.blockers import Blockers
 from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.standing import Hindrance
 
 if TYPE_CHECKING:
     from kqueue.cli.operator import Operator
@@ -25,12 +26,12 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         local_queues=watches.local_queues.store, cache=wiring.cache, namespace_labels=wiring.namespace_labels
     )
 
-    def held_back(workload: wire.Workload) -> Iterator[tuple[str, str]]:
+    def held_back(workload: wire.Workload) -> Iterator[Hindrance]:
         quarantined = wiring.quarantine.get(from_api.workload_key(workload))
         if quarantined is not None:
-            yield names.REASON_QUARANTINED, quarantined.message
+            yield Hindrance(names.REASON_QUARANTINED, quarantined.message)
         for blocked in blockers.all(workload):
-            yield blocked.reason, blocked.message
+            yield Hindrance(blocked.reason, blocked.message, blocked.command)
 
     def silence() -> float:
         served = [watch.age() for watch in watches.all() if not watch.missing]

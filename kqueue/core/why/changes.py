@@ -188,13 +188,6 @@ def _listed(names: Sequence[str], noun: str, verb: str, verb_of_one: str | None 
     return f"{len(names)} {noun}s ({', '.join(names[:_NAMED])}{more}) {verb}"
 
 
-def commands(change: Change) -> list[str]:
-    """The commands that make the change; empty where no single command does."""
-    if not isinstance(change, NodesReturn):
-        return []
-    return [f"kubectl uncordon {node}" for node, reason in change.nodes if reason == "unschedulable"]
-
-
 def facts(change: Change) -> dict[str, Any]:
     """The change for programs, without the workloads that end: who may be named depends on who asks."""
     match change:

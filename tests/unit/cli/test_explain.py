@@ -106,14 +106,14 @@ def test_everything_that_is_known_is_on_the_page() -> None:
         "Workload ns/a of job/train: Pending",
         "LocalQueue main, of ClusterQueue team",
         "number 3 of 12 by priority and age; to be tried (number 1 of 2 in its LocalQueue)",
-        "tried 7 s ago, by an equal workload, on state 8: R; 2 changes since",
+        "tried 7 s ago, by an equal workload: R; 2 changes since",
         "its status says 8 s ago: WaitingForQuota: said before",
         "BackOff: not before noon",
         "it would preempt 1:",
         "ns/b (ClusterQueue team, priority 3, leaving) (InClusterQueue)",
         "1. the first blocker",
         "gpu for pod set main: does not fit",
-        "quota of cpu: asked 5, free 4; the queue uses 6 of its 10, and could get 10 at most",
+        "quota of cpu: asked 5, free 4; the queue uses 6 of its own 10, and could get 10 at most",
         "held by ns/b (ClusterQueue team, priority 3, leaving) 6, a workload of another namespace 2, 4 more, "
         "pods that are not placed by topology 7",
         "level rack (asked for): room for 12 pods in all 9 domains together, 4 are asked for; the best are",
@@ -121,9 +121,58 @@ def test_everything_that_is_known_is_on_the_page() -> None:
         "spot for pod set main: does not fit\n    a taint",
         "1. node n was uncordoned\n      then: ClusterQueue team, main on gpu, in 1 of rack",
         "the search was stopped",
-        "as of T, state 9, told by the replica that decides",
+        "as of T, answered by the replica that decides",
     ):
         assert fact in shown, fact
+
+
+def test_nothing_is_on_the_page_three_times() -> None:
+    """A blocker of a flavor stands with its flavor, and the status only where it gives another reason."""
+    blockers = [
+        {"kind": "Quota", "flavor": "gpu", "podSet": "main", "message": "pod set main: asks for 5 cpu"},
+        {
+            "kind": "Topology",
+            "flavor": "gpu",
+            "podSet": "main",
+            "message": "4 pods do not fit",
+            "excluded": "2 by taint a:NoSchedule",
+            "unusable": ["n1", "n2"],
+            "unusableCount": 3,
+            "never": True,
+        },
+        {"kind": "NoCandidates", "message": "nobody may be preempted"},
+    ]
+    now = {"outcome": "NoCandidates", "reason": "WaitingForQuota", "message": "5 cpu asked"}
+    shown = text(make_answer(blockers=blockers, now=now))
+
+    assert "asks for 5 cpu" not in shown
+    assert "4 pods do not fit" not in shown
+    assert "its status says" not in shown
+    assert "1. nobody may be preempted" in shown
+    for fact in (
+        "it would not fit with no workload running either",
+        "nodes that cannot hold one pod: 2 by taint a:NoSchedule",
+        "cordoned or not ready: n1, n2 and 1 more",
+    ):
+        assert shown.count(fact) == 1, fact
+
+
+def test_a_stop_stands_with_the_command_that_ends_it() -> None:
+    held = {
+        "kind": "Suspended",
+        "message": "ClusterQueue team is stopped",
+        "command": "kqueue resume clusterqueue team",
+    }
+    shown = text(make_answer(heldBackBy=[held]))
+
+    assert "  Suspended: ClusterQueue team is stopped\n    run: kqueue resume clusterqueue team" in shown
+
+
+def test_a_former_eviction_is_not_said_to_be_of_now() -> None:
+    answer = make_answer()
+    answer["evictions"] = {"current": False, "message": "Makes room for ns/b", "reservedAgainSecondsAgo": 5}
+
+    assert "evicted before it got quota again 5 s ago: Makes room for ns/b" in text(answer)
 
 
 def test_where_no_change_helps_that_is_said() -> None:

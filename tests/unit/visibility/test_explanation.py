@@ -11,9 +11,9 @@ import pytest
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.clock import utc_text
 from kqueue.controllers.blockers import Blockers
-from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
-from kqueue.core.why.changes import NodesReturn, commands
+from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
@@ -21,6 +21,7 @@ from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.standing import Hindrance
 from tests.unit.controllers.builders import (
     condition,
     make_cluster_queue,
@@ -42,8 +43,8 @@ class Desk:
         self.leads, self.silent, self.readable = True, 0.0, {"ns"}
         blockers = Blockers(local_queues=world.local_queues, cache=world.cache, namespace_labels=world.namespaces.get)
 
-        def held_back(obj: wire.Workload) -> Iterator[tuple[str, str]]:
-            return ((blocked.reason, blocked.message) for blocked in blockers.all(obj))
+        def held_back(obj: wire.Workload) -> Iterator[Hindrance]:
+            return (Hindrance(blocked.reason, blocked.message, blocked.command) for blocked in blockers.all(obj))
 
         self.explainer = WorkloadExplainer(
             workloads=world.workloads,
@@ -99,7 +100,7 @@ async def test_one_that_waits_for_quota_says_who_holds_it_and_what_would_help(ma
     answer = await desk.ask()
 
     assert (answer["kind"], answer["state"]) == ("Explanation", "Pending")
-    assert answer["summary"].startswith("It waits: pod set main: asks for 5 cpu")
+    assert answer["summary"] == "It waits: 5 cpu of flavor default asked, ClusterQueue team has 4 free"
     pending = answer["pending"]
     kinds = [blocker["kind"] for blocker in pending["blockers"]]
     assert kinds == ["Quota", "NoCandidates"]
@@ -153,10 +154,7 @@ async def test_one_that_was_never_tried_says_so(make: Callable[..., Desk]) -> No
     assert answer["pending"]["lastTried"]["known"] is False
     assert "not been tried" in answer["pending"]["lastTried"]["message"]
     assert answer["pending"]["now"]["outcome"] == "Admit"
-    assert (
-        answer["summary"]
-        == "It fits now, and is admitted when its turn comes: it is number 1 of 1 in ClusterQueue team"
-    )
+    assert answer["summary"] == "It fits now, and is tried next: it is number 1 of 1 in ClusterQueue team"
 
 
 async def test_a_try_of_an_equal_counts_and_is_told_apart(make: Callable[..., Desk]) -> None:
@@ -191,7 +189,7 @@ async def test_in_a_strict_queue_those_in_front_hold_it_back(make: Callable[...,
     (held,) = (await desk.ask())["pending"]["heldBackBy"]
 
     assert held["kind"] == "StrictFIFO"
-    assert "the 1 in front of it" in held["message"]
+    assert "ClusterQueue team is StrictFIFO, and ns/b is first" in held["message"]
 
 
 @pytest.mark.parametrize(
@@ -226,8 +224,8 @@ async def test_in_a_strict_queue_those_in_front_hold_it_back(make: Callable[...,
             make_workload(
                 metadata={"annotations": {"kueue.x-k8s.io/admission-gated-by": "x.dev/budget"}}, active=False
             ),
-            ["Deactivated", "Suspended", "AdmissionGated"],
-            "deactivated",
+            ["Suspended", "Deactivated", "AdmissionGated"],
+            "LocalQueue main is stopped",
             id="all of it at once",
         ),
         pytest.param(
@@ -590,8 +588,55 @@ async def test_a_change_names_the_workloads_ahead(make: Callable[..., Desk]) -> 
     assert all("after 1 other in ClusterQueue team" in one["alsoNeeded"][0] for one in places[2])
 
 
-def test_a_cordoned_node_comes_with_its_command() -> None:
-    """A node that is not ready has none."""
-    change = NodesReturn(nodes=(("h1", "unschedulable"), ("h2", "notReady")))
+async def test_one_that_fits_and_is_not_first_is_promised_nothing(make: Callable[..., Desk]) -> None:
+    """What the other one takes may be what it needs."""
+    desk = make()
+    desk.world.add(make_workload("b", cpus=8), make_workload("a", cpus=8, minute=1))
+    answer = await desk.ask()
 
-    assert commands(change) == ["kubectl uncordon h1"]
+    assert answer["pending"]["now"]["outcome"] == "Admit"
+    assert answer["summary"] == (
+        "It would fit now; 1 other workload of ClusterQueue team may take the room before: it is number 2 of 2 in "
+        "ClusterQueue team"
+    )
+
+
+async def test_a_stopped_queue_comes_first_with_its_command(make: Callable[..., Desk]) -> None:
+    """Of both queues; every change needs the same commands."""
+    hold = {"stopPolicy": "Hold"}
+    desk = make((LOCAL_QUEUES, make_local_queue(**hold)), (CLUSTER_QUEUES, make_cluster_queue(**hold)))
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    answer = await desk.ask()
+    commands = ["kqueue resume localqueue main -n ns", "kqueue resume clusterqueue team"]
+
+    assert [held.get("command") for held in answer["pending"]["heldBackBy"]] == commands
+    assert answer["summary"] == (
+        "It is not tried now: LocalQueue main is stopped (stopPolicy Hold); run: kqueue resume localqueue main -n ns"
+    )
+    assert all(one["commands"][:2] == commands for one in answer["pending"].get("wouldStartIf", ()))
+
+
+async def test_the_try_of_an_equal_that_is_older_is_not_its_own(make: Callable[..., Desk]) -> None:
+    """The equal one was refused, and deleted, before this one was created."""
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
+    await desk.world.cycle()
+    desk.world.client.drop(WORKLOADS, "ns/a")
+    await desk.world.clock.advance(198)
+    created = utc_text(desk.world.clock.now())
+    desk.world.add(make_workload("c", cpus=5, metadata={"creationTimestamp": created}))
+    tried = (await desk.ask("c"))["pending"]["lastTried"]
+
+    assert tried["known"] is False
+    assert "secondsAgo" not in tried
+
+
+async def test_one_that_got_quota_again_is_not_said_to_be_evicted_now(make: Callable[..., Desk]) -> None:
+    """Reason and time of the condition are those of the reservation that ended the eviction."""
+    desk = make()
+    evicted = condition("Evicted", "False", reason="QuotaReserved", message="Previously: Makes room for ns/other")
+    desk.world.add(make_workload(status=reserved(condition("Admitted"), evicted)))
+    evictions = (await desk.ask())["evictions"]
+
+    assert (evictions["current"], evictions["message"]) == (False, "Makes room for ns/other")
+    assert "reason" not in evictions

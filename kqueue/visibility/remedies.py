@@ -1,0 +1,111 @@
+"""Commands that make a change with which a workload would start, ready to be copied into a shell."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.quantity import format_quantity
+from kqueue.core.why import MoreQuota, NodesReturn, OtherQueue, OtherWish, WorkloadsEnd
+from kqueue.core.why.changes import Change, QuotaIncrease
+from kqueue.core.workload import Admitted
+
+_PODS_ARE_THERE = ("Pod", "StatefulSet", "ReplicaSet", "Deployment")
+"""Kinds whose queue and topology request cannot be changed while their pods exist."""
+_MOST = 10
+"""Commands of one change."""
+
+
+def commands(change: Change, *, workload: wire.Workload, queue: wire.ClusterQueue | None) -> list[str]:
+    """The commands that make the change; empty where no command does, or more than ten would.
+
+    Args:
+        change: what would let the workload start.
+        workload: the one that waits.
+        queue: the ClusterQueue that the change is about, None when it is not known.
+    """
+    match change:
+        case NodesReturn(nodes=nodes):
+            found = [f"kubectl uncordon {node}" for node, reason in nodes if reason == "unschedulable"]
+        case MoreQuota(increases=increases):
+            found = _more_quota(queue, increases) if queue is not None else []
+        case OtherQueue(local_queue=local_queue):
+            found = _label(workload, f"{names.QUEUE_NAME_LABEL}={local_queue}")
+        case OtherWish() as wish:
+            found = _annotate(workload, wish)
+        case _:
+            found = []
+    return found if len(found) <= _MOST else []
+
+
+def stops(workloads: tuple[Admitted, ...]) -> list[str]:
+    """The commands that stop these workloads; none for those that are leaving, or where they are more than ten."""
+    staying = [workload for workload in workloads if not workload.evicted]
+    if len(staying) > _MOST:
+        return []
+    return [f"kqueue stop workload {name} -n {namespace}" for namespace, name in map(_parts, staying)]
+
+
+def stops_of(change: Change) -> tuple[Admitted, ...]:
+    """The workloads that would have to end; empty for other changes."""
+    return tuple(change.workloads) if isinstance(change, WorkloadsEnd) else ()
+
+
+def _parts(workload: Admitted) -> tuple[str, str]:
+    namespace, _, name = workload.key.partition("/")
+    return namespace, name
+
+
+def _owner(workload: wire.Workload) -> str | None:
+    """The job as kubectl takes it (`job.batch/NAME`); None where no job can be changed."""
+    owner = next((o for o in workload.metadata.owner_references if o.controller), None)
+    if owner is None or owner.kind in _PODS_ARE_THERE:
+        return None
+    group, slash, version = owner.api_version.partition("/")
+    kind = f"{owner.kind.lower()}.{version}.{group}" if slash else owner.kind.lower()
+    return f"{kind}/{owner.name} -n {workload.metadata.namespace}"
+
+
+def _label(workload: wire.Workload, label: str) -> list[str]:
+    owner = _owner(workload)
+    return [f"kubectl label {owner} {label} --overwrite"] if owner is not None else []
+
+
+def _annotate(workload: wire.Workload, wish: OtherWish) -> list[str]:
+    """Only a Job has its topology request in one place that may be changed while it is suspended."""
+    owner = next((o for o in workload.metadata.owner_references if o.controller), None)
+    if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1" or len(wish.pod_sets) != 1:
+        return []
+    wished = names.REQUIRED_TOPOLOGY_ANNOTATION if wish.required else names.PREFERRED_TOPOLOGY_ANNOTATION
+    annotations = {names.REQUIRED_TOPOLOGY_ANNOTATION: None, wished: wish.level}
+    patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+    return [f"kubectl patch {_owner(workload)} --type=merge -p {_quoted(patch)}"]
+
+
+def _more_quota(queue: wire.ClusterQueue, increases: tuple[QuotaIncrease, ...]) -> list[str]:
+    """One patch for all of them, which the API server refuses where the quotas lie elsewhere meanwhile."""
+    steps = [step for one in increases for step in _steps(queue, one)]
+    if len(steps) != 3 * len(increases):
+        return []
+    return [f"kubectl patch clusterqueue {queue.metadata.name} --type=json -p {_quoted(steps)}"]
+
+
+def _steps(queue: wire.ClusterQueue, one: QuotaIncrease) -> Iterator[dict[str, Any]]:
+    for g, group in enumerate(queue.spec.resource_groups):
+        for f, flavor in enumerate(group.flavors):
+            for r, resource in enumerate(flavor.resources):
+                if (flavor.name, resource.name) == (one.column.flavor, one.column.resource):
+                    path = f"/spec/resourceGroups/{g}/flavors/{f}"
+                    at = f"{path}/resources/{r}"
+                    yield {"op": "test", "path": f"{path}/name", "value": flavor.name}
+                    yield {"op": "test", "path": f"{at}/name", "value": resource.name}
+                    amount = format_quantity(one.to, one.column.resource)
+                    yield {"op": "add", "path": f"{at}/{one.field}", "value": amount}
+
+
+def _quoted(value: Any) -> str:
+    return shlex.quote(json.dumps(value, separators=(",", ":")))

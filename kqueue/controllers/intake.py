@@ -198,7 +198,7 @@ class Intake:
         if held is not None:
             helped.update(self._cache.tree_of(held.queue))
             flavors = {f for p in held.admission.pod_sets if p.topology is not None for f in p.flavors.values()}
-            helped.update(q for f in flavors for q in self._cache.queues_of_flavor(f))
+            helped.update(q for f in flavors for q in self._cache.queues_beside(f))
         self._flushes.add(helped)
         self._wake()
 
@@ -207,7 +207,7 @@ class Intake:
         helped = set(self._cache.tree_of(claim.queue))
         for queue, _key in claim.victims.values():
             helped.update(self._cache.tree_of(queue))
-        helped.update(q for flavor in claim.domains for q in self._cache.queues_of_flavor(flavor))
+        helped.update(q for flavor in claim.domains for q in self._cache.queues_beside(flavor))
         self._flushes.add(helped)
 
     # --- queues ------------------------------------------------------------------------------------------------

@@ -715,6 +715,10 @@ class Cache:
         """The ClusterQueues that list a flavor."""
         return [n for n, q in self._queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
 
+    def queues_beside(self, flavor: str) -> set[str]:
+        """The ClusterQueues that list a flavor, or another one whose pods stand on the same hosts."""
+        return {queue for name in self.ledger.flavors_beside(flavor) for queue in self.queues_of_flavor(name)}
+
     def resources_of(self, flavor: str) -> set[str]:
         """Resources of which some ClusterQueue has quota in a flavor."""
         nodes = self._trees.queues.values()

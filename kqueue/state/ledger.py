@@ -424,6 +424,10 @@ class NodeLedger:
             for room in sharing:
                 room.refresh_usage(key, amounts)
 
+    def flavors_beside(self, flavor: str) -> set[str]:
+        """The flavors in which usage of this flavor counts, because they have the same hosts; itself included."""
+        return {flavor, *(room.facts.name for room in self._sharing(flavor))}
+
     def _sharing(self, flavor: str) -> tuple[Room, ...]:
         """The rooms in which usage of this flavor counts; none while it has none itself."""
         known = self._alike.get(flavor)

@@ -244,6 +244,19 @@ async def test_freed_nodes_help_every_queue_that_uses_them(yard: Yard) -> None:
     assert yard.tried_again() == {"left", "right", "other"}
 
 
+async def test_freed_nodes_help_queues_of_other_flavors_with_the_same_nodes(yard: Yard) -> None:
+    """A second flavor has the same hosts by another Topology; what leaves one of them leaves room in both."""
+    yard.put(TOPOLOGIES, {"metadata": {"name": "twin"}, "spec": {"levels": [{"nodeLabel": HOST}]}})
+    yard.put(RESOURCE_FLAVORS, make_flavor("twin", nodeLabels={"pool": "gpu"}, topologyName="twin"))
+    yard.put(CLUSTER_QUEUES, make_cluster_queue("lone", cpus={"twin": 10}))
+    await yard.prepare(placed=True)
+
+    yard.change("holder", finished({}))
+    await yard.clock.advance(1)
+
+    assert yard.tried_again() == {"left", "right", "other", "lone"}
+
+
 async def test_what_happens_in_one_window_is_one_flush(yard: Yard) -> None:
     """Nobody is moved before its end; then all together, with one wake."""
     await yard.prepare()

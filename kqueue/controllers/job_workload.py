@@ -26,6 +26,7 @@ from kqueue.jobs.workload import (
     belongs,
     controller_reference,
     equivalent,
+    same_topology,
     spec_for,
     workload_for,
 )
@@ -133,6 +134,9 @@ class JobWorkload:
         matching = [w for w in owned if self.matches(job, pod_sets, w, suspended=suspended)]
         if matching:
             await self.delete(job, [w for w in owned if w is not matching[0]])
+            if suspended and _is_pending(matching[0]) and not same_topology(pod_sets, as_json(matching[0])):
+                await self._rewrite(job, pod_sets, matching[0])
+                return None
             return matching[0]
         if owned:
             await self.replace_all(job, pod_sets, owned)
@@ -290,6 +294,13 @@ class JobWorkload:
     def _deleted(self, job: JSON, workload: wire.Workload, why: str) -> None:
         message = f"Deleted Workload {from_api.workload_key(workload)}, {why}"
         self._writes.event(job, reason="DeletedWorkload", message=message)
+
+
+def _is_pending(workload: wire.Workload) -> bool:
+    """Whether it holds nothing, and may still be admitted."""
+    ended = from_api.condition_true(workload, names.CONDITION_FINISHED) or is_given_up(workload)
+    reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+    return not ended and not reserved and workload.metadata.deletion_timestamp is None
 
 
 def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:

@@ -227,6 +227,17 @@ def equivalent(
     return _all_equal(own, theirs, tolerations=tolerations, slim=slim)
 
 
+def same_topology(pod_sets: Sequence[JSON], workload: JSON) -> bool:
+    """Whether the Workload's topology requests are those of the job's pod sets.
+
+    This is no part of `equivalent`: a job that runs is not stopped for another request.
+    """
+    theirs = objects(workload, "spec", "podSets")
+    return [canonical(mapping(p, "topologyRequest")) for p in pod_sets] == [
+        canonical(mapping(p, "topologyRequest")) for p in theirs
+    ]
+
+
 def without_environment_duplicates(pod_set: Mapping[str, Any]) -> JSON:
     """A pod set whose containers name no environment variable twice."""
     return {**pod_set, "template": without_duplicate_environment(mapping(pod_set, "template"))}

@@ -348,6 +348,53 @@ async def test_a_waiting_workload_follows_its_job(
     assert world.recorder.reasons == ["CreatedWorkload", "UpdatedWorkload"]
 
 
+RACK, BLOCK = "cloud.example.com/rack", "cloud.example.com/block"
+REQUIRED, PREFERRED = (f"kueue.x-k8s.io/podset-{how}-topology" for how in ("required", "preferred"))
+
+
+def asking(**annotations: str | None) -> JSON:
+    return {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        pytest.param({REQUIRED: BLOCK}, {"required": BLOCK}, id="a wider level"),
+        pytest.param({REQUIRED: None, PREFERRED: RACK}, {"preferred": RACK}, id="only preferred"),
+        pytest.param({REQUIRED: None}, {}, id="no level"),
+    ],
+)
+async def test_a_waiting_workload_follows_the_topology_request_of_its_job(
+    make: Callable[..., Jobs], change: dict[str, str | None], wanted: dict[str, str]
+) -> None:
+    """A user may edit it while the Job is suspended; the place in the queue stays."""
+    world = make(make_job(template={"metadata": {"annotations": {REQUIRED: RACK}}}))
+    await world.queued()
+    uid = world.found["metadata"]["uid"]
+    world.client.change(JOBS, KEY, asking(**change))
+
+    await world.rest()
+
+    asked = world.found["spec"]["podSets"][0].get("topologyRequest") or {}
+    assert {key: value for key, value in asked.items() if key in ("required", "preferred")} == wanted
+    assert world.found["metadata"]["uid"] == uid
+    assert world.recorder.reasons == ["CreatedWorkload", "UpdatedWorkload"]
+
+
+async def test_a_running_job_is_not_stopped_for_another_topology_request(make: Callable[..., Jobs]) -> None:
+    """Its pods have their places."""
+    world = make(make_job(template={"metadata": {"annotations": {REQUIRED: RACK}}}))
+    await world.queued()
+    world.admit()
+    await world.rest()
+    world.client.change(JOBS, KEY, asking(**{REQUIRED: BLOCK}))
+
+    await world.rest()
+
+    assert world.found["spec"]["podSets"][0]["topologyRequest"]["required"] == RACK
+    assert "Stopped" not in world.recorder.reasons
+
+
 async def test_a_workload_that_was_reserved_meanwhile_is_not_rewritten(make: Callable[..., Jobs]) -> None:
     """The watch had not told yet: what was decided on stays, and the next look deals with it."""
     world = make()

@@ -243,7 +243,7 @@ def _brief_topology(b: Blocker) -> str:
     best = _best(misfit, brief=True)
     if not b.never:
         return best
-    rest = unusable_nodes(b.unusable) if b.unusable else "ask for fewer pods"
+    rest = f"cordoned or not ready: {_named(b.unusable, 2)}" if b.unusable else "ask for fewer pods"
     return f"with no workload running, {best}; {rest}"
 
 
@@ -321,9 +321,13 @@ def _no_node(b: Blocker, misfit: Misfit) -> str:
 
 def unusable_nodes(nodes: Sequence[str], *, most: int = 3) -> str:
     """Nodes that are cordoned or not ready, `most` of them by name; for a non-empty list."""
-    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
     are = "is" if len(nodes) == 1 else "are"
-    return f"{_counted(len(nodes), 'node')} {are} cordoned or not ready: {', '.join(nodes[:most])}{more}"
+    return f"{_counted(len(nodes), 'node')} {are} cordoned or not ready: {_named(nodes, most)}"
+
+
+def _named(nodes: Sequence[str], most: int) -> str:
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return f"{', '.join(nodes[:most])}{more}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -76,6 +76,7 @@ def namespaces_in(look: Look | None, found: Sequence[WhatIf]) -> set[str]:
         if isinstance(look.decision, Wait):
             keys |= {workload.key for blocker in look.decision.blockers for workload in blocker.workloads}
     for what_if in found:
+        keys |= {workload.key for workload in what_if.before or ()}
         if isinstance(what_if.change, WorkloadsEnd):
             keys |= {workload.key for workload in what_if.change.workloads}
     return {key.partition("/")[0] for key in keys}

@@ -7,14 +7,17 @@ milliseconds between which others run.  The search for what would let it start e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.core.cycle import Admit, Preempt
+from kqueue.core.mention import mentioned
 from kqueue.core.preemption import Rules
 from kqueue.core.why import Alternative, Look, OtherQueue, Search, Trials, WhatIf, World, look
 from kqueue.core.workload import Claim, Head
@@ -42,6 +45,8 @@ _STRETCH = 0.004
 _MOST_SPARES = 256
 """Nodes of a flavor that are left out and looked at."""
 _LINE_STEP = 500
+_MOST_RIVALS = 32
+"""Workloads that are tried before, for which a change is planned, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +149,55 @@ class WorkloadExplainer:
         for _ in self._cache.view_steps():
             await pace.step()
         others = self._alternatives(obj, item, queue, now)
-        await self._investigate(why, head, others, pace, with_search=with_search)
+        rivals = await self._rivals_of(item, {queue, *(other.head.queue for other in others)}, now, pace)
+        await self._investigate(why, head, others, rivals, pace, with_search=with_search)
         return why
+
+    async def _rivals_of(
+        self, item: Pending | None, queues: Collection[str], now: datetime, pace: Pace
+    ) -> dict[str, list[Head]]:
+        """The workloads that are tried before this one, by the ClusterQueue in which it would wait, in their order.
+
+        In each cycle every ClusterQueue tries one, so of the others there are as many as of those ahead and one more.
+        A ClusterQueue with more than some dozens of them is left out.
+        """
+        found: dict[str, list[Head]] = {}
+        for queue in queues if item is not None else ():
+            assert item is not None
+            await pace.step()
+            ahead = self._ahead(queue, item)
+            if len(ahead) > _MOST_RIVALS:
+                continue
+            tried = [(1 + place, queue, other) for place, other in enumerate(ahead)]
+            for name in self._queues.names():
+                if name != queue and self._cache.inactive(name) is None:
+                    first = heapq.nsmallest(
+                        1 + len(ahead), self._queues.waiting(name), key=partial(self._queues.rank, name)
+                    )
+                    tried += [(1 + place, name, other) for place, other in enumerate(first) if other.key != item.key]
+                    await pace.step()
+            if len(tried) <= _MOST_RIVALS:
+                tried.sort(key=lambda one: (one[0], -one[2].priority, one[2].timestamp, one[2].key))
+                found[queue] = [head for _, name, other in tried if (head := self._head_of(other, name, now))]
+        return found
+
+    def _ahead(self, queue: str, item: Pending) -> list[Pending]:
+        """The workloads before this one in a ClusterQueue, in their order."""
+        if queue not in self._queues.names():
+            return []
+        rank = partial(self._queues.rank, queue)
+        own = rank(item)
+        return sorted((o for o in self._queues.waiting(queue) if o.key != item.key and rank(o) < own), key=rank)
+
+    def _head_of(self, item: Pending, queue: str, now: datetime) -> Head | None:
+        """A workload that waits as the planner takes it; None when it cannot be tried."""
+        obj = self._workloads.get(item.key)
+        if obj is None or any(True for _ in self._held_back(obj)):
+            return None
+        try:
+            return self._planning.heads.make(obj, item, queue=queue, now=now)
+        except InvalidObjectError:
+            return None
 
     def _held(self, obj: wire.Workload, now: datetime) -> list[JSON]:
         found = [hindrance.shown() for hindrance in self._held_back(obj)]
@@ -267,12 +319,20 @@ class WorkloadExplainer:
         return found
 
     async def _investigate(
-        self, why: _Why, head: Head, others: Sequence[Alternative], pace: Pace, *, with_search: bool
+        self,
+        why: _Why,
+        head: Head,
+        others: Sequence[Alternative],
+        rivals: Mapping[str, Sequence[Head]],
+        pace: Pace,
+        *,
+        with_search: bool,
     ) -> None:
         """Look at what stands in the way, and for what would let it start, on one snapshot."""
         cache = self._cache
         why.seen = self._seen(self._clock.now())  # nothing comes in between from here to the snapshot
         queues = {head.queue, *(other.head.queue for other in others)}
+        queues |= {rival.queue for some in rivals.values() for rival in some}
         world = World(
             snapshot=cache.snapshot(queues, self._planning.claims()),
             rules=self._planning.rules(self._clock.now()),
@@ -285,7 +345,7 @@ class WorkloadExplainer:
         for _ in look(head, world, trials, found):
             await pace.step()
         if with_search:
-            why.search = Search(head, world, trials, found, others)
+            why.search = Search(head, world, trials, found, others, rivals)
             why.stopped = await self._search(why.search.steps(), pace)
 
     async def _search(self, steps: Iterator[None], pace: Pace) -> bool:
@@ -374,7 +434,7 @@ class _Why:
                 explained.what_if(
                     one,
                     audience,
-                    also_needed=self._also_needed(one, shown["heldBackBy"]),
+                    also_needed=self._also_needed(one, audience, shown["heldBackBy"]),
                     commands=self._commands(one, audience, shown["heldBackBy"]),
                 )
                 for one in self.search.found
@@ -382,16 +442,21 @@ class _Why:
             shown["search"] = explained.search(self.search, stopped=self.stopped)
         return shown
 
-    def _also_needed(self, found: WhatIf, held_back: Sequence[JSON]) -> list[str]:
-        """What a change alone does not give: the search plans without the workloads ahead and without stops."""
+    def _also_needed(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
+        """What a change alone does not give: the end of stops, and room that workloads which come first would take."""
         needed = [f"this must end: {held['message']}" for held in held_back]
-        if isinstance(found.change, OtherQueue):
-            return [*needed, f"the workloads ahead in ClusterQueue {found.queue} leave the room"]
+        if found.before is not None:
+            if found.before:
+                who = mentioned(found.before, lambda namespace: audience.may_name(f"{namespace}/"))
+                needed.append(f"room for {who}, which would start first and take the room")
+            return needed
         ahead = self.position["place"] - 1 if self.position is not None else 0
-        if ahead:
+        if isinstance(found.change, OtherQueue):
+            needed.append(f"the workloads ahead in ClusterQueue {found.queue} leave the room")
+        elif ahead:
             others = "1 other" if ahead == 1 else f"{ahead} others"
             needed.append(f"after {others} in ClusterQueue {found.queue}, if they leave the room")
-        return needed
+        return [*needed, "workloads that wait in other ClusterQueues leave the room"]
 
     def _commands(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
         """What ends the stops, then what makes the change; nothing that names a workload which may not be named."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kqueue.core.mention import Mention
 from kqueue.core.quantity import format_quantity
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.result import LevelQuality
@@ -89,6 +90,8 @@ class WhatIf:
     Args:
         queue: its ClusterQueue.
         flavors: by pod set.
+        before: workloads that wait, come first, and take what it needs, so that it starts only after them; empty where
+            none does, None where that was not planned.
         quality: domains used against the fewest possible, of each search for domains.
     """
 
@@ -96,6 +99,7 @@ class WhatIf:
     queue: str
     flavors: Mapping[str, tuple[str, ...]]
     quality: tuple[tuple[LevelQuality, ...], ...] = ()
+    before: tuple[Mention, ...] | None = None
 
     @property
     def cost(self) -> tuple[int, ...]:

@@ -58,16 +58,38 @@ class Alternative:
     head: Head
 
 
+@value(kw_only=True)
+class _Made:
+    """The head as it asks after a change, and what is different in the world then."""
+
+    head: Head
+    ended: tuple[Admitted, ...]
+    returned: tuple[Spare, ...]
+    quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None
+
+
 class Search:
     """Looks for what would let one workload start.  What it has found grows while `steps` goes on."""
 
     def __init__(
-        self, head: Head, world: World, trials: Trials, found: Look, alternatives: Sequence[Alternative] = ()
+        self,
+        head: Head,
+        world: World,
+        trials: Trials,
+        found: Look,
+        alternatives: Sequence[Alternative] = (),
+        rivals: Mapping[str, Sequence[Head]] | None = None,
     ) -> None:
-        """`found` is what `look` has found; `alternatives` are of queues that `trials` knows."""
+        """`found` is what `look` has found; `alternatives` and `rivals` are of queues that `trials` knows.
+
+        `rivals` are the workloads that are tried before the head, by the ClusterQueue in which it waits, in the order of
+        their tries; a ClusterQueue that is not there has too many.
+        """
         self._head, self._world, self._trials, self._look = head, world, trials, found
-        self._alternatives = alternatives[:_QUEUES]
+        self._alternatives, self._rivals = alternatives[:_QUEUES], rivals or {}
         self._found: list[WhatIf] = []
+        self._made: list[_Made] = []
+        """How each of those found is made, in the same order."""
         self._waiting: list[tuple[str, Callable[[], Iterator[None]]]] = [
             ("nodes that are left out", self._nodes),
             ("another topology request", self._wishes),
@@ -75,6 +97,7 @@ class Search:
             ("fewer pods", self._fewer),
             ("more quota", self._more_quota),
             ("the end of others", self._ends),
+            ("the workloads that come first", self._first_takers),
         ]
 
     @property
@@ -113,7 +136,20 @@ class Search:
             flavors = {p.name: tuple(sorted(set(p.flavors.values()))) for p in entry.assignment.pod_sets}
             quality = tuple(found.levels for found in quality_of(entry))
             self._found.append(WhatIf(change=change, queue=asked.queue, flavors=flavors, quality=quality))
+            self._made.append(_Made(head=asked, ended=tuple(ended), returned=tuple(returned), quotas=changed))
         return entry is not None
+
+    def _first_takers(self) -> Iterator[None]:
+        """Find out for each change that was found whether workloads that come first take what it gives."""
+        for number, made in enumerate(self._made):
+            rivals = self._rivals.get(made.head.queue)
+            if rivals is None:
+                continue
+            before = yield from self._trials.first_takers(
+                made.head, rivals, ended=made.ended, returned=made.returned, quotas=made.quotas
+            )
+            self._found[number] = replace(self._found[number], before=before)
+            yield
 
     # --- nodes come back ---------------------------------------------------------------------------------------------
 

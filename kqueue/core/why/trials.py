@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
-from kqueue.core.cycle import Admit, Decision
+from kqueue.core.cycle import Admit, Decision, Wait
 from kqueue.core.demand import Demands
+from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, Entry, Nominator
 from kqueue.core.preemption import simulate
 from kqueue.core.quota import FlavorResource, Quota
@@ -73,6 +74,36 @@ class Trials:
         nominator = Nominator(copy, claims, self._world.rules, self._demands)
         entry = nominator.nominate(head, spec.profile.with_algorithm(head.algorithm))
         return entry if entry.stand is FITS and _is_whole(entry, head) else None
+
+    def first_takers(
+        self,
+        head: Head,
+        rivals: Sequence[Head],
+        *,
+        ended: Collection[Admitted] = (),
+        returned: Collection[Spare] = (),
+        quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
+    ) -> Generator[None, None, tuple[Mention, ...]]:
+        """Which of these others would start first after the same changes, and take what the head needs; empty where it
+        starts all the same.
+
+        Each is planned by itself, in this order, on what those before it have left: a piece of work each.
+        """
+        copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
+        takers: list[Mention] = []
+        for rival in rivals:
+            if not isinstance(self._next(rival, copy), Wait):
+                takers.append(Mention(rival.key, rival.queue))
+            yield
+        starts = not isinstance(self._next(head, copy), Wait)
+        return () if starts else tuple(takers)
+
+    def _next(self, head: Head, copy: Snapshot) -> Decision:
+        """What a cycle with this head would decide on what earlier ones have left, which it is charged to."""
+        self.asked += 1
+        (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False, demands=self._demands)
+        copy.claims = ()  # they are charged from the first plan on
+        return decision
 
     @contextmanager
     def without(self, ended: Collection[Admitted]) -> Iterator[None]:

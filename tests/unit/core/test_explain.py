@@ -356,8 +356,8 @@ ONE_TOO_LARGE = no_leaf({"resources": {GPU: 18}}, one_pod=Shortage(GPU, 9, 8))
         ),
         pytest.param(
             [of_topology(make_misfit(), never=True, unusable=("n1", "n2", "n3", "n4"))],
-            "With no workload running, the best rack b1/r2 has room for 8 of 9 pods; 4 nodes are cordoned or not "
-            "ready: n1, n2, n3 and 1 more",
+            "With no workload running, the best rack b1/r2 has room for 8 of 9 pods; cordoned or not ready: "
+            "n1, n2 and 2 more",
             id="cordoned-nodes-are-named-before-the-request-is-blamed",
         ),
         pytest.param(

@@ -82,8 +82,8 @@ class Search:
     ) -> None:
         """`found` is what `look` has found; `alternatives` and `rivals` are of queues that `trials` knows.
 
-        `rivals` are the workloads that are tried before the head, by the ClusterQueue in which it waits, in the order of
-        their tries; a ClusterQueue that is not there has too many.
+        `rivals` are the workloads that are tried before the head, by the ClusterQueue in which it waits, in the order
+        of their tries; a ClusterQueue that is not there has too many.
         """
         self._head, self._world, self._trials, self._look = head, world, trials, found
         self._alternatives, self._rivals = alternatives[:_QUEUES], rivals or {}

@@ -417,7 +417,7 @@ def test_a_search_that_is_stopped_says_what_it_has_not_looked_at() -> None:
     world, late = taken(pods=3)
     _, search = explain(late, world, steps=1)
 
-    assert search.unfinished[-1] == "the end of others"
+    assert search.unfinished[-1] == "the workloads that come first"
 
 
 def test_a_search_changes_neither_quota_nor_domains_of_its_world() -> None:

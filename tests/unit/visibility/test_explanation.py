@@ -573,19 +573,38 @@ async def test_a_workload_that_is_gone_when_its_turn_comes_is_not_found(make: Ca
         await question
 
 
-async def test_a_change_names_the_workloads_ahead(make: Callable[..., Desk]) -> None:
-    """Number 2 of 2 starts after the other; number 1 needs nothing more."""
+async def test_a_change_names_the_workloads_that_take_the_room_first(make: Callable[..., Desk]) -> None:
+    """Number 2 of 2 starts with the room for both, and not with the room for one; number 1 needs nothing more."""
     desk = make()
     desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a0", cpus=5), make_workload("a", cpus=5))
     await desk.world.cycle()
     desk.world.sync()
-    second = (await desk.ask("a"))["pending"]
-    first = (await desk.ask("a0"))["pending"]
-    places = {answer["position"]["place"]: answer["wouldStartIf"] for answer in (first, second)}
+    answers = [(await desk.ask(name))["pending"] for name in ("a", "a0")]
+    second, first = sorted(answers, key=lambda answer: -answer["position"]["place"])
 
-    assert all("alsoNeeded" not in one for one in places[1])
-    assert places[2]
-    assert all("after 1 other in ClusterQueue team" in one["alsoNeeded"][0] for one in places[2])
+    assert all("alsoNeeded" not in one for one in first["wouldStartIf"])
+    ends, quota = second["wouldStartIf"]
+    assert (ends["if"], "alsoNeeded" in ends) == ("workload ns/b ended", False)
+    assert quota["alsoNeeded"] == ["room for ns/a, which would start first and take the room"]
+
+
+async def test_with_too_many_ahead_their_number_is_what_is_also_needed(make: Callable[..., Desk]) -> None:
+    desk = make()
+    desk.world.add(make_workload("b", status=reserved(cpus=6)))
+    desk.world.add(*(make_workload(f"w{n}", cpus=5, minute=n) for n in range(40)))
+    await desk.world.cycle()
+    desk.world.sync()
+    found = (await desk.ask("w39"))["pending"]["wouldStartIf"]
+
+    assert found
+    assert all(
+        one["alsoNeeded"]
+        == [
+            "after 39 others in ClusterQueue team, if they leave the room",
+            "workloads that wait in other ClusterQueues leave the room",
+        ]
+        for one in found
+    )
 
 
 async def test_one_that_fits_and_is_not_first_is_promised_nothing(make: Callable[..., Desk]) -> None:

@@ -253,7 +253,13 @@ def _pod_set(pod_set: JSON) -> Iterator[Line]:
     if placement.get("moreDomains"):
         yield Line(f"and {placement['moreDomains']} more domains", 3)
     if placement.get("lost"):
-        yield Line(f"{placement['lost']} pods are on hosts that are no part of the topology now", 2, _BAD)
+        hosts = ", ".join(placement.get("lostHosts") or ())
+        named = f": {hosts}" if hosts else ""
+        yield Line(f"{_stand(placement['lost'])} no part of the topology now{named}", 2, _BAD)
+
+
+def _stand(pods: int) -> str:
+    return "1 pod is on a host that is" if pods == 1 else f"{pods} pods are on hosts that are"
 
 
 def _evictions(evictions: JSON) -> Iterator[Line]:

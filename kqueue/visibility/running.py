@@ -100,6 +100,7 @@ class Running:
         shown: JSON = {"levels": []}
         if flavor is None or capacity is None:
             shown["lost"] = where.count
+            shown["lostHosts"] = sorted({domain.values[-1] for domain in where.domains})[:_DOMAINS_SHOWN]
             return shown
         view = TopologyView(capacity.tree.topology, capacity.tree, capacity.fork())
         shown["topology"] = view.name
@@ -108,8 +109,9 @@ class Running:
         shown["domains"] = [{"domain": list(path), "pods": pods} for path, pods in domains[:_DOMAINS_SHOWN]]
         if len(domains) > _DOMAINS_SHOWN:
             shown["moreDomains"] = len(domains) - _DOMAINS_SHOWN
-        if lost:
-            shown["lost"] = lost  # pods whose host is no part of the topology now
+        if lost:  # pods whose host is no part of the topology now
+            shown["lost"] = sum(lost.values())
+            shown["lostHosts"] = sorted(lost)[:_DOMAINS_SHOWN]
         return shown
 
     def _quality(
@@ -147,14 +149,16 @@ class Running:
                 }
 
 
-def _domains(tree: Tree, where: TopologyAssignment) -> tuple[list[tuple[tuple[str, ...], int]], int]:
-    """The domains above the lowest level with their pods (hosts, where there is one level only), and lost pods."""
-    found, lost = Counter[tuple[str, ...]](), 0
+def _domains(tree: Tree, where: TopologyAssignment) -> tuple[list[tuple[tuple[str, ...], int]], Mapping[str, int]]:
+    """The domains above the lowest level with their pods (hosts, where there is one level only), and pods by the host
+    (lowest domain) that the tree does not have.
+    """
+    found, lost = Counter[tuple[str, ...]](), Counter[str]()
     depth = max(1, tree.lowest)
     for domain in where.domains:
         leaf = tree.leaf_of(where.named(domain.values))
         if leaf is None:
-            lost += domain.count
+            lost[domain.values[-1]] += domain.count
         else:
             found[tree.paths[leaf][:depth]] += domain.count
     return sorted(found.items()), lost

@@ -203,6 +203,7 @@ def test_one_that_runs_tells_how_good_its_places_are() -> None:
         "domains": [{"domain": ["r1"], "pods": 1}],
         "moreDomains": 1,
         "lost": 1,
+        "lostHosts": ["h9"],
     }
     pod_set = {"name": "main", "count": 2, "flavors": {"cpu": "gpu"}, "usage": {}, "placement": placement}
     borrows = {
@@ -226,7 +227,7 @@ def test_one_that_runs_tells_how_good_its_places_are() -> None:
         "level host: 2 domains, as few as possible",
         "r1: 1",
         "and 1 more domains",
-        "1 pods are on hosts that are no part of the topology now",
+        "1 pod is on a host that is no part of the topology now: h9",
         "borrows: its queue uses 12 cpu of gpu, 2 more than its own 10, from cohort all",
         "its pods are not all ready",
         "Preempted 2 times",

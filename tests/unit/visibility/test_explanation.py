@@ -470,6 +470,21 @@ async def test_one_that_runs_says_where_and_how_good_that_is(make: Callable[...,
     ]
     assert pod_set["placement"]["domains"] == [{"domain": ["r1"], "pods": 1}, {"domain": ["r2"], "pods": 1}]
     assert "2 of rack" in answer["summary"]
+    assert "lost" not in pod_set["placement"]
+
+
+async def test_hosts_that_are_gone_are_named(make: Callable[..., Desk]) -> None:
+    """One of two hosts of an admitted workload is no part of the topology."""
+    desk = make(*racks())
+    put_node(desk, "h1", "r1")
+    status = reserved(cpus=4, pods=2)
+    values = {"individual": {"prefix": "h", "roots": ["1", "7"]}}
+    slices = [{"domainCount": 2, "valuesPerLevel": [values], "podCounts": {"universal": 1}}]
+    status["admission"]["podSetAssignments"][0]["topologyAssignment"] = {"levels": [HOST], "slices": slices}
+    desk.world.add(make_workload(cpus=4, pods=2, status=status))
+    (pod_set,) = (await desk.ask())["running"]["podSets"]
+
+    assert (pod_set["placement"]["lost"], pod_set["placement"]["lostHosts"]) == (1, ["h7"])
 
 
 async def test_one_that_borrows_says_what(make: Callable[..., Desk]) -> None:

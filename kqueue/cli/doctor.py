@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _STEPS = (
-    *("api-server", "kinds", "webhooks", "certificates", "reviews", "visibility", "controller"),
+    *("api-server", "kinds", "webhooks", "certificates", "reviews", "labelled", "visibility", "controller"),
     *("queues", "flavors", "labels", "leftovers"),
 )
 """Names of all steps, in their order."""
@@ -60,6 +60,7 @@ class _Scope:
             installation.webhooks,
             installation.certificates,
             installation.reviews,
+            installation.labelled,
             installation.visibility,
             installation.controller,
             tenants.queues,

@@ -49,6 +49,8 @@ class Timings:
     """The cache is rebuilt from the store and compared this often, and each time that this process begins to lead."""
     quick_audit_interval: float = 5.0
     """Charges, holdings and queues are compared with the Workloads this often; equal numbers cost nothing."""
+    unmanaged_interval: float = 300.0
+    """Labelled objects of kinds that are switched off are counted this often.  Kueue does not count them."""
 
     # --- topology
     ungater_window: float = 1.0

@@ -431,6 +431,11 @@ class ProcessFamilies(_Group):
         self.leaked_gates = self._gauge(
             "kqueue_leaked_gates", "Pods held by our gate that nobody will release", "reason"
         )
+        self.unmanaged_labelled = self._gauge(
+            "kqueue_unmanaged_labelled_objects",
+            "Objects that name a queue and start without quota, because their kind is switched off",
+            "kind",
+        )
         self.recreations_stopped = self._counter(
             "kqueue_recreations_stopped_total",
             "Workloads switched off because they were deleted and made anew too often",

@@ -371,6 +371,10 @@ class Metrics:
         for reason, number in pods.items():
             self._process.leaked_gates.labels(reason).set(number)
 
+    def unmanaged_labelled(self, kind: str, objects: int) -> None:
+        """So many objects of a kind that is switched off name a queue."""
+        self._process.unmanaged_labelled.labels(kind).set(objects)
+
     def leading(self, lease: str, *, leads: bool) -> None:
         """Whether this replica holds `lease`; sets the role of all series too."""
         self._process.leading.labels(lease).set(float(leads))

@@ -98,6 +98,10 @@ async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_p
         await answers(cluster)
         code, sound = await examined(either_plane, tmp_path, *through)
         await no_canary(cluster, road)
+        serve = await labelled_deployment(cluster, road.namespace)
+        loose = await examined(either_plane, tmp_path, "--only", "labelled")
+        explained = await explain(either_plane, "deployment/serve", "-n", road.namespace)
+        await cluster.request("DELETE", serve)
         await cluster.request(
             "PATCH",
             f"{KUEUE}/clusterqueues/team",
@@ -125,6 +129,10 @@ async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_p
     assert "in " in sound["canary-bind"]["message"]
     assert "leads (Lease default/" in sound["controller"]["message"]
     assert all(step["seconds"] >= 0 for step in sound.values())
+    assert (loose[0], loose[1]["labelled"]["details"]) == (1, [f"Deployment: 1, as {road.namespace}/serve"])
+    assert "add deployment to configuration.integrations.frameworks" in loose[1]["labelled"]["remedy"]
+    assert explained[0] == 1
+    assert "kind Deployment is switched off, so it started without quota; add deployment to" in explained[1]
     assert stopped[0] == 1
     assert ended(stopped[1], "failed") == {"queues", "canary-room"}
     assert "stopPolicy is Hold" in stopped[1]["canary-room"]["message"]
@@ -135,6 +143,30 @@ async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_p
     assert bare[0] == 1
     assert "MutatingWebhookConfiguration" in bare[1]["webhooks"]["message"]
     assert ended(bare[1], "skipped") >= {"certificates", "reviews"}
+
+
+async def labelled_deployment(cluster: Cluster, namespace: str) -> str:
+    """Create a Deployment that names a queue; returns its path."""
+    labels = {"app": "serve"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/i:1"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    meta = {"name": "serve", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+    await cluster.request("POST", path, body)
+    return f"{path}/serve"
+
+
+async def explain(plane: Plane, *arguments: str) -> tuple[int, str]:
+    """The exit code and the error of `kqueue explain`."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kqueue", "explain", "--kubeconfig", str(plane.kubeconfig), *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        _, err = await process.communicate()
+    return process.returncode or 0, err.decode()
 
 
 async def until_canary(cluster: Cluster, road: Road) -> str:

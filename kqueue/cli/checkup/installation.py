@@ -11,16 +11,16 @@ from typing import Any
 from kqueue import __version__
 from kqueue.api import names
 from kqueue.cli.asking import ask, path
-from kqueue.cli.checkup.values import Verdict, failed, ok, skipped, warning
-from kqueue.cli.registration import CONFIGURATIONS
+from kqueue.cli.checkup.hooks import has_rule, registered
+from kqueue.cli.checkup.values import Verdict, failed, many, ok, skipped, warning
 from kqueue.cli.removal.lease import holder_in
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError, ServerError
+from kqueue.jobs.unmanaged import kinds_not_queued, names_of_loose, remedy
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES, ResourceType
-from webhooks.configuration import MUTATING_NAME, VALIDATING_NAME, is_ours
 
 JSON = dict[str, Any]
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
@@ -73,7 +73,7 @@ class Installation:
 
     async def webhooks(self) -> Verdict:
         """Whether they are registered, and lead somewhere."""
-        hooks, missing = await self._hooks()
+        hooks, missing = await registered(self._client)
         if missing:
             return failed(
                 f"{' and '.join(missing)} not found: jobs start without waiting for quota",
@@ -92,7 +92,7 @@ class Installation:
 
     async def certificates(self) -> Verdict:
         """Whether the API server was told which authority to trust, and how long that is valid."""
-        hooks, _ = await self._hooks()
+        hooks, _ = await registered(self._client)
         if not hooks:
             return skipped("no webhook is registered")
         bundles = {hook["name"]: (hook.get("clientConfig") or {}).get("caBundle") or "" for hook in hooks}
@@ -118,7 +118,7 @@ class Installation:
 
     async def reviews(self) -> Verdict:
         """Whether a queued Job is suspended, and one that asks for nonsense refused; neither is stored."""
-        hooks, _ = await self._hooks()
+        hooks, _ = await registered(self._client)
         if self._job_hook(hooks) is None:
             return skipped("no webhook looks at Jobs")
         remedy = "look at the webhooks' log and Service; their readiness probe tells more"
@@ -162,20 +162,40 @@ class Installation:
             "spec": {"suspend": False, "template": template},
         }
 
-    async def _hooks(self) -> tuple[list[JSON], list[str]]:
-        """Entries that are ours, and the configurations that are not there."""
-        hooks: list[JSON] = []
-        missing = []
-        for resource, name in zip(CONFIGURATIONS.values(), (MUTATING_NAME, VALIDATING_NAME), strict=True):
-            found = [
-                obj
-                for obj in await self._client.list_json(resource)
-                if obj["metadata"]["name"] == name or is_ours(obj["metadata"])
-            ]
-            hooks += [hook for obj in found for hook in obj.get("webhooks") or ()]
-            if not found:
-                missing.append(f"{resource.kind} {name}")
-        return hooks, missing
+    async def labelled(self) -> Verdict:
+        """Whether objects name a queue that are of a kind which is not queued, so that they start without quota."""
+        hooks, _ = await registered(self._client)
+        if not hooks:
+            return skipped("no webhook is registered, so no kind is queued")
+        found: dict[str, list[str]] = {}
+        remedies: list[str] = []
+        unseen: list[str] = []
+        for kind in kinds_not_queued(self._configuration.integrations):
+            gvk = kind.gvk
+            if has_rule(hooks, gvk.group, kind.resource):
+                continue
+            resource = ResourceType(gvk.group, gvk.version, kind.resource, gvk.kind)
+            try:
+                every = await self._client.list_json(resource, label_selector=names.QUEUE_NAME_LABEL)
+            except NotFoundError:
+                continue  # the kind is not installed
+            except ForbiddenError:
+                unseen.append(gvk.kind)
+                continue
+            if loose := names_of_loose(every):
+                found[gvk.kind] = loose
+                remedies.append(remedy(gvk))
+        lines = [f"{kind}: {len(some)}, as {some[0]}" for kind, some in found.items()]
+        if found:
+            count = sum(map(len, found.values()))
+            return failed(
+                f"{many(count, 'object')} name a queue and start without quota, because their kind is switched off",
+                "; ".join(remedies),
+                *lines,
+            )
+        if unseen:
+            return warning(f"{', '.join(unseen)} may not be listed", "run doctor as a user who may list them")
+        return ok("no labelled object is of a kind that is switched off")
 
     async def _is_missing(self, target: str) -> bool:
         if not target.startswith("Service "):
@@ -190,9 +210,8 @@ class Installation:
     @staticmethod
     def _job_hook(hooks: Sequence[JSON]) -> JSON | None:
         for hook in hooks:
-            for rule in hook.get("rules") or ():
-                if "batch" in rule.get("apiGroups", ()) and "jobs" in rule.get("resources", ()):
-                    return hook
+            if has_rule([hook], "batch", "jobs"):
+                return hook
         return None
 
     # --- who answers and who leads -----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from kqueue.cli.ctl.discovery import Discovery, parse_target
 from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, OURS, WORKLOAD, kind_called
 from kqueue.cli.ctl.objects import is_name
 from kqueue.cli.ctl.workload_view import holds, owners_of
-from kqueue.errors import ApiError, ConfigError, NotFoundError
+from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
 from kqueue.runtime.resources import ResourceType
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ async def workloads_of(session: Session, kind: str, name: str) -> list[JSON]:
     obj = await session.client.get_json(resource, name, session.namespace)
     found = await _labelled(session, obj) or await _owned(session, obj)
     if not found:
-        raise NotFoundError(f"{kind}/{name} has no Workload: {_why_none(obj)}", status=404)
+        raise NotFoundError(f"{kind}/{name} has no Workload: {await _why_none(session, resource, obj)}", status=404)
     newest = sorted(found, key=lambda w: str(w["metadata"].get("creationTimestamp", "")), reverse=True)
     return sorted(newest, key=lambda w: holds(w, names.CONDITION_FINISHED))
 
@@ -113,11 +113,23 @@ async def _pods_below(session: Session, obj: JSON) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
-def _why_none(obj: JSON) -> str:
+async def _why_none(session: Session, resource: ResourceType, obj: JSON) -> str:
     queue = (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL)
     if not queue:
         return f"it has no label {names.QUEUE_NAME_LABEL}, so no queue knows it"
-    return f"it names LocalQueue {queue}; is a kqueue controller running, and is the kind in integrations.frameworks?"
+    from kqueue.cli.checkup.hooks import has_rule, registered
+    from kqueue.jobs.kind import GroupVersionKind
+    from kqueue.jobs.unmanaged import remedy
+
+    switched_on = f"{remedy(GroupVersionKind(resource.group, resource.version, resource.kind))} to have it queued"
+    try:
+        hooks, _ = await registered(session.client)
+    except ForbiddenError:
+        either = f"either kind {resource.kind} is switched off ({switched_on}), or no kqueue controller runs"
+        return f"it names LocalQueue {queue}; {either}"
+    if hooks and not has_rule(hooks, resource.group, resource.plural):
+        return f"kind {resource.kind} is switched off, so it started without quota; {switched_on}"
+    return f"it names LocalQueue {queue}; is a kqueue controller running?"
 
 
 async def workload_names(session: Session, texts: Sequence[str]) -> list[str]:

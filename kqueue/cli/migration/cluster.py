@@ -23,7 +23,8 @@ from kqueue.controllers.resources import (
     WORKLOADS,
 )
 from kqueue.errors import ForbiddenError, NotFoundError
-from kqueue.jobs.ancestry import OwnerKind, owner_kinds
+from kqueue.jobs import unmanaged
+from kqueue.jobs.ancestry import OwnerKind
 from kqueue.jobs.fields import condition_status
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -57,7 +58,10 @@ async def look(client: Client, configuration: Configuration) -> list[Finding]:
         ("AdmissionCheck", lambda: _checks(client)),
         ("Workload", lambda: _claims(client)),
         *((kind.kind, _versions_of(client, kind)) for kind in _WRITTEN),
-        *((owner.gvk.kind, _unmanaged_of(client, owner)) for owner in _unmanaged(configuration)),
+        *(
+            (owner.gvk.kind, _unmanaged_of(client, owner))
+            for owner in unmanaged.kinds_not_queued(configuration.integrations)
+        ),
     ]
     found: list[Finding] = []
     for kind, part in parts:
@@ -162,16 +166,6 @@ def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[Finding]:
 # --- labelled objects of kinds that are not queued
 
 
-def _unmanaged(configuration: Configuration) -> Iterator[OwnerKind]:
-    """Kinds that Kueue queues, and that a kqueue of this configuration does not."""
-    integrations = configuration.integrations
-    managed = {framework for framework in integrations.frameworks if is_managed(framework)}
-    declared = {(kind.group, kind.kind) for kind in integrations.declared_kinds}
-    for key, owner in owner_kinds(managed).items():
-        if framework_of(*key) is not None and not owner.queued and key not in declared:
-            yield owner
-
-
 def _unmanaged_of(client: Client, owner: OwnerKind) -> Callable[[], Awaitable[list[Finding]]]:
     gvk = owner.gvk
     resource = ResourceType(gvk.group, gvk.version, owner.resource, gvk.kind)
@@ -184,18 +178,10 @@ def _unmanaged_of(client: Client, owner: OwnerKind) -> Callable[[], Awaitable[li
 
 def judge_labelled(owner: OwnerKind, found: Iterable[JSON]) -> Iterator[Finding]:
     """Objects with a queue's name that would start without quota.  Those that another object controls are left out."""
-    gvk = owner.gvk
-    loose = [
-        f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
-        for obj in found
-        if not any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences") or ())
-    ]
+    gvk, loose = owner.gvk, unmanaged.names_of_loose(found)
     if not loose:
         return
-    framework = framework_of(gvk.group, gvk.kind) or gvk.kind
-    if is_managed(framework):
-        remedy = f"add {framework} to configuration.integrations.frameworks of the chart's values"
-    else:
-        remedy = f"declare {gvk.kind} in integrations.declaredKinds (docs/integrations.md), or keep Kueue for it"
+    is_built_in = is_managed(framework_of(gvk.group, gvk.kind) or gvk.kind)
+    remedy = unmanaged.remedy(gvk) + ("" if is_built_in else ", or keep Kueue for it")
     why = f"{len(loose)} objects name a queue, and would start without quota: {some(loose)}"
     yield work(f"{gvk.kind} metadata.labels[{names.QUEUE_NAME_LABEL}]", why, remedy)

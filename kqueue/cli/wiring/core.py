@@ -16,7 +16,9 @@ from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
 from kqueue.controllers.ranks import workload_rank
 from kqueue.controllers.record import workload_reference
+from kqueue.controllers.unmanaged import UnmanagedCensus
 from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.jobs.unmanaged import kinds_not_queued
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.store import split_key
@@ -57,6 +59,14 @@ def make_core(wiring: Wiring) -> None:
                 workloads.enqueue(key)
 
     wiring.queues.on_parked = on_parked
+    census = UnmanagedCensus(
+        wiring.client,
+        kinds_not_queued(wiring.config.integrations),
+        clock=wiring.clock,
+        interval=wiring.timings.unmanaged_interval,
+        report=lambda kind, objects: wiring.metrics.unmanaged_labelled(kind, objects),
+    )
+    wiring.background.append(census.run)
     cluster_queue = ClusterQueueReconciler(
         cluster_queues=watches.cluster_queues.store,
         writer=wiring.writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),

@@ -23,8 +23,9 @@ from kqueue.cli.visibility import catalog_of
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
-from kqueue.config.policy import FRAMEWORKS
+from kqueue.config.policy import FRAMEWORKS, Integrations
 from kqueue.jobs import ancestry
+from kqueue.jobs.unmanaged import kinds_not_queued
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
 from tests.unit.charts.rendering import (
@@ -469,12 +470,22 @@ def test_the_network_is_closed_but_for_what_is_served_and_asked() -> None:
 
 def test_rights_follow_the_frameworks() -> None:
     """Where only Jobs are queued nobody may delete Jobs or touch JobSets; pods without quota are ended everywhere."""
-    few = granted(one(objects(), "ClusterRole", "kqueue-controller"))
+    only_jobs = {"configuration": {"integrations": {"frameworks": ["batch/job"]}}}
+    few = granted(one(objects(only_jobs), "ClusterRole", "kqueue-controller"))
     many = granted(one(objects(EVERYTHING), "ClusterRole", "kqueue-controller"))
 
     assert ("delete" in few["", "pods"], "delete" in few["batch", "jobs"]) == (True, False)
-    assert few["jobset.x-k8s.io", "jobsets"] == {"get"}
+    assert few["jobset.x-k8s.io", "jobsets"] == {"get", "list"}
     assert {"delete", "patch", "watch"} <= many["jobset.x-k8s.io", "jobsets"] & many["train.example.com", "trains"]
+
+
+def test_labelled_objects_of_every_kind_may_be_counted() -> None:
+    """Whichever of them is switched off."""
+    role = granted(one(objects(), "ClusterRole", "kqueue-controller"))
+    kinds = kinds_not_queued(Integrations(frameworks=()))
+
+    assert len(kinds) > 10
+    assert [k.gvk.kind for k in kinds if "list" not in role.get((k.gvk.group, k.resource), set())] == []
 
 
 def hardened(pod: Object) -> list[Any]:

@@ -1,0 +1,52 @@
+"""Objects that name a queue and are of a kind that this kqueue does not queue: they start without quota."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kqueue.config.policy import Integrations, framework_of
+from kqueue.config.without_effect import is_managed
+from kqueue.jobs.ancestry import OwnerKind, owner_kinds
+from kqueue.jobs.kind import GroupVersionKind
+
+JSON = Mapping[str, Any]
+_THROUGH_PODS = frozenset({"deployment", "statefulset"})
+"""Frameworks that switch the one of pods on."""
+
+
+def kinds_not_queued(integrations: Integrations) -> list[OwnerKind]:
+    """The known kinds that can name a queue, and that a kqueue with these integrations leaves alone."""
+    managed = {framework for framework in integrations.frameworks if is_managed(framework)}
+    if managed & _THROUGH_PODS:
+        managed |= {"pod"}
+    others = {(kind.group, kind.kind) for kind in integrations.declared_kinds}
+    others |= {_group_kind(text) for text in integrations.external_frameworks}
+    return [
+        owner
+        for key, owner in owner_kinds(managed).items()
+        if framework_of(*key) is not None and not owner.queued and key not in others
+    ]
+
+
+def names_of_loose(found: Iterable[JSON]) -> list[str]:
+    """Of objects that name a queue: `namespace/name` of those that no other object controls."""
+    return [
+        f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
+        for obj in found
+        if not any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences") or ())
+    ]
+
+
+def remedy(gvk: GroupVersionKind) -> str:
+    """What has the kind queued."""
+    framework = framework_of(gvk.group, gvk.kind) or gvk.kind
+    if is_managed(framework):
+        return f"add {framework} to configuration.integrations.frameworks of the chart's values"
+    return f"declare {gvk.kind} in integrations.declaredKinds (docs/integrations.md)"
+
+
+def _group_kind(text: str) -> tuple[str, str]:
+    """`Kind.version.group` as (group, kind)."""
+    kind, _, rest = text.partition(".")
+    return rest.partition(".")[2], kind

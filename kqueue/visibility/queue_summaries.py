@@ -12,14 +12,13 @@ workload could get now, borrowing included, before anybody is preempted.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.core import quota
 from kqueue.core.fair_share import dominant_share
-from kqueue.core.quantity import format_quantity
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.state.cache import Cache
 from kqueue.state.held import Held
@@ -28,6 +27,7 @@ from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only, whole
+from kqueue.visibility.quota_columns import columns_of, entry
 
 KIND, ITEM_KIND = "QueueSummaryList", "QueueSummary"
 MOST_QUEUES = 5000
@@ -104,7 +104,7 @@ class QueueSummaries:
             "pending": {"active": active, "inadmissible": inadmissible},
             "reserving": held.reserving,
             "admitted": held.admitted,
-            "resources": [_column(node, column, held) for column in _columns(obj)],
+            "resources": [_column(node, column, held) for column in columns_of(obj)],
         }
         if idle is not None:
             summary |= {"reason": idle.reason, "message": idle.message}
@@ -181,41 +181,28 @@ class QueueSummaries:
         return shown
 
 
-def _columns(obj: wire.ClusterQueue) -> Iterator[FlavorResource]:
-    for group in obj.spec.resource_groups:
-        for flavor in group.flavors:
-            for resource in flavor.resources:
-                yield FlavorResource(flavor.name, resource.name)
-
-
 def _column(node: QuotaNode, column: FlavorResource, held: Held) -> JSON:
     own, reserved = node.quota(column), held.reserved.get(column, 0)
-    entry = {
-        "flavor": column.flavor,
-        "resource": column.resource,
-        "nominal": own.nominal,
-        "borrowingLimit": own.borrowing_limit,
-        "lendingLimit": own.lending_limit,
-        "reserved": reserved,
-        "used": held.used.get(column, 0),
-        "borrowed": max(0, quota.minus(reserved, own.nominal)),
-        "available": max(0, quota.available(node, column)),
-    }
-    return {
-        key: format_quantity(value, column.resource) if isinstance(value, int) else value
-        for key, value in entry.items()
-        if value is not None
-    }
+    return entry(
+        column,
+        {
+            "nominal": own.nominal,
+            "borrowingLimit": own.borrowing_limit,
+            "lendingLimit": own.lending_limit,
+            "reserved": reserved,
+            "used": held.used.get(column, 0),
+            "borrowed": max(0, quota.minus(reserved, own.nominal)),
+            "available": max(0, quota.available(node, column)),
+        },
+    )
 
 
 def _subtree(node: QuotaNode, column: FlavorResource, used: Usage) -> JSON:
-    def text(amount: int) -> str:
-        return format_quantity(amount, column.resource)
-
-    return {
-        "flavor": column.flavor,
-        "resource": column.resource,
-        "nominal": text(node.quota(column).nominal),
-        "quota": text(node.subtree.get(column, 0)),
-        "reserved": text(used.get(column, 0)),
-    }
+    return entry(
+        column,
+        {
+            "nominal": node.quota(column).nominal,
+            "quota": node.subtree.get(column, 0),
+            "reserved": used.get(column, 0),
+        },
+    )

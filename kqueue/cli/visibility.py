@@ -27,12 +27,13 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
-from kqueue.visibility import front_proxy, queue_summaries, topology_summaries
+from kqueue.visibility import front_proxy, queue_quotas, queue_summaries, topology_summaries
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, Resource
 from kqueue.visibility.connections import Trust
 from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
 from kqueue.visibility.pending import KIND, PendingWorkloads
+from kqueue.visibility.queue_quotas import QueueQuotas
 from kqueue.visibility.queue_summaries import QueueSummaries
 from kqueue.visibility.registration import SERVICE, Registration, reached_at
 from kqueue.visibility.rights import Rights
@@ -102,8 +103,31 @@ def catalog_of(operator: Operator) -> Catalog:
             view=make_explainer(operator).view,
         )
     )
+    _add_quotas(catalog, operator, pending)
     _add_summaries(catalog, operator)
     return catalog
+
+
+def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> None:
+    quotas = QueueQuotas(
+        cache=operator.cache,
+        queues=operator.queues,
+        pending=pending,
+        local_queues=operator.watches.local_queues.store.values,
+        clock=operator.clock,
+        fair_sharing=operator.config.fair_sharing is not None,
+    )
+    catalog.add(
+        Resource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name="queuequotas",
+            kind=queue_quotas.KIND,
+            view=quotas.view,
+            namespaced=True,
+            is_list=True,
+        )
+    )
 
 
 def _add_summaries(catalog: Catalog, operator: Operator) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -37,8 +37,8 @@ took: so no more than a fifth of the time goes into that, however often it is as
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """One that waits, and how many are before it."""
+class Place:
+    """A waiting Workload, and the number of Workloads before it; both numbers count from 0."""
 
     item: Pending
     in_cluster_queue: int
@@ -47,7 +47,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    places: list[_Place]
+    places: list[Place]
     until: float
     """Until then it counts."""
 
@@ -86,16 +86,18 @@ class PendingWorkloads:
         if key not in self._local_queues:
             raise NotFoundError(f'localqueues "{asked.name}" not found', status=404)
         home = self._queues.cluster_queue_of(key)
-        if home is None or not self._queues.knows(home):
-            return self._summary(())
-        line = await self._line(home)
-        own = (place for place in line.places if place.item.local_queue == key)
+        places = await self.places(home) if home is not None else ()
+        own = (place for place in places if place.item.local_queue == key)
         return self._summary(islice(own, window.start, window.stop))
 
-    def _summary(self, places: Iterable[_Place]) -> JSON:
+    async def places(self, cluster_queue: str) -> Sequence[Place]:
+        """All Workloads that wait in a ClusterQueue, in its order; none where it does not exist."""
+        return (await self._line(cluster_queue)).places if self._queues.knows(cluster_queue) else ()
+
+    def _summary(self, places: Iterable[Place]) -> JSON:
         return {"kind": KIND, "metadata": {}, "items": self._items(places)}
 
-    def _items(self, places: Iterable[_Place]) -> Iterator[JSON]:
+    def _items(self, places: Iterable[Place]) -> Iterator[JSON]:
         for place in places:
             workload = self._workloads.get(place.item.key)
             if workload is not None:  # else it was deleted since
@@ -126,7 +128,7 @@ class PendingWorkloads:
         finally:
             del self._looks[name]
 
-    async def _places(self, name: str) -> list[_Place]:
+    async def _places(self, name: str) -> list[Place]:
         """Everyone with a place.  What changes between two steps is seen or not; a queue that goes ends it."""
         waiting, runs = self._queues.waiting(name), list[list[tuple[object, str, Pending]]]()
         for start in range(0, len(waiting), _STEP):
@@ -136,11 +138,11 @@ class PendingWorkloads:
                     return []
             step = waiting[start : start + _STEP]
             runs.append(sorted((self._queues.rank(name, item), item.key, item) for item in step))
-        places, before = list[_Place](), Counter[str]()
+        places, before = list[Place](), Counter[str]()
         for number, (_, _, item) in enumerate(merge(*runs)):
             if number and number % _STEP == 0:
                 await self._clock.sleep(0)
-            places.append(_Place(item, number, before[item.local_queue]))
+            places.append(Place(item, number, before[item.local_queue]))
             before[item.local_queue] += 1
         while runs:  # to free them all at once would take 50 ms
             runs.pop()
@@ -148,7 +150,7 @@ class PendingWorkloads:
         return places
 
 
-def _item(workload: wire.Workload, place: _Place) -> JSON:
+def _item(workload: wire.Workload, place: Place) -> JSON:
     metadata = workload.metadata
     shown: JSON = {"name": metadata.name, "namespace": metadata.namespace}
     if metadata.creation_timestamp is not None:

@@ -27,6 +27,7 @@ _COMMANDS = (
     "ctl.verbs",
     "ctl.passed_on",
     "explain",
+    "quota",
     "top",
     "topology",
     "doctor",
@@ -45,7 +46,7 @@ _COMMANDS = (
 """Files of this room, in the order of the help page."""
 
 _FIRST = (
-    *("explain", "list", "top", "topology", "doctor"),
+    *("explain", "list", "quota", "top", "topology", "doctor"),
     *("create", "stop", "resume", "delete", "get", "describe", "edit", "patch"),
 )
 """Commands at the head of the help page."""

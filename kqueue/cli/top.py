@@ -128,7 +128,7 @@ def _print(found: dict[str, Any], order: _Order, resources: list[str], output: O
     if "topologies" in found:
         print_topologies(found["topologies"]["items"], resources)
     for words in found.get("refused", ()):
-        print(printable(words), file=sys.stderr)
+        print("\n".join(map(printable, words.splitlines())), file=sys.stderr)
 
 
 async def _follow(ask: Any, every: float, page: Any) -> None:
@@ -159,7 +159,8 @@ def _pages(order: _Order, resources: list[str]) -> Any:
         for summary in found.get("topologies", {"items": []})["items"]:
             flavors = max(1, len(found["topologies"]["items"]) * max(1, len(summary["flavors"])))
             parts.append(topology_page(summary, resources, most=max(4, height // flavors - 1), whole=False))
-        parts += [Text(printable(words), style="yellow") for words in found.get("refused", ())]
+        refused = [line for words in found.get("refused", ()) for line in words.splitlines()]
+        parts += [Text(printable(line), style="yellow") for line in refused]
         return Group(*parts)
 
     return page

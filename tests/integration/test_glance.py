@@ -8,13 +8,14 @@ import json
 import os
 import pty
 import re
+import shlex
 import sys
 from typing import Any
 
 import pytest
 
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.road import Object, make_road
+from tests.integration.road import KUEUE, Object, job, make_road, queue_objects
 from tests.integration.test_doctor import answers
 from tests.integration.test_visibility import Plane, visible
 
@@ -103,6 +104,73 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
         "topologysummary.visibility.kqueue.dev/dc",
         "queuesummary.visibility.kqueue.dev/team",
     ]
+
+
+async def test_a_user_of_one_namespace_sees_its_quota(either_plane: Plane) -> None:
+    """Refusals name the commands that grant the right: an administrator runs them, and the user is answered.
+
+    The other namespace shares the ClusterQueue: its workload is in the sums, and nothing names it.
+    """
+    cluster: Cluster = either_plane.cluster
+    road = await make_road(cluster, shape=(1, 1, 2))
+    other = await cluster.create_namespace("secret")
+    queue, payroll = queue_objects(other)[-1][1], job("payroll", other, pods=1, run_seconds=600)
+    queue["metadata"]["name"] = payroll["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "hidden"
+    async with visible(either_plane):
+        await answers(cluster)
+        await cluster.request("POST", f"{KUEUE}/namespaces/{other}/localqueues", queue)
+        await cluster.request("POST", f"/apis/batch/v1/namespaces/{other}/jobs", payroll)
+        await road.submit("runs", pods=1, run_seconds=600)
+        await road.until_workload("runs", "Admitted")
+        await road.submit("waits", pods=3)
+        quota = ("quota", "-n", road.namespace, "--as", "ann")
+        await granted_as_told(either_plane, *quota)
+        anonymous = await kqueue(either_plane, *quota)
+        await run_commands(either_plane, anonymous[2])
+        main, column = await until_settled(either_plane, *quota, "-o", "json")
+        table = await kqueue(either_plane, *quota)
+        await granted_as_told(either_plane, "topology", "--as", "ann")
+        await granted_as_told(either_plane, "topology", "detect", "--as", "ann")
+        top = await kqueue(either_plane, "top", "--once", "--as", "ann")
+        waits = (await road.workload_of("waits"))["metadata"]["name"]
+
+    assert (top[0], top[2]) == (0, "")
+    assert (anonymous[0], waits in anonymous[1]) == (0, False)
+    assert (main["metadata"]["name"], main["admitted"], main["pending"]) == ("main", 1, 1)
+    assert (column["reserved"], column["clusterQueueReserved"], column["borrowed"]) == ("8", "16", "0")
+    assert [(w["name"], w["position"], w["positionInClusterQueue"]) for w in main["waiting"]] == [(waits, 1, 1)]
+    assert not [word for word in (other, "hidden", "payroll") if word in json.dumps(main)]
+    assert re.search(rf"\n{waits} +1 of 1 +1 of 1 +0\n", table[1])
+
+
+async def granted_as_told(plane: Plane, *command: str) -> None:
+    """The command is refused; what the refusal says is run, and the command is answered."""
+    code, _, err = await kqueue(plane, *command)
+    assert code == 1
+    assert "Ask an administrator for the ClusterRole" in err
+    await run_commands(plane, err)
+    async with asyncio.timeout(30):
+        while (await kqueue(plane, *command))[0]:
+            await asyncio.sleep(0.5)
+
+
+async def run_commands(plane: Plane, text: str) -> None:
+    """Run the kubectl commands of a message; roles before their bindings."""
+    commands = [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("  kubectl ")]
+    assert len(commands) == 2
+    for command in sorted(commands, key=lambda words: words[1] != "clusterrole"):
+        await plane.kubectl(*command)
+
+
+async def until_settled(plane: Plane, *command: str) -> tuple[Object, Object]:
+    """LocalQueue and GPU column, as soon as names are shown, both jobs hold quota and one waits."""
+    async with asyncio.timeout(60):
+        while True:
+            (main,) = json.loads((await kqueue(plane, *command))[1])["items"]
+            column = next(each for each in main["resources"] if each["resource"] == "nvidia.com/gpu")
+            if main.get("waiting") and column["clusterQueueReserved"] == "16":
+                return main, column
+            await asyncio.sleep(0.5)
 
 
 async def let_see_queues(cluster: Cluster, user: str) -> None:

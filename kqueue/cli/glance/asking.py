@@ -7,6 +7,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.cli.asking import ask, path
+from kqueue.cli.grants import SUMMARIES, needs, quotas_in
 from kqueue.runtime.client import Client
 
 JSON = dict[str, Any]
@@ -32,8 +33,14 @@ async def topologies(client: Client, wish: Wish) -> JSON:
     Raises:
         NotFoundError: there is no such Topology, flavor or domain.
         NotServedError: nobody answers.
+        ForbiddenError: the user may not see topologies; says what to ask an administrator for.
         ApiError: another failure.
     """
+    with needs(SUMMARIES):
+        return await _topologies(client, wish)
+
+
+async def _topologies(client: Client, wish: Wish) -> JSON:
     found = {"flavor": wish.flavor, "level": wish.level, "domain": wish.domain}
     params = {"limit": str(wish.limit), **{name: value for name, value in found.items() if value}}
     where = path(*_API, "topologysummaries")
@@ -53,6 +60,22 @@ async def queues(client: Client, namespace: str = "") -> JSON:
 
     Raises:
         NotServedError: nobody answers.
+        ForbiddenError: the user may not see all queues; says what to ask an administrator for.
         ApiError: another failure.
     """
-    return await ask(client, path(*_API, "queuesummaries"), {"namespace": namespace} if namespace else None)
+    with needs(SUMMARIES, "kqueue quota shows the LocalQueues of a namespace without this role."):
+        return await ask(client, path(*_API, "queuesummaries"), {"namespace": namespace} if namespace else None)
+
+
+async def quotas(client: Client, namespace: str, name: str = "", limit: int = 20) -> JSON:
+    """The quota of all LocalQueues of a namespace, or of one, with at most `limit` waiting workloads of each.
+
+    Raises:
+        NotFoundError: there is no such LocalQueue.
+        NotServedError: nobody answers.
+        ForbiddenError: the user may not see them; says what to ask an administrator for.
+        ApiError: another failure.
+    """
+    params = {"limit": str(limit), **({"localQueue": name} if name else {})}
+    with needs(quotas_in(namespace)):
+        return await ask(client, path(*_API, "namespaces", namespace, "queuequotas"), params)

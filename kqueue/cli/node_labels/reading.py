@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from kqueue.api.names import HOSTNAME_LABEL
+from kqueue.cli.grants import NODE_LABELS, needs
 from kqueue.cli.node_labels.values import LabelledNode, Levels
 from kqueue.controllers.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.errors import NotFoundError
@@ -16,9 +17,11 @@ async def read_nodes(client: Client, selector: str = "") -> list[LabelledNode]:
     """All nodes that a label selector takes.
 
     Raises:
+        ForbiddenError: they may not be listed; says what to ask an administrator for.
         ApiError: they cannot be listed.
     """
-    nodes = await client.list_json(NODES, label_selector=selector)
+    with needs(NODE_LABELS):
+        nodes = await client.list_json(NODES, label_selector=selector)
     return [LabelledNode(n["metadata"]["name"], n["metadata"].get("labels") or {}) for n in nodes]
 
 
@@ -27,9 +30,11 @@ async def read_topologies(client: Client, name: str = "") -> list[Levels]:
 
     Raises:
         NotFoundError: there is none of this name, or kqueue's kinds are not installed.
+        ForbiddenError: they may not be listed; says what to ask an administrator for.
         ApiError: they cannot be listed.
     """
-    topologies, flavors = await asyncio.gather(client.list_json(TOPOLOGIES), client.list_json(RESOURCE_FLAVORS))
+    with needs(NODE_LABELS):
+        topologies, flavors = await asyncio.gather(client.list_json(TOPOLOGIES), client.list_json(RESOURCE_FLAVORS))
     found = [_topology(obj, flavors) for obj in topologies]
     found += [
         _inline(flavor) for flavor in flavors if (flavor.get("spec") or {}).get("topology") and not _named(flavor)

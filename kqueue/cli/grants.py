@@ -1,0 +1,109 @@
+"""What a user without a right asks an administrator for: the kubectl commands that grant exactly this right."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kqueue.api import names
+from kqueue.errors import ForbiddenError
+
+_USER = re.compile(r'User "([^"]+)" cannot ')
+"""As the API server words a refusal, and the visibility server too."""
+_NOT_IN_A_NAME = re.compile(r"[^a-z0-9.-]+")
+_ACCOUNT = "system:serviceaccount:"
+_UNKNOWN = "YOUR_USER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A ClusterRole, and what it lets its users do."""
+
+    role: str
+    verbs: tuple[str, ...]
+    resources: tuple[str, ...]
+    """As kubectl takes them: plural.group."""
+    namespace: str = ""
+    """Where the role is bound; empty: in the whole cluster."""
+    in_chart: bool = True
+    """Whether the chart installs the role."""
+
+    def commands(self, user: str = "") -> list[str]:
+        """What an administrator runs: create the role, and bind it to the user; empty: to a placeholder."""
+        return [self._create(), self._bind(user or _UNKNOWN)]
+
+    def words(self, user: str = "") -> str:
+        """The commands with a sentence before them, one line each."""
+        create, bind = self.commands(user)
+        where = f"in namespace {self.namespace}" if self.namespace else "in the cluster"
+        head = f"Ask an administrator for the ClusterRole {self.role} {where}:"
+        tail = f"Where the chart did not install this role, first:\n  {create}" if self.in_chart else ""
+        return "\n".join([head, f"  {bind}", tail] if tail else [head, f"  {create}", f"  {bind}"])
+
+    def _create(self) -> str:
+        return shlex.join(
+            [
+                *("kubectl", "create", "clusterrole", self.role),
+                f"--verb={','.join(self.verbs)}",
+                f"--resource={','.join(self.resources)}",
+            ]
+        )
+
+    def _bind(self, user: str) -> str:
+        name = f"{self.role.removesuffix('-role')}-{_NOT_IN_A_NAME.sub('-', user.lower()).strip('-.')}"[:253]
+        kind = ["rolebinding", name, "-n", self.namespace] if self.namespace else ["clusterrolebinding", name]
+        account = user.removeprefix(_ACCOUNT)
+        subject = f"--user={user}" if account == user else f"--serviceaccount={account}"
+        return shlex.join(["kubectl", "create", *kind, f"--clusterrole={self.role}", subject])
+
+
+def _ours(*resources: str) -> tuple[str, ...]:
+    return tuple(f"{resource}.{names.KQUEUE_VISIBILITY_GROUP}" for resource in resources)
+
+
+SUMMARIES = Grant(
+    role="kqueue-summaries-viewer-role",
+    verbs=("get", "list"),
+    resources=_ours("queuesummaries", "topologysummaries"),
+)
+"""For `kqueue top` and `kqueue topology`."""
+NODE_LABELS = Grant(
+    role="kqueue-node-labels-viewer-role",
+    verbs=("get", "list"),
+    resources=("nodes", f"topologies.{names.GROUP}", f"resourceflavors.{names.GROUP}"),
+    in_chart=False,
+)
+"""For `kqueue topology labels` and `kqueue topology detect`."""
+
+
+def quotas_in(namespace: str) -> Grant:
+    """For `kqueue quota`."""
+    return Grant(role="kqueue-quotas-viewer-role", verbs=("list",), resources=_ours("queuequotas"), namespace=namespace)
+
+
+def workloads_in(namespace: str) -> Grant:
+    """For the names and positions of waiting workloads."""
+    return Grant(
+        role="kueue-workload-viewer-role",
+        verbs=("get", "list", "watch"),
+        resources=(f"workloads.{names.GROUP}",),
+        namespace=namespace,
+    )
+
+
+@contextmanager
+def needs(grant: Grant, hint: str = "") -> Iterator[None]:
+    """Add to a refusal inside the block what to ask an administrator for, and a hint on its own line.
+
+    Raises:
+        ForbiddenError: the refusal, with these lines.
+    """
+    try:
+        yield
+    except ForbiddenError as e:
+        found = _USER.search(str(e))
+        lines = [str(e), grant.words(found[1] if found else ""), *([hint] if hint else [])]
+        raise ForbiddenError("\n".join(lines), status=e.status, reason=e.reason) from e

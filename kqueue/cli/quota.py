@@ -1,0 +1,80 @@
+"""`kqueue quota`: what the LocalQueues of one namespace may use and use, for users without rights in the cluster."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kqueue.cli.output import Output, OutputOption, printable
+from kqueue.cli.reaching import Reach, reaches_cluster
+
+if TYPE_CHECKING:
+    from kqueue.cli.reaching import Session
+
+JSON = dict[str, Any]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("quota")(reaches_cluster(quota))
+
+
+def quota(
+    name: Annotated[str, typer.Argument(metavar="[LOCALQUEUE]", help="Only this LocalQueue; else all.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Waiting workloads to show of each LocalQueue.")] = 20,
+    output: OutputOption = Output.TEXT,
+    *,
+    reach: Reach,
+) -> None:
+    """Show the quota behind the LocalQueues of a namespace, its use, and the positions of waiting workloads.
+
+    \b
+        kqueue quota -n team-a
+        kqueue quota main -n team-a -o json
+
+    QUOTA, IN USE, BORROWED and BORROWABLE are those of the ClusterQueue, over all its LocalQueues; OWN is what
+    workloads of this LocalQueue hold of it.  SHARE is the ClusterQueue's, where fair sharing decides.  Rights in the
+    namespace suffice: the roles view and edit have them.
+
+    Exit codes: 0 done; 1 the answer was refused or did not come; 2 the call is wrong.
+    """
+    from kqueue.cli.glance.asking import quotas
+    from kqueue.cli.output import show
+    from kqueue.runtime.loop import run
+
+    async def look() -> tuple[JSON, str, str]:
+        async with reach.session() as session:
+            answer = await quotas(session.client, session.namespace, name, limit)
+            unnamed = any("waiting" not in item for item in answer["items"])
+            return answer, session.namespace, await _why_unnamed(session) if unnamed else ""
+
+    answer, namespace, why = run(look())
+    if output is Output.TEXT:
+        from kqueue.cli.glance.quotas import print_quotas
+
+        print_quotas(answer, namespace)
+    else:
+        show(answer, output)
+    for line in why.splitlines():
+        print(printable(line), file=sys.stderr)
+
+
+async def _why_unnamed(session: Session) -> str:
+    """Why the answer has no positions, and which role to ask for; empty where the user has the right by now.
+
+    The API server's own refusal names the user, whom the commands need.
+    """
+    from kqueue.cli.grants import needs, workloads_in
+    from kqueue.controllers.resources import WORKLOADS
+    from kqueue.errors import ApiError, ForbiddenError
+
+    try:
+        with needs(workloads_in(session.namespace)):
+            await session.client.get_json(WORKLOADS, "any", session.namespace)
+    except ForbiddenError as e:
+        return f"Positions are not shown: {e}"
+    except ApiError:
+        pass  # it was not refused: the next answer has positions
+    return ""

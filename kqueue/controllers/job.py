@@ -140,7 +140,7 @@ class JobReconciler:
             return
         await self._writes.patch(job, patch)
         whom = f"{ancestor.gvk.kind} {ancestor.namespace}/{ancestor.name}"
-        self._writes.event(job, reason="Suspended", message=f"{whom}, which it belongs to, is not admitted")
+        self._writes.event(job, reason=names.EVENT_SUSPENDED, message=f"{whom}, which it belongs to, is not admitted")
 
     def _may_run(self, job: JSON, ancestor: Ancestor) -> bool:
         of = owner_key(ancestor.gvk.group, ancestor.gvk.kind, ancestor.namespace, ancestor.name)
@@ -353,7 +353,7 @@ class JobReconciler:
         key = from_api.workload_key(workload)
         await self._steps.amend(workload, {"spec": {"active": False}})
         message = f"The job was suspended by its user; set spec.active of Workload {key} to true to queue it again"
-        self._writes.event(job, reason="Suspended", message=message)
+        self._writes.event(job, reason=names.EVENT_SUSPENDED, message=message)
         _log.info("job suspended by its user", job=job_key(job), workload=key)
 
     async def _start(self, job: JSON, workload: wire.Workload) -> None:

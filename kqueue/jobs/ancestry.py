@@ -239,7 +239,7 @@ async def lineage_of(
         current, current_kind = owner, group_kind
     if _known_owner(current, known) is None:
         return Lineage(found, tuple(owners))
-    raise AncestryError(obj, f"has more than {LEVELS_MAX} levels of owners", reason="JobNestingTooDeep")
+    raise AncestryError(obj, f"has more than {LEVELS_MAX} levels of owners", reason=names.EVENT_JOB_NESTING_TOO_DEEP)
 
 
 async def queued_controller(

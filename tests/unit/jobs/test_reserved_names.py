@@ -34,7 +34,7 @@ TAKEN_OUT_OF_JOBS = [
     pytest.param(ANNOTATION, names.POD_GROUP_TOTAL_COUNT_ANNOTATION, id="the size of a group"),
 ]
 HARMLESS = [
-    pytest.param(LABEL, names.LEGACY_TAS_LABEL, id="the label of old versions"),
+    pytest.param(LABEL, "kueue.x-k8s.io/tas", id="the label of old versions"),
     pytest.param(ANNOTATION, names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION, id="the slice that is replaced"),
 ]
 

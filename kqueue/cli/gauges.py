@@ -5,7 +5,7 @@ loop serves others.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
 from kqueue.api import names
@@ -181,6 +181,7 @@ class QueueGauges:
             namespace, _, name = key.partition("/")
             self._metrics.forget_local_queue(namespace=namespace, name=name)
         self._local_queues = set(locals_now)
+        self._metrics.without_local_queue(_without_queue(tally, locals_now))
         for number, (key, queue) in enumerate(locals_now.items()):
             self._local_queue(key, queue, self._cache.held_through(key, queue.spec.cluster_queue or ""), tally)
             if number % _QUEUES == 0:
@@ -204,6 +205,16 @@ class QueueGauges:
             metrics.fair_usage(queue.spec.cluster_queue, self._fair_usage.usage(key))
         reserved, used = _shown(held.reserved), _shown(held.used)
         metrics.resources({column: (amount, used.get(column, 0)) for column, amount in reserved.items()})
+
+
+def _without_queue(tally: _Tally, local_queues: Collection[str]) -> Counter[str]:
+    """Unadmitted Workloads that name a LocalQueue which is not among these, by namespace."""
+    missing = Counter[str]()
+    for key, why in tally.unadmitted_local.items():
+        namespace, _, name = key.partition("/")
+        if name and key not in local_queues:
+            missing[namespace] += why.total()
+    return missing
 
 
 class _Tally:

@@ -436,6 +436,11 @@ class ProcessFamilies(_Group):
             "Objects that name a queue and start without quota, because their kind is switched off",
             "kind",
         )
+        self.without_local_queue = self._gauge(
+            "kqueue_workloads_without_local_queue",
+            "Workloads that wait and name a LocalQueue that does not exist",
+            "namespace",
+        )
         self.recreations_stopped = self._counter(
             "kqueue_recreations_stopped_total",
             "Workloads switched off because they were deleted and made anew too often",

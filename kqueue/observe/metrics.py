@@ -114,6 +114,8 @@ class Metrics:
         """Resources with a series of foreign requests, by flavor."""
         self._quarantined: set[str] = set()
         """ClusterQueues that had Workloads in quarantine last."""
+        self._without_queue: set[str] = set()
+        """Namespaces that have a series of Workloads without a LocalQueue."""
         self._rooms: dict[tuple[str, Gauge], set[tuple[str, str]]] = {}
         """Series of a flavor's room."""
         self._rendered: tuple[float, bytes] | None = None
@@ -251,6 +253,15 @@ class Metrics:
         for name, number in by_queue.items():
             self.cluster_queue(name).quarantined(number)
         self._quarantined = set(by_queue)
+
+    def without_local_queue(self, by_namespace: Mapping[str, int]) -> None:
+        """Set the Workloads that wait and name a LocalQueue that does not exist; other namespaces have no series."""
+        family = self._process.without_local_queue
+        for namespace in self._without_queue - by_namespace.keys():
+            family.remove(namespace)
+        for namespace, number in by_namespace.items():
+            family.labels(namespace).set(number)
+        self._without_queue = set(by_namespace)
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """A Workload was created, `seconds` after its job."""

@@ -372,6 +372,29 @@ async def test_series_of_queues_that_are_gone_disappear() -> None:
     assert value(world.metrics, "kueue_reserving_active_workloads", QUEUE) is None
 
 
+async def test_workloads_that_name_a_missing_local_queue_are_counted() -> None:
+    """By namespace, until the queue is there.  Workloads that run, have ended or name no queue do not count."""
+    world = World()
+    world.add(
+        workload(held=False, name="new"),
+        workload(WAITS, held=False, name="waits"),
+        workload(true("QuotaReserved"), true("Admitted"), name="runs"),
+        workload(true("Finished"), held=False, name="ended"),
+    )
+    unnamed = workload(held=False, name="unnamed")
+    world.add(msgspec.structs.replace(unnamed, spec=msgspec.structs.replace(unnamed.spec, queue_name="")))
+    family, queues = "kqueue_workloads_without_local_queue", world.local
+    await world.refresh()
+    before = value(world.metrics, family, {"namespace": "ns"})
+    world.local = []
+    await world.refresh()
+    missing = value(world.metrics, family, {"namespace": "ns"})
+    world.local = queues
+    await world.refresh()
+
+    assert (before, missing, value(world.metrics, family, {"namespace": "ns"})) == (None, 2, None)
+
+
 async def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     """They wait, but nothing tries them."""
     world = World()

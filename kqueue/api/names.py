@@ -308,6 +308,8 @@ CONDITION_WAITING_FOR_REPLACEMENT_PODS: Final = "WaitingForReplacementPods"
 """Workload of a pod group: pods have failed and wait to be replaced."""
 CONDITION_ACTIVE: Final = "Active"
 """ClusterQueue, LocalQueue, AdmissionCheck, MultiKueueCluster: it can be used."""
+CONDITION_CONTROLLER_MISSING: Final = "ControllerMissing"
+"""AdmissionCheck: its controller has not set Active, so ClusterQueues with this check admit nothing; kqueue's own."""
 CONDITION_POD_TERMINATION_TARGET: Final = "TerminationTarget"
 """Pod: we are about to delete it, and why."""
 CONDITION_READY: Final = "Ready"
@@ -486,6 +488,8 @@ REASON_CLUSTER_QUEUE_DOES_NOT_EXIST: Final = "ClusterQueueDoesNotExist"
 """The LocalQueue's ClusterQueue does not exist."""
 REASON_CLUSTER_QUEUE_IS_INACTIVE: Final = "ClusterQueueIsInactive"
 """The LocalQueue's ClusterQueue is not active."""
+REASON_NOT_ACTIVATED: Final = "NotActivated"
+"""On ControllerMissing: the check's controller has not set Active; kqueue's own."""
 
 # TerminationTarget, of pods
 

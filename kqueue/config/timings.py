@@ -47,6 +47,8 @@ class Timings:
     it, when no pod that names it is left.  Kueue leaves it there for ever."""
     audit_interval: float = 300.0
     """The cache is rebuilt from the store and compared this often, and each time that this process begins to lead."""
+    check_controller_missing_after: float = 30.0
+    """A controller that has not set condition Active of a new AdmissionCheck counts as missing after this."""
     quick_audit_interval: float = 5.0
     """Charges, holdings and queues are compared with the Workloads this often; equal numbers cost nothing."""
     unmanaged_interval: float = 300.0

@@ -70,6 +70,22 @@ def are_ready(states: Sequence[wire.AdmissionCheckState], wanted: Iterable[str])
     return set(wanted) <= ready
 
 
+def missing_controller(check: wire.AdmissionCheck) -> str | None:
+    """The controller of a check without condition Active; None where it has one, or names no controller."""
+    if check.spec is None or from_api.condition(check.status.conditions, names.CONDITION_ACTIVE) is not None:
+        return None
+    return check.spec.controller_name
+
+
+def missing_controller_message(controller: str) -> str:
+    """Names the controller that has not set condition Active, and the remedy."""
+    remedy = "kqueue does not contain it, remove the check" if controller in _NOT_BUILT else "start it"
+    return f"controller {controller} has not set condition Active: {remedy}"
+
+
+_NOT_BUILT = frozenset({names.MULTIKUEUE_CONTROLLER, names.PROVISIONING_REQUEST_CONTROLLER})
+
+
 def in_state(obj: wire.Workload, state: str) -> list[wire.AdmissionCheckState]:
     """Its checks that are in this state, by name."""
     return sorted((c for c in obj.status.admission_checks if c.state == state), key=lambda check: check.name)

@@ -9,6 +9,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Flavor, QueueSpec
 from kqueue.state import from_api
+from kqueue.state.checks import missing_controller, missing_controller_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ def _check_problems(
         yield Inactive(
             names.REASON_ADMISSION_CHECK_NOT_FOUND, f"AdmissionCheck {_listed(missing)} not found; create it"
         )
-    idle = [n for n in wanted if n not in missing and not from_api.is_active(checks[n].status.conditions)]
-    if idle:
-        yield Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, f"AdmissionCheck {_listed(idle)} is not active")
+    inactive = [n for n in wanted if n not in missing and not from_api.is_active(checks[n].status.conditions)]
+    if inactive:
+        yield Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, _inactive_checks(sorted(inactive), checks))
     remote = _answered_by(names.MULTIKUEUE_CONTROLLER, rules, checks)
     if len(remote) > 1:
         yield Inactive(
@@ -77,6 +78,14 @@ def _check_problems(
             f"AdmissionCheck {_listed(r.name for r in local)} asks for nodes here, and "
             f"{_listed(r.name for r in remote)} sends workloads elsewhere; remove one of them",
         )
+
+
+def _inactive_checks(inactive: Iterable[str], checks: Mapping[str, wire.AdmissionCheck]) -> str:
+    """Names the checks that are not active; each check without condition Active comes with its missing controller."""
+    missing = {name: controller for name in inactive if (controller := missing_controller(checks[name])) is not None}
+    parts = [f"AdmissionCheck {name}: {missing_controller_message(c)}" for name, c in missing.items()]
+    others = [name for name in inactive if name not in missing]
+    return "; ".join([f"AdmissionCheck {_listed(others)} is not active", *parts] if others else parts)
 
 
 def _answered_by(

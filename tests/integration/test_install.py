@@ -139,6 +139,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
      and r.verb == "patch"),
     ("a finalizer is put on AdmissionChecks, where there are any",
      lambda r: (r.resource, r.verb) == ("admissionchecks", "patch")),
+    ("an AdmissionCheck without its controller gets a condition",
+     lambda r: (r.resource, r.verb) == ("admissionchecks/status", "patch")),
     ("pods that run without quota are ended", lambda r: (r.resource, r.verb) == ("pods", "delete")),
     ("shown with fair sharing, and taken off without", lambda r: (r.resource, r.verb) == ("cohorts/status", "patch")),
     ("where managedJobsNamespaceSelector asks for labels", lambda r: (r.resource, r.verb) == ("namespaces", "get")),

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kqueue.cli.process import running
+from kqueue.cli.process import Running, running
 from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.access import APPLY_PATCH
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import KUEUE, Object
+from tests.integration.other_writers import now
+from tests.integration.polling import eventually
+from tests.integration.road import KUEUE, Object, condition
 from tests.integration.test_quota import FAIR, FAST, configuration, flags, make_teams, patch, post
 
 pytestmark = pytest.mark.slow
 
 Plane = ControlPlane | SandboxPlane
+KIND_OF_CHECK = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck"}
 BY_USE = "admissionFairSharing: {usageHalfLifeTime: 10s, usageSamplingInterval: 1s}\n"
 
 
@@ -74,3 +80,46 @@ async def test_who_used_less_lately_goes_first_and_what_was_used_outlives_a_rest
         second = await road.conditions_of("second")
 
     assert second["QuotaReserved"][0] == "False"
+
+
+async def test_a_check_without_its_controller_and_a_job_without_its_queue_are_seen(either_plane: Plane) -> None:
+    """The check and its ClusterQueue name the controller until that applies condition Active; the Job is counted."""
+    check, queue = f"{KUEUE}/admissionchecks/budget", f"{KUEUE}/clusterqueues/team"
+    await post(either_plane, "admissionchecks", "budget", {"controllerName": "example.com/budget"})
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    road = await make_teams(either_plane, {"team": 4}, admissionChecksStrategy=checks)
+    sentence = "controller example.com/budget has not set condition Active: start it"
+    timings = replace(FAST, check_controller_missing_after=0.5, metrics_cache=0.5)
+    async with running(configuration(), flags(either_plane), timings=timings) as process:
+        await road.submit("lost", queue="nowhere", pods=1)
+        missing = await until_condition(either_plane, check, "ControllerMissing", "True")
+        inactive = await until_condition(either_plane, queue, "Active", "False")
+        counted = re.compile(rf'kqueue_workloads_without_local_queue{{namespace="{road.namespace}"[^}}]*}} 1\b')
+        await eventually(lambda: counted.search(shown_metrics(process)) is not None, within=10)
+        active = {"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": now()}
+        applied = {**KIND_OF_CHECK, "metadata": {"name": "budget"}, "status": {"conditions": [active]}}
+        path = f"{check}/status?fieldManager=budget&force=false"
+        await either_plane.cluster.request("PATCH", path, applied, content_type=APPLY_PATCH)
+        await until_condition(either_plane, queue, "Active", "True")
+        await either_plane.cluster.until(
+            check,
+            lambda obj: [c["type"] for c in obj["status"]["conditions"]] == ["Active"],
+            what="only condition Active is left",
+        )
+
+    assert missing["message"] == sentence
+    assert f"AdmissionCheck budget: {sentence}" in inactive["message"]
+
+
+async def until_condition(plane: Plane, path: str, kind: str, status: str) -> Object:
+    """Wait until an object has this condition; returns the condition."""
+
+    def reached(obj: Object) -> bool:
+        return any((c["type"], c["status"]) == (kind, status) for c in obj.get("status", {}).get("conditions", ()))
+
+    return condition(await plane.cluster.until(path, reached, what=f"{path}: {kind}={status}"), kind)
+
+
+def shown_metrics(process: Running) -> str:
+    """All series as a scrape gets them."""
+    return process.operator.metrics.render_now().decode()

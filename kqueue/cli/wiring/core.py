@@ -12,6 +12,7 @@ from kqueue.cli.wiring import rules
 from kqueue.cli.wiring.handlers import enqueues, if_changed
 from kqueue.cli.wiring.shared import AT_ONCE, Wiring
 from kqueue.controllers import resources as kinds
+from kqueue.controllers.admission_check import AdmissionCheckReconciler
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
 from kqueue.controllers.ranks import workload_rank
@@ -103,7 +104,9 @@ def make_core(wiring: Wiring) -> None:
     topology = FinalizerReconciler(topology_writer, lambda name: bool(wiring.cache.flavors_of_topology(name)))
     topologies = wiring.controller("topology", topology.reconcile, group_kind="Topology.kueue.x-k8s.io")
     check_writer = wiring.writer(kinds.ADMISSION_CHECKS, watches.checks, wire.AdmissionCheck)
-    check = FinalizerReconciler(check_writer, wiring.cache.is_check_used)
+    kept_checks = FinalizerReconciler(check_writer, wiring.cache.is_check_used)
+    after = wiring.timings.check_controller_missing_after
+    check = AdmissionCheckReconciler(kept_checks, check_writer, wiring.clock, after=after)
     checks = wiring.controller("admission_check", check.reconcile, group_kind="AdmissionCheck.kueue.x-k8s.io")
     used = _Used(flavors, topologies, checks)
     _route(wiring, workloads, cluster_queues, cohorts, local_queues, used)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kqueue.api.wire import kueue as wire
+from kqueue.clock import utc_text
+from kqueue.controllers.admission_check import AdmissionCheckReconciler
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
 from kqueue.controllers.resources import (
@@ -71,10 +73,9 @@ class Offices(World):
             self.cache.is_flavor_used,
         )
         checks = self._watch(ADMISSION_CHECKS, wire.AdmissionCheck, self.intake.on_check)
-        self.check = FinalizerReconciler(
-            self.writer_of(ADMISSION_CHECKS, checks, wire.AdmissionCheck),
-            self.cache.is_check_used,
-        )
+        check_writer = self.writer_of(ADMISSION_CHECKS, checks, wire.AdmissionCheck)
+        kept = FinalizerReconciler(check_writer, self.cache.is_check_used)
+        self.check = AdmissionCheckReconciler(kept, check_writer, self.clock, after=MISSING_AFTER)
 
     async def step(self, reconcile: Callable[[str], Any], key: str) -> list[str]:
         """One reconcile with everything seen; the writes it made."""
@@ -527,7 +528,11 @@ async def test_a_flavor_that_a_workload_still_holds_cannot_go(make: Callable[...
 async def test_a_check_that_a_queue_names_cannot_go(make: Callable[..., Offices]) -> None:
     """It gets our finalizer beside others', keeps it while a queue names it, and goes with the last that does."""
     rules = {"admissionChecks": [{"name": "other"}, {"name": "nodes", "onFlavors": ["default"]}]}
-    check = {"metadata": {"name": "nodes", "finalizers": ["theirs"]}, "spec": {"controllerName": "example.com/nodes"}}
+    check = {
+        "metadata": {"name": "nodes", "finalizers": ["theirs"]},
+        "spec": {"controllerName": "example.com/nodes"},
+        "status": {"conditions": [condition("Active")]},
+    }
     world = make((ADMISSION_CHECKS, check), (CLUSTER_QUEUES, make_cluster_queue(admissionChecksStrategy=rules)))
     assert await world.step(world.check.reconcile, "nodes") == ["patch admissionchecks nodes"]
 
@@ -540,6 +545,70 @@ async def test_a_check_that_a_queue_names_cannot_go(make: Callable[..., Offices]
     found = world.client.object(ADMISSION_CHECKS, "nodes")
     assert found is not None
     assert found["metadata"]["finalizers"] == ["theirs"]
+
+
+MISSING_AFTER = 30.0
+
+
+def conditions_of_check(world: Offices) -> dict[str, tuple[str, str]]:
+    """Status and message by type."""
+    found = world.client.object(ADMISSION_CHECKS, "budget")
+    assert found is not None
+    return {c["type"]: (c["status"], c["message"]) for c in found.get("status", {}).get("conditions") or ()}
+
+
+def make_check(world: Offices, **status: Any) -> JSON:
+    made = {"name": "budget", "creationTimestamp": utc_text(world.clock.now()), "finalizers": [OURS]}
+    return {"metadata": made, "spec": {"controllerName": "example.com/budget"}, "status": status}
+
+
+async def test_a_check_without_its_controller_has_a_condition(make: Callable[..., Offices]) -> None:
+    """After a pause.  Other conditions stay; ControllerMissing is removed when the controller sets Active."""
+    world = make()
+    world.client.put(ADMISSION_CHECKS, make_check(world, conditions=[condition("Theirs")]))
+    assert await world.step(world.check.reconcile, "budget") == []
+    again = (await world.check.reconcile("budget")).requeue_after
+    await world.clock.advance(MISSING_AFTER)
+    first = await world.step(world.check.reconcile, "budget")
+    missing = conditions_of_check(world)
+    second = await world.step(world.check.reconcile, "budget")
+    active = [condition("Active"), condition("Theirs"), condition("ControllerMissing")]
+    world.client.change(ADMISSION_CHECKS, "budget", {"status": {"conditions": active}})
+    await world.step(world.check.reconcile, "budget")
+
+    assert again == MISSING_AFTER
+    assert (first, second) == (["patch admissionchecks budget/status"], [])
+    assert missing.keys() == {"Theirs", "ControllerMissing"}
+    sentence = "controller example.com/budget has not set condition Active: start it"
+    assert missing["ControllerMissing"] == ("True", sentence)
+    assert conditions_of_check(world).keys() == {"Active", "Theirs"}
+
+
+async def test_a_writer_that_removes_the_condition_starts_no_loop(make: Callable[..., Offices]) -> None:
+    """The condition is set again after a pause, not at each event."""
+    world = make()
+    world.client.put(ADMISSION_CHECKS, make_check(world))
+    await world.clock.advance(MISSING_AFTER)
+    await world.step(world.check.reconcile, "budget")
+    writes = []
+    for _ in range(3):
+        world.client.change(ADMISSION_CHECKS, "budget", {"status": {"conditions": [condition("Theirs")]}})
+        writes.append(await world.step(world.check.reconcile, "budget"))
+        await world.clock.advance(MISSING_AFTER / 2)
+    again = await world.step(world.check.reconcile, "budget")
+
+    assert writes == [[], [], ["patch admissionchecks budget/status"]]
+    assert again == []
+
+
+async def test_a_check_that_is_being_deleted_gets_no_condition(make: Callable[..., Offices]) -> None:
+    """Its controller may have ended before it."""
+    world = make()
+    world.client.put(ADMISSION_CHECKS, make_check(world))
+    world.client.change(ADMISSION_CHECKS, "budget", {"metadata": {"finalizers": ["theirs"], **LEAVING["metadata"]}})
+    await world.clock.advance(MISSING_AFTER)
+
+    assert await world.step(world.check.reconcile, "budget") == []
 
 
 async def test_what_is_deleted_is_not_held_anew(make: Callable[..., Offices]) -> None:

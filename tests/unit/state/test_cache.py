@@ -557,12 +557,14 @@ def test_whether_all_of_a_queue_is_placed_follows_its_flavors_and_itself() -> No
     assert found == [True, False, True, False, True, False]
 
 
-def make_check(name: str, controller: str = "somebody", *, active: bool = True) -> wire.AdmissionCheck:
+def make_check(name: str, controller: str = "somebody", *, active: bool | None = True) -> wire.AdmissionCheck:
     found: wire.AdmissionCheck = read(
         wire.AdmissionCheck,
         metadata={"name": name},
         spec={"controllerName": f"kueue.x-k8s.io/{controller}"},
-        status={"conditions": [{"type": "Active", "status": str(active), "reason": "", "message": ""}]},
+        status={"conditions": [{"type": "Active", "status": str(active), "reason": "", "message": ""}]}
+        if active is not None
+        else {},
     )
     return found
 
@@ -570,6 +572,8 @@ def make_check(name: str, controller: str = "somebody", *, active: bool = True) 
 CHECKS = [
     make_check("fine"),
     make_check("idle", active=False),
+    make_check("late", "budget", active=None),
+    make_check("clouds", "provisioning-request", active=None),
     make_check("remote", "multikueue"),
     make_check("far", "multikueue"),
     make_check("nodes", "provisioning-request"),
@@ -590,6 +594,17 @@ def checked(*checks: str, on_flavors: tuple[str, ...] = (), **spec: Any) -> wire
         ),
         pytest.param(
             checked("idle", "fine"), "AdmissionCheckInactive", ["AdmissionCheck idle is not active"], id="a check is idle"
+        ),
+        pytest.param(
+            checked("late"), "AdmissionCheckInactive",
+            ["AdmissionCheck late: controller kueue.x-k8s.io/budget has not set condition Active: start it"],
+            id="the controller of a check is missing",
+        ),
+        pytest.param(
+            checked("clouds", "idle"), "AdmissionCheckInactive",
+            ["AdmissionCheck idle is not active; AdmissionCheck clouds: controller kueue.x-k8s.io/provisioning-request",
+             "kqueue does not contain it, remove the check"],
+            id="kqueue does not contain the controller of a check",
         ),
         pytest.param(
             checked("remote", "far"), "MultipleMultiKueueAdmissionChecks", ["far, remote", "keep one"],

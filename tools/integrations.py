@@ -44,7 +44,10 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
 }
 """Feature to the kinds that cannot have it, by their nature or because Kueue does not have it either."""
 
+PLAYED = ("JobSet", "declared kind")
+"""Kinds whose controller is played by a double on the real control plane: it is no part of Kubernetes."""
 PLANES = {"real": "R", "sandbox": "S", "simulation": "M", "unit": "u"}
+_PLAYED_WORDS = "real API server with a double"
 _BOTH = ("real", "sandbox")
 _FIXTURES = {"either_plane": _BOTH, "wanted_real_plane": _BOTH, "plane": ("real",), "real_plane": ("real",)}
 
@@ -158,7 +161,8 @@ def matrix(found: Iterable[Proof]) -> str:
         lines += [f"**{kind}**", ""]
         for feature in FEATURES:
             for proof in cells[feature, kind]:
-                lines.append(f"- {feature}: `{proof.test}` ({' and '.join(proof.planes)})")
+                planes = [_PLAYED_WORDS if p == "real" and kind in PLAYED else p for p in proof.planes]
+                lines.append(f"- {feature}: `{proof.test}` ({' and '.join(planes)})")
         lines.append("")
     return "\n".join([*lines, "</details>"])
 
@@ -166,6 +170,8 @@ def matrix(found: Iterable[Proof]) -> str:
 def _shown(feature: str, kind: str, cells: Mapping[tuple[str, str], list[Proof]]) -> str:
     planes = {plane for proof in cells.get((feature, kind), ()) for plane in proof.planes}
     letters = "".join(letter for plane, letter in PLANES.items() if plane in planes)
+    if kind in PLAYED:
+        letters = letters.replace("R", "r")
     return letters or ("n/a" if kind in WITHOUT.get(feature, ()) else "")
 
 

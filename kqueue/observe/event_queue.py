@@ -139,10 +139,9 @@ class Series:
             reference["uid"] = uid
         return reference
 
-    def summary(self) -> dict[str, Any]:
-        """The series field.  The API asks for at least 2: a single event has none."""
-        assert self.last is not None
-        return {"count": self.count, "lastObservedTime": utc_text(self.last, digits=6)}
+    def repeats(self) -> dict[str, Any]:
+        """The fields that change with each repeat: how many events there were, and when the newest was recorded."""
+        return {"count": self.count, "lastTimestamp": utc_text(self.last or self.began)}
 
 
 class EventQueue:

@@ -1,4 +1,7 @@
-"""Kubernetes events (`events.k8s.io/v1`), off the critical path.
+"""Kubernetes events (core `v1`), off the critical path.
+
+They are written as `v1`, because the API server takes `firstTimestamp`, `lastTimestamp` and `count`, by which kubectl
+sorts and counts, in that version alone (decision 54).  Clients of `events.k8s.io/v1` read the same objects.
 
 `EventRecorder.record` is a plain call that never waits and never fails: the event joins a bounded queue, a few
 background tasks write it, decisions first.  Equal events within a window become one object with a count (a series).
@@ -30,7 +33,10 @@ Patch = Callable[[str, str, dict[str, Any]], Awaitable[None]]
 """Merge-patches the event (namespace, name, patch)."""
 
 _NOTE_BYTES_MAX = 1024
-"""The API server refuses longer notes, and reasons or actions longer than 128."""
+"""The API server refuses longer messages, and reasons or actions longer than 128, of events with an `eventTime`.
+
+Source: Kubernetes, `pkg/apis/core/validation/events.go`.
+"""
 _WORD_LENGTH_MAX = 128
 _TRIES = 3
 
@@ -163,7 +169,7 @@ class EventRecorder:
     ) -> None:
         """Take one event for each (reason, note) about one object.
 
-        `controller` is the reportingController.  `once`: while the cluster keeps an equal event, whichever process
+        `controller` is the reporting component.  `once`: while the cluster keeps an equal event, whichever process
         wrote it, there is no second one: what is so, and stays so, is no news to a process that has just begun.
         """
         kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
@@ -382,8 +388,7 @@ class EventRecorder:
     async def _update(self, series: Series) -> None:
         series.patched_now = True
         try:
-            change = {"series": series.summary()}
-            if not await self._attempt(series, self._patch, series.namespace, series.name, change):
+            if not await self._attempt(series, self._patch, series.namespace, series.name, series.repeats()):
                 self._lose("refused", series.rank)
         except asyncio.CancelledError:
             self._grown[series] = None
@@ -394,22 +399,22 @@ class EventRecorder:
     def _body(self, series: Series) -> dict[str, Any]:
         """The event object as it is first written."""
         *_, reason, type_, controller = series.about
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
+        return {
+            "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": series.name, "namespace": series.namespace},
             "eventTime": utc_text(series.began, digits=6),
-            "reportingController": controller,
+            "firstTimestamp": utc_text(series.began),
+            **series.repeats(),
+            "source": {"component": controller},
+            "reportingComponent": controller,
             "reportingInstance": self._instance or controller,
             "action": self._actions.get(reason, reason),
             "reason": reason,
-            "regarding": series.regarding,
-            "note": _cut(f"{series.joined}; {series.note}") if series.joined else series.note,
+            "involvedObject": series.regarding,
+            "message": _cut(f"{series.joined}; {series.note}") if series.joined else series.note,
             "type": type_,
         }
-        if series.count > 1:  # it grew while it waited
-            body["series"] = series.summary()
-        return body
 
     async def _attempt(self, series: Series, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
         """Whether the write succeeded, after a few tries where trying again can help."""

@@ -47,4 +47,4 @@ class ResourceType:
 
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
-EVENTS = ResourceType("events.k8s.io", "v1", "events", "Event")
+EVENTS = ResourceType("", "v1", "events", "Event")

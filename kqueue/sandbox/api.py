@@ -33,6 +33,7 @@ class Resource:
 PODS = Resource("", "v1", "pods")
 NODES = Resource("", "v1", "nodes")
 NAMESPACES = Resource("", "v1", "namespaces")
+CORE_EVENTS = Resource("", "v1", "events")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 JOBS = Resource("batch", "v1", "jobs")
 JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")

@@ -23,9 +23,9 @@ from kqueue.api.names import (
     LEGACY_CONTROLLER_UID_LABEL,
     LEGACY_JOB_NAME_LABEL,
 )
-from kqueue.clock import Clock
+from kqueue.clock import Clock, utc_text
 from kqueue.errors import ApiError, NotFoundError
-from kqueue.sandbox.api import EVENTS, JOBS, PODS, Api, Object
+from kqueue.sandbox.api import CORE_EVENTS, JOBS, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.job_status import (
     TRACKING_FINALIZER,
@@ -224,18 +224,20 @@ class JobController:
         if self._complaints.get(uid) == why:
             return
         self._complaints[uid] = why
+        now = utc_text(self._clock.now())
         event = {
-            "apiVersion": "events.k8s.io/v1",
+            "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
-            "eventTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": "job-controller",
-            "reportingInstance": "sandbox",
-            "action": "Create",
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "source": {"component": "job-controller"},
+            "reportingComponent": "job-controller",
             "type": "Warning",
             "reason": "FailedCreate",
-            "note": f"Error creating: {why}"[:_LONGEST_NOTE],
-            "regarding": {
+            "message": f"Error creating: {why}"[:_LONGEST_NOTE],
+            "involvedObject": {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
                 "namespace": metadata["namespace"],
@@ -243,7 +245,7 @@ class JobController:
                 "uid": uid,
             },
         }
-        await self._api.create(EVENTS, event, namespace=metadata["namespace"])
+        await self._api.create(CORE_EVENTS, event, namespace=metadata["namespace"])
 
     async def _adjust(self, job: Object, spec: JobSpec, counts: Tally, pods: Sequence[Object]) -> None:
         """Make or remove pods until as many are active as should be."""

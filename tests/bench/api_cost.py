@@ -11,7 +11,7 @@ those of the product (`state/status.py`), the objects those of `load/third`, wit
     workload          a Workload is created
     wait, admission, eviction, give_back    patches of its status: a reason for waiting, quota reserved and admitted,
                       evicted, the reservation taken away
-    event             an Event of events.k8s.io/v1 is created
+    event             an Event is created
     cluster_queue, local_queue    a patch of the counts in its status
     job               a patch that starts a Job: `suspend`, and labels and a node selector of its template
     pod               a patch that takes a scheduling gate off a Pod, and adds a node selector
@@ -165,16 +165,20 @@ class Costs:
     async def _event(self, number: int) -> None:
         about = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "name": f"w-{number}", "namespace": QUEUE}
         body = {
-            "apiVersion": "events.k8s.io/v1",
+            "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": f"w-{number}.{number:x}", "namespace": QUEUE},
             "eventTime": "2026-01-01T00:00:00.000000Z",
-            "reportingController": "kueue-admission",
+            "firstTimestamp": "2026-01-01T00:00:00Z",
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+            "count": 1,
+            "source": {"component": "kueue-admission"},
+            "reportingComponent": "kueue-admission",
             "reportingInstance": "bench",
             "action": "Admitted",
             "reason": "Admitted",
-            "regarding": about,
-            "note": "Admitted by ClusterQueue cq-0-0, 0 s after the reservation",
+            "involvedObject": about,
+            "message": "Admitted by ClusterQueue cq-0-0, 0 s after the reservation",
             "type": "Normal",
         }
         await self._client.create(EVENTS, body)

@@ -509,7 +509,7 @@ async def test_what_becomes_of_a_running_workload_is_told(
     await clock.advance(5)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert [(event["reason"], event["type"], event["note"]) for event in told] == [want]
+    assert [(event["reason"], event["type"], event["message"]) for event in told] == [want]
 
 
 def quiet() -> Events:
@@ -550,8 +550,8 @@ async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
     controllers: set[str] = set()
 
     async def post(event: dict[str, Any]) -> None:
-        posted.append(event["note"])
-        controllers.add(event["reportingController"])
+        posted.append(event["message"])
+        controllers.add(event["reportingComponent"])
 
     async def patch(*_what: Any) -> None:
         raise AssertionError("no event comes twice")
@@ -584,7 +584,7 @@ async def test_each_part_tells_under_its_name() -> None:
     told: list[str] = []
 
     async def post(event: dict[str, Any]) -> None:
-        told.append(event["reportingController"])
+        told.append(event["reportingComponent"])
 
     async def patch(*_what: Any) -> None:
         raise AssertionError("no event comes twice")

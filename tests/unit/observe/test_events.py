@@ -98,7 +98,7 @@ async def running() -> AsyncIterator[Callable[..., World]]:
 
 
 async def test_an_event_is_written_as_the_api_wants_it(running: Callable[..., World]) -> None:
-    """All required fields of events.k8s.io/v1 are there; the action defaults to the reason."""
+    """All fields by which kubectl sorts, counts and names are there; the action defaults to the reason."""
     world = running()
     world.record()
     await world.settle()
@@ -106,16 +106,20 @@ async def test_an_event_is_written_as_the_api_wants_it(running: Callable[..., Wo
     assert key[0] == "team"
     assert key[1].startswith("train.")
     assert body | {"metadata": None} == {
-        "apiVersion": "events.k8s.io/v1",
+        "apiVersion": "v1",
         "kind": "Event",
         "metadata": None,
         "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "kueue-admission",
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "count": 1,
+        "source": {"component": "kueue-admission"},
+        "reportingComponent": "kueue-admission",
         "reportingInstance": "pod-1",
         "action": "Pending",
         "reason": "Pending",
-        "regarding": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "team", "name": "train", "uid": "u1"},
-        "note": "why",
+        "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "team", "name": "train", "uid": "u1"},
+        "message": "why",
         "type": "Warning",
     }
 
@@ -138,7 +142,7 @@ async def test_events_of_cluster_objects_live_in_default(running: Callable[..., 
     await world.settle()
     ((key, body),) = world.server.events.items()
     assert key[0] == "default"
-    assert body["regarding"] == {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "name": "q"}
+    assert body["involvedObject"] == {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "name": "q"}
 
 
 async def test_texts_are_cut_to_what_the_api_takes(running: Callable[..., World]) -> None:
@@ -148,8 +152,8 @@ async def test_texts_are_cut_to_what_the_api_takes(running: Callable[..., World]
     await world.settle()
     ((key, body),) = world.server.events.items()
     assert len(key[1]) <= 253
-    assert len(body["note"].encode()) <= 1024
-    assert body["note"].endswith("…")
+    assert len(body["message"].encode()) <= 1024
+    assert body["message"].endswith("…")
     assert (len(body["reason"]), len(body["action"])) == (128, 128)
 
 
@@ -165,10 +169,10 @@ async def test_events_of_one_moment_are_told_apart_and_counted_as_if_recorded_on
     for world in (together, singly):
         await world.settle()
     bodies = [list(world.server.events.values()) for world in (together, singly)]
-    assert [(body["reason"], body["note"], body.get("series", {}).get("count")) for body in bodies[0]] == [
-        ("QuotaReserved", "why", None),
+    assert [(body["reason"], body["message"], body["count"]) for body in bodies[0]] == [
+        ("QuotaReserved", "why", 1),
         ("Admitted", "why", 2),
-        ("Admitted", "otherwise", None),
+        ("Admitted", "otherwise", 1),
     ]
     assert [body | {"metadata": None} for body in bodies[0]] == [body | {"metadata": None} for body in bodies[1]]
 
@@ -191,9 +195,21 @@ async def test_equal_events_become_one_with_a_count(running: Callable[..., World
     await world.clock.advance(10.0)
     assert world.server.writes == 2
     (body,) = world.server.events.values()
-    assert body["series"] == {"count": 50, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}
+    assert (body["count"], body["lastTimestamp"]) == (50, "2026-01-01T00:00:00Z")
     await world.clock.advance(60.0)
     assert world.server.writes == 2
+
+
+async def test_the_last_timestamp_grows_with_repeats_and_the_first_one_stays(running: Callable[..., World]) -> None:
+    """So kubectl sorts by the newest of equal events, and one patch writes count and time."""
+    world = running(EventLimits(series_interval=10.0))
+    world.record()
+    await world.clock.advance(4.0)
+    world.record()
+    await world.clock.advance(10.0)
+    (body,) = world.server.events.values()
+    assert (body["firstTimestamp"], body["lastTimestamp"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:04Z")
+    assert (body["count"], world.server.writes) == (2, 2)
 
 
 async def test_repeats_before_the_first_write_are_in_it(running: Callable[..., World]) -> None:
@@ -204,7 +220,7 @@ async def test_repeats_before_the_first_write_are_in_it(running: Callable[..., W
     await world.settle()
     await world.clock.advance(10.0)
     (body,) = world.server.events.values()
-    assert body["series"]["count"] == 5
+    assert body["count"] == 5
     assert world.server.writes == 1
 
 
@@ -219,7 +235,7 @@ async def test_repeats_during_the_first_write_are_not_forgotten(running: Callabl
     await world.settle()
     await world.clock.advance(10.0)
     (body,) = world.server.events.values()
-    assert body["series"]["count"] == 2
+    assert body["count"] == 2
 
 
 async def test_after_the_window_a_new_object_is_made(running: Callable[..., World]) -> None:
@@ -272,7 +288,7 @@ async def test_notes_that_have_ended_make_room(running: Callable[..., World]) ->
         world.record(note=note)
         await world.settle()
     await world.settle()
-    assert [body["note"] for body in world.server.events.values()] == ["one", "two", "four"]
+    assert [body["message"] for body in world.server.events.values()] == ["one", "two", "four"]
     assert world.lost == {"too-many-notes": 2}
 
 
@@ -283,7 +299,7 @@ async def test_what_is_remembered_is_bounded(running: Callable[..., World]) -> N
         world.record(reason=reason)
     await world.settle()
     assert [body["reason"] for body in world.server.events.values()] == ["A", "B", "C", "B"]
-    assert sum("series" in body for body in world.server.events.values()) == 1
+    assert sum(body["count"] > 1 for body in world.server.events.values()) == 1
 
 
 async def test_a_full_queue_loses_the_oldest_with_a_count() -> None:
@@ -387,7 +403,7 @@ async def test_what_lasts_is_no_news_to_the_next_process() -> None:
         recorder.record(JOB, [("Started", "it runs")], controller="c")
         await recorder.drain()
 
-    told = sorted((b["reason"], b["regarding"]["uid"], b["note"]) for b in server.events.values())
+    told = sorted((b["reason"], b["involvedObject"]["uid"], b["message"]) for b in server.events.values())
     held = [("Held", "u1", "contradicts itself"), ("Held", "u1", "incomplete"), ("Held", "u2", "incomplete")]
     assert told == [*held, *[("Started", "u1", "it runs")] * 2]
     assert lost == []

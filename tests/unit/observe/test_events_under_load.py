@@ -32,7 +32,7 @@ def normal(world: World, reason: str, note: str = "why", name: str = "train") ->
 
 def written(world: World) -> list[tuple[str, str, int]]:
     """Reason, note and count of each event object, in the order in which they were written."""
-    return [(b["reason"], b["note"], b.get("series", {}).get("count", 1)) for b in world.server.events.values()]
+    return [(b["reason"], b["message"], b["count"]) for b in world.server.events.values()]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_a_full_queue_loses_the_lowest_rank_first(full_of: list[str], then
         world.recorder.record(JOB._replace(name=name), [(reason, "why")], controller="c")
     assert world.lost == {"queue-full": 1}
     await world.recorder.drain()
-    kept_now = [f"{body['reason']}/{body['regarding']['name']}" for body in world.server.events.values()]
+    kept_now = [f"{body['reason']}/{body['involvedObject']['name']}" for body in world.server.events.values()]
     assert kept_now == kept
 
 
@@ -114,7 +114,7 @@ async def test_an_event_that_was_lost_may_come_again() -> None:
     for name in ("a", "b", "a"):
         world.record(regarding=JOB._replace(name=name))
     await world.recorder.drain()
-    assert [body["regarding"]["name"] for body in world.server.events.values()] == ["a"]
+    assert [body["involvedObject"]["name"] for body in world.server.events.values()] == ["a"]
     assert world.lost == {"queue-full": 2}
 
 
@@ -127,8 +127,8 @@ async def test_a_waiting_note_is_replaced_by_a_newer_one() -> None:
     assert world.recorder.waiting == 1
     await world.recorder.drain()
     ((_, body),) = world.server.events.items()
-    assert (body["note"], body["eventTime"]) == ("29 are free", "2026-01-01T00:00:00.000000Z")
-    assert body["series"] == {"count": 30, "lastObservedTime": "2026-01-01T00:00:29.000000Z"}
+    assert (body["message"], body["eventTime"]) == ("29 are free", "2026-01-01T00:00:00.000000Z")
+    assert (body["count"], body["lastTimestamp"]) == (30, "2026-01-01T00:00:29Z")
     assert (world.server.writes, world.lost) == (1, {})
 
 
@@ -190,7 +190,7 @@ async def test_the_count_of_a_series_never_overtakes_its_event_nor_another_count
     async def watched(namespace: str, name: str, change: dict[str, Any]) -> None:
         assert (namespace, name) in world.server.events
         await patch(namespace, name, change)
-        patched.append(change["series"]["count"])
+        patched.append(change["count"])
 
     world.recorder = EventRecorder(
         post=world.server.post, patch=watched, clock=world.clock, instance="p", lost=lambda _cause: None
@@ -225,7 +225,7 @@ async def test_writes_that_were_cut_off_are_written_again_in_their_order() -> No
     assert world.recorder.waiting == 6
     world.server.gate.set()
     await world.recorder.drain()
-    assert [body["regarding"]["name"] for body in world.server.events.values()] == [f"w{n}" for n in range(6)]
+    assert [body["involvedObject"]["name"] for body in world.server.events.values()] == [f"w{n}" for n in range(6)]
 
 
 async def test_losses_are_logged_once_a_minute() -> None:

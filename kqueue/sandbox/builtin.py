@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kqueue.sandbox import columns, core_rules, crd_rules, job_rules, pod_rules, scale, webhook_rules
+from kqueue.sandbox import columns, core_rules, crd_rules, event_rules, job_rules, pod_rules, scale, webhook_rules
 from kqueue.sandbox.api import Resource
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.strategy import PLAIN, Strategy
@@ -90,7 +90,8 @@ CORE = (
     _kind("", "ConfigMap", "configmaps", short="cm", shown=columns.CONFIG_MAPS, strategy=core_rules.CONFIG_MAP),
     _kind("", "Secret", "secrets", shown=columns.SECRETS, strategy=core_rules.SECRET, selectable={"type": ("type",)}),
     _kind("", "ServiceAccount", "serviceaccounts", short="sa", subresources=("token",)),
-    _kind("", "Event", "events", short="ev", shown=columns.EVENTS, selectable=EVENT_SELECTABLE),
+    _kind("", "Event", "events", short="ev", shown=columns.EVENTS, selectable=EVENT_SELECTABLE,
+          strategy=event_rules.EVENT),
     _kind("", "Endpoints", "endpoints", short="ep"),
     _kind("", "LimitRange", "limitranges", short="limits", shown=columns.CREATED_AT),
     _kind("", "ResourceQuota", "resourcequotas", short="quota", status=True, shown=columns.RESOURCE_QUOTAS),
@@ -151,6 +152,7 @@ NEW_EVENT = Kind(
     short_names=("ev",),
     columns=columns.NEW_EVENTS,
     selectable=NEW_EVENT_SELECTABLE,
+    strategy=event_rules.NEW_EVENT,
     inward=core_rules.event_to_core,
     outward=core_rules.event_from_core,
 )

@@ -234,7 +234,7 @@ class ClusterApi:
             new["metadata"]["managedFields"] = first  # without what the server itself will add
         self._name(kind, new, space)
         kind.strategy.prepare_create(new, self)
-        self._reject(kind, new, self._causes(kind, new))
+        self._reject(kind, new, self._causes(kind, new) + kind.strategy.validate_create(new))
         if call is not None:
             await call.validate(new)
         name = new["metadata"]["name"]

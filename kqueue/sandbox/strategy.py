@@ -60,6 +60,8 @@ class Strategy:
     """Given new and old: keep what the main resource must not change, besides status."""
     validate: Callable[[Object], list[Cause]] = no_causes
     """The rules for any state of the object."""
+    validate_create: Callable[[Object], list[Cause]] = no_causes
+    """The rules for a new object alone."""
     validate_update: Callable[[Object, Object], list[Cause]] = no_causes
     """The rules for the step from old to new, given (new, old)."""
     validate_status: Callable[[Object, Object], list[Cause]] = no_causes

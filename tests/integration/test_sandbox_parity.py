@@ -307,6 +307,47 @@ PRINTED: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+def event(name: str, **fields: Any) -> dict[str, Any]:
+    """One of events.k8s.io, about a pod."""
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": "happenings", "name": "p"}
+    base = {"eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "example.com/x", "action": "Try",
+            "reportingInstance": "x-1", "reason": "Tried", "note": "n", "type": "Normal", "regarding": about}  # fmt: skip
+    return {"metadata": {"name": name}, **base, **fields}
+
+
+def core_event(name: str, **fields: Any) -> dict[str, Any]:
+    """One of the core group, about a pod, with all fields that kqueue writes."""
+    new = event(name)
+    base = {"eventTime": new["eventTime"], "reportingComponent": "example.com/x", "message": "n", "count": 1,
+            "involvedObject": new["regarding"], "firstTimestamp": "2026-01-01T00:00:00Z",
+            "lastTimestamp": "2026-01-01T00:00:00Z", "source": {"component": "example.com/x"}}  # fmt: skip
+    kept = {key: new[key] for key in ("metadata", "action", "reportingInstance", "reason", "type")}
+    return {**kept, **base, **fields}
+
+
+NEW_EVENTS, CORE_EVENTS = "/apis/events.k8s.io/v1 events", "/api/v1 events"
+EVENT_STEPS: list[Step] = [
+    ("new", "POST", NEW_EVENTS, event("new")),
+    ("without a time", "POST", NEW_EVENTS, event("a", eventTime=None)),
+    ("without words", "POST", NEW_EVENTS, event("a", reason="", action="", reportingInstance="")),
+    ("without a controller", "POST", NEW_EVENTS, event("a", reportingController="")),
+    ("long words", "POST", NEW_EVENTS, event("a", reason="R" * 129, action="A" * 129, note="n" * 1025)),
+    ("an odd type", "POST", NEW_EVENTS, event("a", type="Odd")),
+    ("a first time", "POST", NEW_EVENTS, event("a", deprecatedFirstTimestamp="2026-01-01T00:00:00Z")),
+    ("a last time", "POST", NEW_EVENTS, event("a", deprecatedLastTimestamp="2026-01-01T00:00:00Z")),
+    ("a count", "POST", NEW_EVENTS, event("a", deprecatedCount=2)),
+    ("a source", "POST", NEW_EVENTS, event("a", deprecatedSource={"component": "x"})),
+    ("core", "POST", CORE_EVENTS, core_event("core")),
+    ("core, as older controllers write it", "POST", CORE_EVENTS, core_event("old", eventTime=None, action="")),
+    ("core without words", "POST", CORE_EVENTS, core_event("a", reason="", action="", reportingInstance="")),
+    ("core without a component", "POST", CORE_EVENTS, core_event("a", reportingComponent="")),
+    ("core with long words", "POST", CORE_EVENTS, core_event("a", reason="R" * 129, message="n" * 1025)),
+    ("core about an object without a namespace", "POST", CORE_EVENTS, core_event("a", involvedObject={"kind": "Node"})),
+    ("a repeat", MERGE, f"{CORE_EVENTS}/core", {"count": 2, "lastTimestamp": "2026-01-01T00:00:09Z"}),
+    ("all", "GET", CORE_EVENTS, None),
+]
+
+
 class Side:
     """One of the two servers, with a namespace of its own."""
 
@@ -391,6 +432,7 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
         pytest.param("things", THING_STEPS, id="custom-kinds"),
         pytest.param("maps", MAP_STEPS, id="config-maps"),
         pytest.param("scales", SCALE_STEPS, id="scales"),
+        pytest.param("happenings", EVENT_STEPS, id="events"),
         pytest.param("reads", READ_STEPS, id="reads"),
     ],
 )

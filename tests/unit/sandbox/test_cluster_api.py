@@ -344,7 +344,9 @@ async def test_an_event_has_two_faces(api: ClusterApi) -> None:
     """What is written as events.k8s.io/v1 is read as core, and the other way round."""
     new, core = Resource("events.k8s.io", "v1", "events"), Resource("", "v1", "events")
     about = {"kind": "Pod", "name": "p", "namespace": "default"}
-    await api.create(new, {"metadata": {"name": "n", "namespace": "default"}, "regarding": about, "note": "hello"})
+    written = {"regarding": about, "note": "hello", "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal",
+               "reportingController": "x", "reportingInstance": "x-1", "action": "Try", "reason": "Tried"}  # fmt: skip
+    await api.create(new, {"metadata": {"name": "n", "namespace": "default"}, **written})
     await api.create(
         core, {"metadata": {"name": "o", "namespace": "default"}, "involvedObject": about, "message": "bye"}
     )

@@ -149,8 +149,10 @@ def _pages(order: _Order, resources: list[str]) -> Any:
     from kqueue.cli.output import printable
 
     def page(found: dict[str, Any], height: int) -> RenderableType:
-        """Queues get what they need up to half of the screen, domains the rest."""
+        """Queues get what they need up to half of the screen, domains the rest; refusals stand below, whole."""
         parts: list[RenderableType] = []
+        refused = [line for words in found.get("refused", ()) for line in words.splitlines()]
+        height -= len(refused)
         if "queues" in found:
             needed = 3 + sum(max(1, len(item["resources"])) for item in found["queues"]["items"])
             most = min(needed, height // 2) if "topologies" in found else height
@@ -159,7 +161,6 @@ def _pages(order: _Order, resources: list[str]) -> Any:
         for summary in found.get("topologies", {"items": []})["items"]:
             flavors = max(1, len(found["topologies"]["items"]) * max(1, len(summary["flavors"])))
             parts.append(topology_page(summary, resources, most=max(4, height // flavors - 1), whole=False))
-        refused = [line for words in found.get("refused", ()) for line in words.splitlines()]
         parts += [Text(printable(line), style="yellow") for line in refused]
         return Group(*parts)
 

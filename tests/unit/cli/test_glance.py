@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from kqueue.cli import top
 from kqueue.cli.glance import domains, queues
 from kqueue.cli.glance.amounts import bar, chosen, short
 from kqueue.cli.glance.live import follow
 from kqueue.cli.glance.printing import print_queues, print_topologies
 from kqueue.cli.glance.queues import Order
 from kqueue.cli.glance.screen import queue_page, topology_page
+from kqueue.cli.grants import SUMMARIES
 from kqueue.clock import SystemClock
 from kqueue.errors import NotServedError, UnreachableError
 from kqueue.visibility.queue_summaries import QueueSummaries
@@ -208,6 +210,18 @@ async def test_a_narrow_terminal_does_without_columns(width: int, has: list[str]
     assert [word for word in has_not if word in tables] == []
     assert "…" not in tables
     assert max(len(line) for line in tables.splitlines()) <= width
+
+
+@pytest.mark.parametrize("height", [16, 40])
+async def test_a_refusal_stands_whole_below_the_queues(height: int) -> None:
+    """What an administrator would have to run is not cut off the screen."""
+    answer = await queue_answer()
+    answer["items"] *= 20
+    refusal = "\n".join(["no", SUMMARIES.words("ann")])
+    page = top._pages(top._Order.PENDING, [])({"queues": answer, "refused": [refusal]}, height)
+    lines = plain(drawn(page, width=240)).rstrip().splitlines()
+    assert len(lines) <= height
+    assert [line.strip() for line in lines[-len(refusal.splitlines()) :]] == [s.strip() for s in refusal.splitlines()]
 
 
 async def test_a_page_names_what_is_wrong() -> None:

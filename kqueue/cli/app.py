@@ -106,6 +106,25 @@ def build(options: _Options | None = None) -> typer.Typer:
     return app
 
 
+def command_of(app: typer.Typer) -> Any:
+    """The application as one command; lists of its commands have whole first sentences."""
+    command = typer.main.get_command(app)
+    _keep_whole_sentences(command)
+    return command
+
+
+def _keep_whole_sentences(command: Any) -> None:
+    """typer cuts the summaries of commands that have no short help, and wraps those of the others."""
+    for below in command.commands.values() if isinstance(command, TyperGroup) else ():
+        below.short_help = below.short_help or _first_sentence(below.help or "")
+        _keep_whole_sentences(below)
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    return f"{paragraph.partition('. ')[0].rstrip('.')}."
+
+
 def run(arguments: Sequence[str], program: str = "kqueue") -> int:
     """Run one command line; returns the exit code and never raises for what a user may do wrong.
 
@@ -114,7 +133,7 @@ def run(arguments: Sequence[str], program: str = "kqueue") -> int:
     A bug (anything that is no KqueueError) is let through with its traceback.
     """
     options = _Options(files=arguments[:1] if arguments and arguments[0] in _PROCESSES else _COMMANDS)
-    command = typer.main.get_command(build(options))
+    command = command_of(build(options))
     try:
         command.main(args=list(arguments), prog_name=program)
     except SystemExit as e:

@@ -47,7 +47,9 @@ def show_topology(
     level: Annotated[
         str, typer.Option(help="How deep to go: a level's label, its last word, or its number from 1.")
     ] = "",
-    domain: Annotated[str, typer.Option(help="Only what is below this domain, as in block-1,rack-7.")] = "",
+    domain: Annotated[
+        str, typer.Option(help="Only what is below this domain: block-1/rack-7, or rack-7 where there is one.")
+    ] = "",
     resource: Annotated[
         list[str] | None, typer.Option(help="Show this resource; may be repeated.  Else devices.")
     ] = None,
@@ -61,7 +63,7 @@ def show_topology(
     \b
         kqueue topology
         kqueue topology datacentre --level rack
-        kqueue topology datacentre --domain block-1,rack-7
+        kqueue topology datacentre --domain block-1/rack-7
 
     IDLE are nodes on which no workload holds anything.  `kqueue topology show NAME` is the same.
     """

@@ -15,10 +15,12 @@ gangs of 1, 2, 4 ... such nodes find room, each inside one domain of a level, as
 
 from __future__ import annotations
 
+import difflib
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -75,7 +77,7 @@ class TopologySummaries:
         wish = _Wish(
             level=params.get("level", ""),
             widest=not asked.name,
-            domain=tuple(filter(None, params.get("domain", "").split(","))),
+            domain=tuple(filter(None, re.split("[,/]", params.get("domain", "")))),
             limit=whole(params, "limit", default=FEW_DOMAINS, most=MOST_DOMAINS),
         )
         known, flavor = self._cache.topologies(), params.get("flavor", "")
@@ -117,9 +119,10 @@ class TopologySummaries:
             if facts is None or live is None:
                 continue  # gone meanwhile
             capacity = live.fork()
-            told = await self._flavor(facts, capacity, wish, pace)
-            if wish.domain:
-                told["holders"] = await holders(self._cache, name, capacity.tree, wish.domain, asked, pace)
+            meant = replace(wish, domain=_meant(capacity.tree, wish.domain))
+            told = await self._flavor(facts, capacity, meant, pace)
+            if meant.domain:
+                told["holders"] = await holders(self._cache, name, capacity.tree, meant.domain, asked, pace)
             yield told
 
     async def _flavor(self, facts: Flavor, capacity: Capacity, wish: _Wish, pace: Pace) -> JSON:
@@ -187,19 +190,33 @@ def _is_device(resource: str) -> bool:
 # --- what of the tree is told ------------------------------------------------------------------------------------
 
 
-def _leaves_below(tree: Tree, domain: Path) -> range:
-    """The leaves below a domain; all below the empty path.
+def _meant(tree: Tree, values: Path) -> Path:
+    """The path of the domain that these values name: the whole path, or its last values where only one path ends so.
 
     Raises:
-        NotFoundError: there is no such domain.
+        NotFoundError: there is no such domain, or more than one.
     """
+    if not values or _leaves_below(tree, values):
+        return values
+    every = {path[:n] for path in tree.paths for n in range(len(values), len(path) + 1)}
+    found = sorted(path for path in every if path[-len(values) :] == values)
+    if len(found) == 1:
+        return found[0]
+    wanted = "/".join(values)
+    if found:
+        raise NotFoundError(f"domain {wanted} is ambiguous: {_listed(['/'.join(path) for path in found])}")
+    near = difflib.get_close_matches(values[-1], {path[n] for path in tree.paths for n in range(len(path))}, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ": write it as conditions do, as in block-1/rack-7"
+    raise NotFoundError(f"no domain {wanted} in this topology{hint}")
+
+
+def _leaves_below(tree: Tree, domain: Path) -> range:
+    """The leaves below a domain; all below the empty path, none where there is no such domain."""
     if not domain:
         return range(len(tree))
     first = last = bisect_left(tree.paths, domain)
     while last < len(tree) and tree.paths[last][: len(domain)] == domain:
         last += 1
-    if first == last:
-        raise NotFoundError(f"no domain {','.join(domain)} in this topology: write the values from the widest level on")
     return range(first, last)
 
 

@@ -99,6 +99,32 @@ async def test_who_holds_a_domain(
     assert (holders["others"]["workloads"], holders["others"]["pods"]) == others
 
 
+@pytest.mark.parametrize("domain", ["b1,r0", "b1/r0", "b1/r0/b1-r0-h1", "b1-r0-h1"])
+async def test_a_domain_is_named_as_messages_print_it(domain: str) -> None:
+    """By its path in either form, or by its last value where only one domain has it."""
+    place = Place()
+    place.hold("a", "b1-r0-h1")
+    place.hold("b", "b0-r0-h0")
+    holders = (await told(place, domain=domain))["holders"]
+
+    assert sum(one["pods"] for one in holders["named"]) + holders["others"]["pods"] == 1
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        ("r0", "domain r0 is ambiguous: b0/r0, b1/r0"),
+        ("b1-r0-h9x", "no domain b1-r0-h9x in this topology; did you mean b1-r0-h1?"),
+        ("zz", "no domain zz in this topology: write it as conditions do, as in block-1/rack-7"),
+    ],
+)
+async def test_a_domain_that_is_not_clear_is_refused_with_what_to_write(domain: str, message: str) -> None:
+    with pytest.raises(NotFoundError) as refused:
+        await told(Place(), domain=domain)
+
+    assert str(refused.value) == message
+
+
 async def test_holders_are_looked_for_in_one_domain_only() -> None:
     """All of a large cluster would be no answer."""
     assert "holders" not in await told(Place())

@@ -224,6 +224,7 @@ def _running(running: JSON) -> Iterator[Line]:
         lines.append(Line("its pods are not all ready", 1, _BAD))
     if running.get("failedNodes"):
         lines.append(Line(f"nodes that failed under it: {', '.join(running['failedNodes'])}", 1, _BAD))
+    lines += _not_running(running.get("podsNotRunning"))
     for pod_set in running["podSets"]:
         lines += _pod_set(pod_set)
     for one in running.get("borrows") or ():
@@ -235,6 +236,16 @@ def _running(running: JSON) -> Iterator[Line]:
             )
         )
     yield from _section("Runs", lines)
+
+
+def _not_running(pods: JSON | None) -> Iterator[Line]:
+    if pods is None:
+        return
+    named = ", ".join(pods["pods"]) + (", ..." if pods["count"] > len(pods["pods"]) else "")
+    do = "pod does" if pods["count"] == 1 else "pods do"
+    yield Line(f"{pods['count']} {do} not run since {pods['time']}: {named}", 1, _BAD)
+    for one in pods["sentences"]:
+        yield Line(f"the scheduler says of {one['pods']}: {one['message']}", 2, _BAD)
 
 
 def _pod_set(pod_set: JSON) -> Iterator[Line]:

@@ -22,6 +22,7 @@ from kqueue.cli.upkeep import (
     ForeignGauges,
     Gauges,
     NodeGauges,
+    PodGauges,
     QuickAuditor,
     RoomGauges,
 )
@@ -413,6 +414,12 @@ class Operator:
             nodes=NodeGauges(self.metrics, ledger, self.wiring.events.by(NODES)),
             foreign=ForeignGauges(self.metrics, ledger, self.clock),
             room=RoomGauges(self.metrics, self.cache, self.clock),
+            pods=PodGauges(
+                self.metrics,
+                self.clock,
+                workloads=self.wiring.with_unbound_pods,
+                not_running=self.wiring.not_running,
+            ),
         )
         await self.synced.wait()
         while True:

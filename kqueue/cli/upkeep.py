@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -21,6 +21,7 @@ from kqueue.state import from_api
 from kqueue.state.audit import Drift, chunks, short
 from kqueue.state.cache import Cache, Told
 from kqueue.state.ledger import NodeLedger
+from kqueue.state.not_running import NotRunning
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
 from kqueue.state.spare import room_of
@@ -30,6 +31,8 @@ _log = structlog.get_logger(__name__)
 _REASONS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 _OF_A_WORKLOAD = frozenset({"charge", "queue", "workload"})
 """Causes of drifts whose key is that of a workload."""
+_WORKLOADS = 100
+"""Workloads whose pods are looked at before the event loop gets a turn."""
 _LOGGED_DRIFTS = 20
 """Drifts of one audit that are logged one by one; metrics count them all."""
 
@@ -42,6 +45,7 @@ class Gauges:
     nodes: NodeGauges
     foreign: ForeignGauges
     room: RoomGauges
+    pods: PodGauges
 
     async def refresh(
         self, local_queues: Collection[wire.LocalQueue], workloads: Collection[wire.Workload], *, tell: bool
@@ -51,6 +55,7 @@ class Gauges:
         self.nodes.refresh(tell=tell)
         await self.foreign.refresh()
         await self.room.refresh()
+        await self.pods.refresh()
 
 
 class NodeGauges:
@@ -113,6 +118,33 @@ class ForeignGauges:
             if self._ledger.tree(flavor) is not None:  # it may be gone since
                 shown = {resource: as_written(resource, amount) for resource, amount in taken.items()}
                 self._metrics.foreign(flavor, pods=pods, requests=shown)
+
+
+class PodGauges:
+    """Shows released pods that do not run, by ClusterQueue."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        workloads: Callable[[], Iterable[wire.Workload]],
+        not_running: Callable[[wire.Workload], Sequence[NotRunning]],
+    ) -> None:
+        """`workloads()` gives those that may have such pods, `not_running(workload)` the pods."""
+        self._metrics, self._clock = metrics, clock
+        self._workloads, self._not_running = workloads, not_running
+
+    async def refresh(self) -> None:
+        """Set every gauge; ClusterQueues without such pods have no series."""
+        found = Counter[str]()
+        for number, workload in enumerate(self._workloads(), start=1):
+            pods = self._not_running(workload)
+            if pods and workload.status.admission is not None:
+                found[workload.status.admission.cluster_queue] += len(pods)
+            if number % _WORKLOADS == 0:
+                await self._clock.sleep(0)
+        self._metrics.not_running(found)
 
 
 class RoomGauges:

@@ -65,6 +65,8 @@ class Timings:
     """A pod whose topology gate nobody will remove is reported after this; its job may still be deleting it before."""
     leaked_gate_sweep: float = 60.0
     """How often such pods are looked for."""
+    pods_not_running_after: float = 60.0
+    """A released pod that no node runs is reported after this; binding takes seconds where there is room."""
     foreign_pod_drain: float = 10.0
     """Nodes freed by pods outside topology scheduling wake queues this often.  Source: KEP-2724, non-TAS usage."""
     node_event_window: float = 1.0

@@ -436,6 +436,11 @@ class ProcessFamilies(_Group):
             "Objects that name a queue and start without quota, because their kind is switched off",
             "kind",
         )
+        self.not_running = self._gauge(
+            "kqueue_released_pods_not_running",
+            "Pods of admitted Workloads that were released more than 60 s ago and that no node runs",
+            "cluster_queue",
+        )
         self.without_local_queue = self._gauge(
             "kqueue_workloads_without_local_queue",
             "Workloads that wait and name a LocalQueue that does not exist",

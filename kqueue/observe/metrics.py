@@ -116,6 +116,8 @@ class Metrics:
         """ClusterQueues that had Workloads in quarantine last."""
         self._without_queue: set[str] = set()
         """Namespaces that have a series of Workloads without a LocalQueue."""
+        self._not_running: set[str] = set()
+        """ClusterQueues that have a series of released pods that do not run."""
         self._rooms: dict[tuple[str, Gauge], set[tuple[str, str]]] = {}
         """Series of a flavor's room."""
         self._rendered: tuple[float, bytes] | None = None
@@ -256,12 +258,11 @@ class Metrics:
 
     def without_local_queue(self, by_namespace: Mapping[str, int]) -> None:
         """Set the Workloads that wait and name a LocalQueue that does not exist; other namespaces have no series."""
-        family = self._process.without_local_queue
-        for namespace in self._without_queue - by_namespace.keys():
-            family.remove(namespace)
-        for namespace, number in by_namespace.items():
-            family.labels(namespace).set(number)
-        self._without_queue = set(by_namespace)
+        _show_only(self._process.without_local_queue, by_namespace, shown=self._without_queue)
+
+    def not_running(self, by_queue: Mapping[str, int]) -> None:
+        """Set the released pods that do not run, by ClusterQueue; other ClusterQueues have no series."""
+        _show_only(self._process.not_running, by_queue, shown=self._not_running)
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """A Workload was created, `seconds` after its job."""
@@ -519,3 +520,13 @@ def _remove(group: object, labels: dict[str, str]) -> None:
     for family in vars(group).values():
         if isinstance(family, MetricWrapperBase):
             family.remove_by_labels(labels)
+
+
+def _show_only(family: Gauge, values: Mapping[str, int], *, shown: set[str]) -> None:
+    """Set the series of these values and remove all others; `shown` is kept: the label values that have a series."""
+    for gone in shown - values.keys():
+        family.remove(gone)
+    for value, number in values.items():
+        family.labels(value).set(number)
+    shown.clear()
+    shown.update(values)

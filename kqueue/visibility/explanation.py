@@ -27,6 +27,7 @@ from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
+from kqueue.state.not_running import NotRunning
 from kqueue.state.queues import Pending, Queues, Strategy
 from kqueue.state.tries import Tries
 from kqueue.visibility import explained, remedies, standing
@@ -34,7 +35,7 @@ from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only
-from kqueue.visibility.running import Running
+from kqueue.visibility.running import Running, pods_not_running
 from kqueue.visibility.standing import Hindrance, State
 
 KIND = "Explanation"
@@ -81,20 +82,22 @@ class WorkloadExplainer:
         namespace_labels: Callable[[str], Mapping[str, str] | None],
         clock: Clock,
         leads: Callable[[], bool],
+        not_running: Callable[[wire.Workload], Sequence[NotRunning]] = lambda _workload: (),
         silence: Callable[[], float] = lambda: 0.0,
         stale_after: float = 180.0,
         search_seconds: float = _SEARCH_SECONDS,
     ) -> None:
         """`held_back` gives each thing that keeps a Workload out of its queue; `silence` is for
         how many seconds the API server has been silent on the watch that it is silent on longest; from `stale_after`
-        on answers say that they may be old.  Searches end after `search_seconds`.
+        on answers say that they may be old.  Searches end after `search_seconds`.  `not_running` gives the released
+        pods of a Workload that do not run.
         """
         self._workloads, self._local_queues = workloads, local_queues
         self._cache, self._queues, self._planning = cache, queues, planning
         self._held_back, self._namespace_labels = held_back, namespace_labels
         self._clock, self._leads, self._silence = clock, leads, silence
         self._stale_after, self._search_seconds = stale_after, search_seconds
-        self._running = Running(cache)
+        self._running, self._not_running = Running(cache), not_running
         self._turn = asyncio.Lock()
 
     async def view(self, asked: Asked) -> JSON:
@@ -117,6 +120,8 @@ class WorkloadExplainer:
             state = standing.state_of(obj)
             waits = await self._why(obj, pace, with_search=with_search) if state in standing.WAITS else None
             placed = await self._running.placement(obj, pace) if obj.status.admission is not None else None
+            if placed is not None and state is State.RUNNING:
+                placed |= pods_not_running(self._not_running(obj), self._clock.now())
         audience = await _audience(asked, waits)
         return self._shown(obj, state, waits, placed, audience)
 
@@ -489,7 +494,9 @@ def summary(state: State, shown: JSON) -> str:
         case State.FINISHED:
             return f"It has finished: {shown['finished']['message'] or shown['finished']['reason']}"
         case State.RUNNING:
-            return f"It is admitted by ClusterQueue {shown['running']['clusterQueue']}{_where(shown['running'])}"
+            running = shown["running"]
+            admitted = f"It is admitted by ClusterQueue {running['clusterQueue']}{_where(running)}"
+            return f"{admitted}{_refused(running['podsNotRunning'])}" if "podsNotRunning" in running else admitted
         case State.RESERVED:
             checks = ", ".join(check["name"] for check in shown.get("waitsForChecks", ())) or "none"
             queue = shown["running"]["clusterQueue"]
@@ -526,6 +533,12 @@ def _is_older(at: datetime, obj: wire.Workload) -> bool:
     """Whether this was before the Workload was created."""
     created = obj.metadata.creation_timestamp
     return created is not None and at < created
+
+
+def _refused(pods: JSON) -> str:
+    count, first = pods["count"], pods["sentences"][0]
+    do = "pod does" if count == 1 else "pods do"
+    return f"; {count} {do} not run for {pods['secondsAgo']} s: {first['message']}"
 
 
 def _where(running: JSON) -> str:

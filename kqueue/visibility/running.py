@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
@@ -19,11 +20,14 @@ from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.holding import standing_in
+from kqueue.state.not_running import NotRunning, sentences
 from kqueue.visibility.asked import JSON
 from kqueue.visibility.explained import levels
 from kqueue.visibility.pacing import Pace
 
 _DOMAINS_SHOWN = 64
+_PODS_NAMED, _SENTENCES = 10, 5
+"""Of the pods that do not run: those that are named, and sentences of schedulers that are shown."""
 
 
 class Running:
@@ -147,6 +151,17 @@ class Running:
                     "borrowedByQueue": format_quantity(borrowed, resource),
                     "from": f"cohort {node.parent.name}",
                 }
+
+
+def pods_not_running(pods: Sequence[NotRunning], now: datetime) -> JSON:
+    """Released pods that do not run, the longest first, as `podsNotRunning`; empty: all run."""
+    if not pods:
+        return {}
+    since = pods[0].since
+    shown: JSON = {"count": len(pods), "time": utc_text(since), "secondsAgo": int((now - since).total_seconds())}
+    shown["pods"] = [pod.key.partition("/")[2] for pod in pods[:_PODS_NAMED]]
+    shown["sentences"] = [{"message": m, "pods": count} for m, count in sentences(pods)[:_SENTENCES]]
+    return {"podsNotRunning": shown}
 
 
 def _domains(tree: Tree, where: TopologyAssignment) -> tuple[list[tuple[tuple[str, ...], int]], Mapping[str, int]]:

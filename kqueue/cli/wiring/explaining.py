@@ -57,6 +57,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         ),
         held_back=held_back,
         namespace_labels=wiring.namespace_labels,
+        not_running=wiring.not_running,
         clock=operator.clock,
         leads=operator.ready.is_set,
         silence=silence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,7 @@ from kqueue.runtime.turns import Turns
 from kqueue.runtime.workqueue import Rank
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
+from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues, SecondPass
@@ -41,6 +43,10 @@ AT_ONCE = 1000
 """Keys that are queued before the event loop gets a turn."""
 _PODS_LEFT = "pods left"
 """Index of pods that may need quota, by the Workload that was started with them."""
+_UNBOUND = "unbound"
+"""Index of released pods that no node runs, by what the pods of their job are found by."""
+_ALL_UNBOUND = "all unbound"
+"""Index of the same pods, all under True."""
 _STRAYS = "strays"
 """Index of pods that name a Workload and are not its job's."""
 
@@ -115,6 +121,8 @@ class Wiring:
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """What runs beside the controllers while this process leads."""
         watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
+        watches.pods.store.add_index(_UNBOUND, lambda view: (view.unbound.siblings,) if view.unbound else ())
+        watches.pods.store.add_index(_ALL_UNBOUND, lambda view: (True,) if view.unbound else ())
         watches.pods.store.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
         watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
         self.owned_jobs = OwnedJobs(watches.jobs_by_kind())
@@ -222,6 +230,26 @@ class Wiring:
         workloads = self.watches.workloads.store.by_index(SIBLINGS_INDEX, siblings)
         controllers = self.owned_jobs.controllers_of(workloads)
         return any(view.needs_quota(controllers) for view in views)
+
+    def not_running(self, workload: wire.Workload) -> list[NotRunning]:
+        """Released pods of a Workload that do not run, the longest first; see `pods_not_running_after`."""
+        views = self.watches.pods.store.by_index(_UNBOUND, from_api.siblings_key(workload))
+        if not views:
+            return []
+        return not_running(
+            workload,
+            views,
+            controllers=self.owned_jobs.controllers_of([workload]),
+            now=self.clock.now(),
+            after=timedelta(seconds=self.timings.pods_not_running_after),
+        )
+
+    def with_unbound_pods(self) -> list[wire.Workload]:
+        """Workloads whose name stands on released pods that no node runs."""
+        views = self.watches.pods.store.by_index(_ALL_UNBOUND, True)
+        keys = dict.fromkeys(view.unbound.siblings for view in views if view.unbound is not None)
+        store = self.watches.workloads.store
+        return [workload for key in keys for workload in store.by_index(SIBLINGS_INDEX, key)]
 
     def cohorts_above(self, cluster_queue: str) -> list[str]:
         """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""

@@ -7,7 +7,7 @@ from kqueue.state.from_api.holdings import admission, assignment, finished_place
 from kqueue.state.from_api.nodes import node_facts, node_rules, taint, toleration
 from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
 from kqueue.state.from_api.pod_sets import ended_pods, pod_set, requests_per_pod, template_path, topology_request
-from kqueue.state.from_api.pods import CustomOwner, ElasticPod, GangPod, PodView, controller_of, pod_view
+from kqueue.state.from_api.pods import CustomOwner, ElasticPod, GangPod, PodView, UnboundPod, controller_of, pod_view
 from kqueue.state.from_api.profiles import profile_name
 from kqueue.state.from_api.quota_objects import (
     cohort_problem,
@@ -50,6 +50,7 @@ __all__ = [
     "GangPod",
     "PodView",
     "QueueOrder",
+    "UnboundPod",
     "admission",
     "amounts",
     "asked_for",

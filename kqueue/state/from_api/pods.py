@@ -12,7 +12,7 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire.meta import ObjectMeta, OwnerReference
 from kqueue.core.topology import PodFacts
-from kqueue.state.from_api.conditions import NO_TIME
+from kqueue.state.from_api.conditions import NO_TIME, condition
 from kqueue.state.from_api.resources import template_requests
 
 
@@ -100,6 +100,21 @@ class CustomOwner:
     """The pod is queued itself, or is a member of a group."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnboundPod:
+    """A pod without gates that names a Workload and that no node runs."""
+
+    uid: str
+    siblings: str
+    """namespace/name by which all pods of its job are found; see `siblings_key`."""
+    controller: str
+    """UID of the object that controls the pod; empty: no object does."""
+    since: datetime
+    """When condition PodScheduled changed last; the pod's creation where there is no such condition."""
+    message: str
+    """The scheduler's sentence, of at most 512 characters; empty: no scheduler has tried the pod."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """What is kept of any pod: its key, what it takes on its node, and whose quota it may still need."""
@@ -129,6 +144,8 @@ class PodView:
 
     leaving: bool = False
     """The pod needs quota, a node runs it, and its deletion was asked for."""
+    unbound: UnboundPod | None = None
+    """None: a node runs the pod, or a gate holds it, or it has ended, is being deleted, or names no Workload."""
 
     def needs_quota(self, controllers: Collection[str]) -> bool:
         """Whether the pod needs the quota of the Workload that it names.
@@ -169,10 +186,32 @@ def pod_view(pod: wire_core.Pod) -> PodView:
         custom = None if terminal else _custom_owner(pod)
         return PodView(key, bound, gang, started_by, elastic, leaving=leaving, custom_owner=custom)
     controller = controller_of(meta)
-    if controller is None:
-        return PodView(key, bound, gang, "", elastic, stray_of=started_by if not _is_queued(meta) else "")
     may_run = not pod.spec.scheduling_gates and meta.deletion_timestamp is None
-    return PodView(key, bound, gang, started_by if may_run else "", elastic, controller[1] if may_run else "")
+    unbound = _unbound_pod(pod, started_by, controller[1] if controller is not None else "") if may_run else None
+    if controller is None:
+        stray_of = started_by if not _is_queued(meta) else ""
+        return PodView(key, bound, gang, "", elastic, stray_of=stray_of, unbound=unbound)
+    needs = (started_by, controller[1]) if may_run else ("", "")
+    return PodView(key, bound, gang, needs[0], elastic, needs[1], unbound=unbound)
+
+
+def _unbound_pod(pod: wire_core.Pod, siblings: str, controller: str) -> UnboundPod:
+    """Equal sentences are kept once: all pods of a gang are refused for the same reason."""
+    said = condition(pod.status.conditions, _SCHEDULED)
+    tried = said is not None and said.reason != _GATED
+    return UnboundPod(
+        uid=pod.metadata.uid,
+        siblings=siblings,
+        controller=sys.intern(controller),
+        since=(said.last_transition_time if said is not None else None) or pod.metadata.creation_timestamp or NO_TIME,
+        message=sys.intern(said.message[:_SENTENCE]) if said is not None and tried else "",
+    )
+
+
+_SCHEDULED, _GATED = "PodScheduled", "SchedulingGated"
+"""The condition that a scheduler writes, and its reason while gates hold the pod."""
+_SENTENCE = 512
+"""Characters of a scheduler's sentence that are kept.  kube-scheduler puts the sums over all nodes first."""
 
 
 def _owner_name(annotations: Mapping[str, str]) -> str:

@@ -219,6 +219,13 @@ def test_one_that_runs_tells_how_good_its_places_are() -> None:
         "running": {"clusterQueue": "team", "podSets": [pod_set], "borrows": [borrows], "podsReady": False},
         "evictions": {"counts": [{"reason": "Preempted", "count": 2}]},
     }
+    answer["running"]["podsNotRunning"] = {
+        "count": 3,
+        "time": "2026-01-01T00:00:00Z",
+        "secondsAgo": 90,
+        "pods": ["a", "b"],
+        "sentences": [{"message": "0/4 nodes are available", "pods": 3}],
+    }
     shown = text(answer)
 
     for fact in (
@@ -230,6 +237,8 @@ def test_one_that_runs_tells_how_good_its_places_are() -> None:
         "1 pod is on a host that is no part of the topology now: h9",
         "borrows: its queue uses 12 cpu of gpu, 2 more than its own 10, from cohort all",
         "its pods are not all ready",
+        "3 pods do not run since 2026-01-01T00:00:00Z: a, b, ...",
+        "the scheduler says of 3: 0/4 nodes are available",
         "Preempted 2 times",
     ):
         assert fact in shown, fact

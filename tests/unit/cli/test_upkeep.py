@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges, RoomGauges
+from kqueue.cli.upkeep import Auditor, ForeignGauges, NodeGauges, PodGauges, RoomGauges
 from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference
@@ -19,6 +19,7 @@ from kqueue.core.workload import Flavor
 from kqueue.observe import Metrics
 from kqueue.state.cache import Cache, Told
 from kqueue.state.from_api import PodView
+from kqueue.state.not_running import NotRunning
 from kqueue.state.queues import Queues, Strategy
 
 
@@ -236,3 +237,23 @@ async def test_room_is_shown_by_flavor_for_resources_in_quotas() -> None:
     cache.ledger.on_flavor("f", None)
     await gauges.refresh()
     assert (series(metrics, "kqueue_gang_slots"), series(metrics, "kqueue_fragmentation_ratio")) == ({}, {})
+
+
+# --- pods that do not run --------------------------------------------------------------------------------------------
+
+
+async def test_released_pods_that_do_not_run_are_counted_by_cluster_queue() -> None:
+    """A ClusterQueue whose pods all run again has no series."""
+    metrics = Metrics()
+    status = {"admission": {"clusterQueue": "team"}}
+    obj = {"metadata": {"name": "w", "namespace": "ns"}, "spec": {"podSets": []}, "status": status}
+    workload = msgspec.convert(obj, wire.Workload)
+    pods = [NotRunning(key=f"ns/{name}", since=FakeClock().now(), message="refused") for name in "ab"]
+    gauges = PodGauges(metrics, FakeClock(), workloads=lambda: [workload, workload], not_running=lambda _: pods)
+    await gauges.refresh()
+    before = series(metrics, "kqueue_released_pods_not_running")
+    pods.clear()
+    await gauges.refresh()
+
+    assert before == {("team",): 4}
+    assert series(metrics, "kqueue_released_pods_not_running") == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
 from kqueue.state.heads import Heads
+from kqueue.state.not_running import NotRunning
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explanation import Planning, WorkloadExplainer
 from kqueue.visibility.standing import Hindrance
@@ -471,6 +473,21 @@ async def test_one_that_runs_says_where_and_how_good_that_is(make: Callable[...,
     assert pod_set["placement"]["domains"] == [{"domain": ["r1"], "pods": 1}, {"domain": ["r2"], "pods": 1}]
     assert "2 of rack" in answer["summary"]
     assert "lost" not in pod_set["placement"]
+
+
+async def test_pods_that_do_not_run_are_shown_with_the_sentence_of_the_scheduler(make: Callable[..., Desk]) -> None:
+    """In the summary, and with names and the time."""
+    since = datetime(2020, 1, 1, tzinfo=UTC)
+    pods = [NotRunning(key=f"ns/p{number}", since=since, message="no free ports") for number in range(12)]
+    desk = make(not_running=lambda _workload: pods)
+    desk.world.add(make_workload(cpus=4, status=reserved(cpus=4)))
+    answer = await desk.ask()
+
+    shown = answer["running"]["podsNotRunning"]
+    assert (shown["count"], shown["time"]) == (12, "2020-01-01T00:00:00Z")
+    assert shown["pods"] == [f"p{number}" for number in range(10)]
+    assert shown["sentences"] == [{"message": "no free ports", "pods": 12}]
+    assert answer["summary"].endswith(f"12 pods do not run for {shown['secondsAgo']} s: no free ports")
 
 
 async def test_hosts_that_are_gone_are_named(make: Callable[..., Desk]) -> None:

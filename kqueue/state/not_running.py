@@ -1,0 +1,59 @@
+"""Released pods that do not run: no gate holds them, no node runs them, and their Workload is admitted.  Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.state import from_api
+from kqueue.state.from_api import PodView
+
+SILENT = "no scheduler has tried the pod"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRunning:
+    """A released pod that no node runs."""
+
+    key: str
+    """namespace/name."""
+    since: datetime
+    """Since when: the later of the admission and the last change of its condition PodScheduled."""
+    message: str
+    """The scheduler's own sentence, or SILENT."""
+
+
+def not_running(
+    workload: wire.Workload,
+    views: Iterable[PodView],
+    *,
+    controllers: Collection[str] | None,
+    now: datetime,
+    after: timedelta,
+) -> list[NotRunning]:
+    """The pods among `views` that the Workload released at least `after` ago and that do not run, the longest first.
+
+    `controllers`: UIDs of the Workload's owners, and of the Jobs that these made.  Pods of other controllers do not
+    count, because any user may write the name of a Workload onto a pod.  None: the controllers are not known, and a pod
+    of any controller counts.
+    """
+    admitted = from_api.since(workload, names.CONDITION_ADMITTED)
+    if admitted is None or not from_api.is_admitted(workload) or from_api.is_over(workload):
+        return []
+    owners = {owner.uid for owner in workload.metadata.owner_references}
+    found = [
+        NotRunning(key=view.key, since=max(admitted, pod.since), message=pod.message or SILENT)
+        for view in views
+        if (pod := view.unbound) is not None
+        and (pod.uid in owners or (bool(pod.controller) if controllers is None else pod.controller in controllers))
+    ]
+    return sorted((pod for pod in found if now - pod.since >= after), key=lambda pod: (pod.since, pod.key))
+
+
+def sentences(pods: Iterable[NotRunning]) -> list[tuple[str, int]]:
+    """What schedulers say of the pods, the sentence of most pods first, with the number of its pods."""
+    return Counter(pod.message for pod in pods).most_common()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FAILED = 1
 _STEPS = (
     *("api-server", "kinds", "webhooks", "certificates", "reviews", "labelled", "visibility", "controller"),
-    *("queues", "flavors", "labels", "leftovers"),
+    *("queues", "flavors", "labels", "leftovers", "pods"),
 )
 """Names of all steps, in their order."""
 _ENDED = 143
@@ -67,6 +67,7 @@ class _Scope:
             tenants.flavors,
             tenants.labels,
             tenants.leftovers,
+            tenants.pods,
         ]
         chosen = (_STEPS[0], *(self.only or _STEPS))
         return [(name, check) for name, check in zip(_STEPS, steps, strict=True) if name in chosen]

@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from kqueue.cli.checkup.queues import Tenants
+from kqueue.cli.checkup.values import Status
 from kqueue.cli.process import Running, running
+from kqueue.clock import FakeClock
+from kqueue.config import Timings
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.polling import eventually
 from tests.integration.road import Road, job, make_road
-from tests.integration.teams import FAST, configuration, flags
+from tests.integration.teams import FAST, configuration, flags, make_teams
 
 Plane = ControlPlane | SandboxPlane
 Object = dict[str, Any]
@@ -29,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def explaining(plane: Plane) -> AsyncIterator[Running]:
+async def explaining(plane: Plane, timings: Timings = FAST) -> AsyncIterator[Running]:
     """A controller whose explanations are reached through the API server."""
     chosen = replace(
         flags(plane),
@@ -38,7 +45,7 @@ async def explaining(plane: Plane) -> AsyncIterator[Running]:
         visibility_port=0,
         visibility_url="https://localhost:{port}",
     )
-    async with running(configuration(), chosen, timings=FAST) as process:
+    async with running(configuration(), chosen, timings=timings) as process:
         await plane.cluster.until(
             API_SERVICE,
             lambda found: any(
@@ -136,3 +143,40 @@ async def test_what_would_let_a_gang_start_does(either_plane: Plane) -> None:
     assert alone_code == 0
     assert "admitted by ClusterQueue team" in alone
     assert "did not answer" in told
+
+
+async def test_a_released_pod_that_no_node_takes_is_seen(either_plane: Plane) -> None:
+    """Five pods that each need a whole node are admitted by quota alone, and there are four nodes."""
+    road = await make_teams(either_plane, {"team": 100})
+    timings = replace(FAST, pods_not_running_after=0.5, metrics_cache=0.5)
+    counted = re.compile(r'kqueue_released_pods_not_running{cluster_queue="team"[^}]*} 1\b')
+
+    def scheduled(pod: Object, status: str) -> bool:
+        conditions = pod.get("status", {}).get("conditions", ())
+        return any((c["type"], c["status"]) == ("PodScheduled", status) and c.get("message") for c in conditions)
+
+    async with explaining(either_plane, timings) as process:
+        await road.submit("wide", queue="team", pods=5, gpus=8)
+        listed = await road.cluster.until(
+            road.pods,
+            lambda found: any(
+                scheduled(pod, "False") and not pod["spec"].get("schedulingGates") for pod in found["items"]
+            ),
+            what="the scheduler refuses a pod",
+        )
+        await eventually(lambda: counted.search(process.operator.metrics.render_now().decode()) is not None)
+        answer = await explanation(road, "wide")
+        code, page, _ = await command(either_plane, "job/wide", "-n", road.namespace)
+        in_two_minutes = FakeClock(datetime.now(UTC) + timedelta(minutes=2))
+        verdict = await Tenants(process.operator.wiring.client, in_two_minutes).pods()
+
+    (refused,) = [pod for pod in listed["items"] if scheduled(pod, "False")]
+    name = refused["metadata"]["name"]
+    (said,) = [c["message"] for c in refused["status"]["conditions"] if c["type"] == "PodScheduled"]
+    shown = answer["running"]["podsNotRunning"]
+    assert (shown["count"], shown["pods"]) == (1, [name])
+    assert shown["sentences"] == [{"message": said, "pods": 1}]
+    assert code == 0
+    assert said in page
+    assert verdict.status is Status.WARNING
+    assert any(f"{road.namespace}/{name}" in line and said in line for line in verdict.details)

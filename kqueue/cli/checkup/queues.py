@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
 from kqueue.cli.checkup.flavors import being_deleted, room
 from kqueue.cli.checkup.values import Verdict, failed, many, ok, skipped, warning
 from kqueue.cli.node_labels.findings import find
 from kqueue.cli.node_labels.reading import read_nodes, read_topologies
 from kqueue.cli.tables import timestamp
-from kqueue.clock import Clock
+from kqueue.clock import Clock, utc_text
+from kqueue.config import Timings
 from kqueue.controllers.leftovers import GATES
 from kqueue.controllers.resources import (
     CLUSTER_QUEUES,
@@ -25,9 +30,13 @@ from kqueue.controllers.resources import (
     WORKLOADS,
 )
 from kqueue.runtime.client import Client
+from kqueue.state import from_api
+from kqueue.state.from_api import PodView
+from kqueue.state.not_running import NotRunning, not_running
 
 JSON = dict[str, Any]
 _SHOWN = 10
+_RELEASED = timedelta(seconds=Timings().pods_not_running_after)
 _FRESH = timedelta(seconds=60)
 """A pod may be younger than the Workload that is about to be made for it."""
 
@@ -117,6 +126,28 @@ class Tenants:
             f"{len(lost)} pods are held by a gate, and no Workload is left that could release them",
             "delete them, or release all pods of a namespace: kqueue uninstall --release --namespace NAME",
             *_few(f"namespace {namespace}: {count} pods" for namespace, count in where.most_common()),
+        )
+
+    async def pods(self) -> Verdict:
+        """Whether the released pods of admitted Workloads run."""
+        views = defaultdict[str, list[PodView]](list)
+        for pod in await self._client.list_json(PODS):
+            if pod["spec"].get("nodeName"):
+                continue
+            view = from_api.pod_view(msgspec.convert(pod, wire_core.Pod, strict=False))
+            if view.unbound is not None:
+                views[view.unbound.siblings].append(view)
+        found = list[NotRunning]()
+        for obj in await self._client.list_json(WORKLOADS) if views else ():
+            workload = msgspec.convert(obj, wire.Workload, strict=False)
+            pods = views.get(from_api.siblings_key(workload), ())
+            found += not_running(workload, pods, controllers=None, now=self._clock.now(), after=_RELEASED)
+        if not found:
+            return ok("the pods of admitted Workloads that were released have nodes")
+        return warning(
+            f"{many(len(found), 'pod')} of admitted Workloads do not run: the scheduler finds no node",
+            "change what the pods ask for beyond topology (host ports, affinity, volumes), or free the nodes",
+            *_few(f"{pod.key} since {utc_text(pod.since)}: {pod.message}" for pod in found),
         )
 
     def _is_held(self, pod: JSON) -> bool:

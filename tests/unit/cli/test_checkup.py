@@ -121,7 +121,7 @@ def test_a_cluster_that_is_not_reached_is_told_with_exit_code_one(
     assert run(["doctor", "--kubeconfig", str(config), "--request-timeout", "1s"]) == 1
     out = capsys.readouterr().out
     assert "failed   api-server" in out
-    assert "1 failed, 11 skipped" in out
+    assert "1 failed, 12 skipped" in out
 
 
 @pytest.mark.parametrize(
@@ -415,6 +415,39 @@ async def test_pods_that_nobody_will_release(
     clock = FakeClock(datetime.now(UTC) + timedelta(seconds=age))
 
     assert (await Tenants(client, clock).leftovers()).status is status
+
+
+@pytest.mark.parametrize(
+    ("age", "status"),
+    [
+        pytest.param(120, Status.WARNING, id="released two minutes ago"),
+        pytest.param(10, Status.OK, id="released just now"),
+    ],
+)
+async def test_released_pods_that_no_node_runs(client: Client, age: float, status: Status) -> None:
+    """The line names the pod and repeats the scheduler's sentence."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+    meta = {"name": "p", "namespace": "default", "annotations": {names.WORKLOAD_ANNOTATION: "w"}}
+    containers = [{"name": "c", "image": "i"}]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**meta, "ownerReferences": [owner]},
+        "spec": {"containers": containers},
+    }
+    await judged(client, PODS, pod, condition("PodScheduled", "False", reason="Unschedulable", message="no free ports"))
+    template = {"spec": {"containers": containers, "restartPolicy": "Never"}}
+    spec = {"podSets": [{"name": "main", "count": 1, "template": template}]}
+    workload = {"metadata": {"name": "w", "namespace": "default"}, "spec": spec}
+    await judged(client, WORKLOADS, workload, condition("QuotaReserved"), condition("Admitted"))
+    admission = {"clusterQueue": "team", "podSetAssignments": [{"name": "main", "count": 1}]}
+    await client.patch(WORKLOADS, "w", {"status": {"admission": admission}}, namespace="default", subresource="status")
+    clock = FakeClock(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=age))
+    verdict = await Tenants(client, clock).pods()
+
+    assert verdict.status is status
+    if status is Status.WARNING:
+        assert verdict.details == ("default/p since 2026-01-01T00:00:00Z: no free ports",)
 
 
 # --- the canary --------------------------------------------------------------------------------------------------

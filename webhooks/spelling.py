@@ -6,24 +6,20 @@ Unknown names are warned of and not refused, because a newer version of the comp
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from kqueue.api import names
 from kqueue.config.names import closest, nearest
 from kqueue.jobs import topology_request
-from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping
+from kqueue.jobs.fields import JSON, annotations_of, labels_of
+from webhooks.templates import Place, places
 
 MAX_WARNINGS = 5
 """Warnings of one review; the search for a near name costs time for each."""
-_DEPTH = 12
-"""Objects and lists in each other, down to a pod template; a JobSet needs six."""
 _LONGEST = 128
 """Characters of a name that is shown and compared; ours have at most 60."""
 _PREFIXES = (f"{names.GROUP}/", f"{names.KQUEUE_GROUP}/")
-_NOT_ENTERED = frozenset({"metadata", "status", "containers", "initContainers", "volumes"})
-"""Fields without pod templates below them."""
 
 
 def _named(suffix: str) -> dict[str, str]:
@@ -84,18 +80,7 @@ def unknown_levels(asked: Iterable[Asked], known: Iterable[str]) -> list[str]:
     return [f"{one.path}.annotations: no Topology has level {one.level}{nearest(one.level, levels)}" for one in missing]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """An object or a template that has metadata."""
-
-    path: str
-    """Of its metadata."""
-    body: Mapping[str, Any]
-    is_pod: bool
-    """Whether it is a pod or the template of pods."""
-
-
-def _mistake(place: _Place, sort: str, key: str) -> _Mistake | None:
+def _mistake(place: Place, sort: str, key: str) -> _Mistake | None:
     is_label = sort == "labels"
     right, other = (_LABELS, _ANNOTATIONS) if is_label else (_ANNOTATIONS, _LABELS)
     if key in right.values():
@@ -113,9 +98,9 @@ def _mistake(place: _Place, sort: str, key: str) -> _Mistake | None:
 _NOT_A = ", and has no effect as a"
 
 
-def _keys(obj: JSON) -> Iterator[tuple[_Place, str, str]]:
+def _keys(obj: JSON) -> Iterator[tuple[Place, str, str]]:
     """Each key under our prefixes: place, `labels` or `annotations`, key."""
-    for place in _places(obj):
+    for place in places(obj):
         for sort, found in (("labels", labels_of(place.body)), ("annotations", annotations_of(place.body))):
             for key in found:
                 if key.startswith(_PREFIXES):
@@ -123,33 +108,7 @@ def _keys(obj: JSON) -> Iterator[tuple[_Place, str, str]]:
 
 
 def _levels(obj: JSON) -> Iterator[Asked]:
-    for place in _places(obj):
+    for place in places(obj):
         if place.is_pod:
             for level in topology_request.levels(place.body, obj):
                 yield Asked(level, place.path)
-
-
-def _places(obj: JSON) -> Iterator[_Place]:
-    """The object itself, and the templates in it."""
-    yield _Place("metadata", obj, _is_pod(obj))
-    if not _is_pod(obj):
-        yield from _templates(obj.get("spec"), "spec", _DEPTH)
-
-
-def _templates(value: object, path: str, depth: int) -> Iterator[_Place]:
-    """Everything below that has `metadata` and `spec`."""
-    if depth == 0:
-        return
-    if isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _templates(item, f"{path}[{number}]", depth - 1)
-    elif isinstance(value, dict):
-        if isinstance(value.get("metadata"), dict) and isinstance(value.get("spec"), dict):
-            yield _Place(f"{path}.metadata", value, _is_pod(value))
-        for key, item in value.items():
-            if key not in _NOT_ENTERED:
-                yield from _templates(item, f"{path}.{key}", depth - 1)
-
-
-def _is_pod(body: Mapping[str, Any]) -> bool:
-    return "containers" in mapping(body, "spec")

@@ -1,0 +1,51 @@
+"""Where metadata stands in an object that is reviewed: its own, and that of the pod templates in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.jobs.fields import JSON, mapping
+
+_DEPTH = 12
+"""Objects and lists in each other, down to a pod template; a JobSet needs six."""
+_NOT_ENTERED = frozenset({"metadata", "status", "containers", "initContainers", "volumes"})
+"""Fields without pod templates below them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An object or a template that has metadata."""
+
+    path: str
+    """Of its metadata."""
+    body: Mapping[str, Any]
+    is_pod: bool
+    """Whether it is a pod or the template of pods."""
+
+
+def places(obj: JSON) -> Iterator[Place]:
+    """The object itself, and the templates in it."""
+    yield Place("metadata", obj, _is_pod(obj))
+    if not _is_pod(obj):
+        yield from _templates(obj.get("spec"), "spec", _DEPTH)
+
+
+def _templates(value: object, path: str, depth: int) -> Iterator[Place]:
+    """Everything below that has `metadata` and `spec`."""
+    if depth == 0:
+        return
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _templates(item, f"{path}[{number}]", depth - 1)
+    elif isinstance(value, dict):
+        if isinstance(value.get("metadata"), dict) and isinstance(value.get("spec"), dict):
+            yield Place(f"{path}.metadata", value, _is_pod(value))
+        for key, item in value.items():
+            if key not in _NOT_ENTERED:
+                yield from _templates(item, f"{path}.{key}", depth - 1)
+
+
+def _is_pod(body: Mapping[str, Any]) -> bool:
+    return "containers" in mapping(body, "spec")

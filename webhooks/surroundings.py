@@ -19,7 +19,7 @@ from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.kind import Surroundings
 from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import Switches
-from webhooks import spelling
+from webhooks import spelling, unjudged
 from webhooks.accounts import Accounts
 from webhooks.review import Request
 
@@ -196,11 +196,14 @@ class Observer:
         )
 
     async def warnings(self, request: Request) -> list[str]:
-        """What looks misspelt in an object that a user wrote; objects that a controller makes repeat its template."""
+        """What looks misspelt or is not judged in an object of a user; objects of a controller repeat its template."""
         if controller_kind(request.obj) is not None or mapping(request.obj, "metadata").get("deletionTimestamp"):
             return []
         found = spelling.unknown_names(request.obj, request.old)
-        asked = spelling.levels_asked(request.obj, request.old) if self.policy.switches.topology else []
+        if not self.policy.switches.topology:
+            return found
+        found += unjudged.unjudged_fields(request.obj, request.old)
+        asked = spelling.levels_asked(request.obj, request.old)
         if asked:
             known = await self._levels({one.level for one in asked})
             found += spelling.unknown_levels(asked, known) if known is not None else []

@@ -184,3 +184,15 @@ def test_a_failed_lookup_refuses_and_warns_of_nothing(fails: KqueueError) -> Non
     answer = asked(Topologies(fails=fails), obj)
 
     assert (answer.allowed, answer.warnings) == (True, [])
+
+
+def test_a_field_that_is_not_judged_is_warned_of_beside_a_level() -> None:
+    """The review lets the object in."""
+    obj = job(template={names.REQUIRED_TOPOLOGY_ANNOTATION: RACK})
+    ports = [{"containerPort": 80, "hostPort": 80}]
+    obj["spec"]["template"]["spec"]["containers"] = [{"name": "c", "ports": ports}]
+    answer = asked(Topologies(RACK), obj)
+
+    assert answer.allowed
+    (warned,) = answer.warnings
+    assert warned.startswith("spec.template.spec: kqueue does not judge hostPort")

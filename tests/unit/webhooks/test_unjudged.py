@@ -1,0 +1,100 @@
+"""Warnings about fields of pods that kqueue does not judge: which fields count, and when a warning is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqueue.api import names
+from kqueue.jobs import unjudged
+from webhooks.unjudged import unjudged_fields
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+LEVEL = {names.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}
+PORT = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+def job(spec: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    template = {"metadata": {"annotations": LEVEL if annotations is None else annotations}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"template": {**template, "spec": {"containers": [{"name": "c"}], **spec}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        pytest.param(PORT, ["hostPort"], id="a host port"),
+        pytest.param({"initContainers": PORT["containers"]}, ["hostPort"], id="a host port of an init container"),
+        pytest.param({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, ["affinity.podAffinity"], id="affinity"),
+        pytest.param(
+            {"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, ["affinity.podAntiAffinity"], id="anti-affinity"
+        ),
+        pytest.param({"affinity": {"podAffinity": {PREFERRED: [{}]}}}, [], id="a preference keeps no pod away"),
+        pytest.param({"affinity": {"nodeAffinity": {REQUIRED: {}}}}, [], id="node affinity is judged"),
+        pytest.param(
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            ["topologySpreadConstraints"],
+            id="a spread constraint",
+        ),
+        pytest.param(
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, [], id="a wish to spread"
+        ),
+        pytest.param(CLAIM, ["volumes.persistentVolumeClaim"], id="a volume claim"),
+        pytest.param(
+            {"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, ["volumes.ephemeral"], id="an ephemeral claim"
+        ),
+        pytest.param({"volumes": [{"emptyDir": {}}]}, [], id="an empty directory"),
+        pytest.param({"containers": [{"ports": [{"containerPort": 80}]}]}, [], id="a port of the pod alone"),
+        pytest.param(
+            {"affinity": [], "volumes": {}, "containers": [{"ports": [None, 7]}], "topologySpreadConstraints": "x"},
+            [],
+            id="values of wrong types",
+        ),
+        pytest.param(PORT | CLAIM, ["hostPort", "volumes.persistentVolumeClaim"], id="two fields"),
+    ],
+)
+def test_fields_that_are_not_judged_are_found(spec: dict[str, Any], found: list[str]) -> None:
+    """Those that may keep a pod from its assigned domain."""
+    assert unjudged.fields(spec) == found
+
+
+def test_a_template_that_asks_for_a_level_is_warned_of_once() -> None:
+    """On create, and on the update that adds the field; an update of other fields is silent."""
+    said = unjudged_fields(job(PORT), None)
+
+    assert said == [
+        "spec.template.spec: kqueue does not judge hostPort when it chooses topology domains; "
+        "a pod that kube-scheduler refuses there stays pending"
+    ]
+    assert unjudged_fields(job(PORT), job({})) == said
+    assert unjudged_fields(job(PORT), job(PORT)) == []
+
+
+def test_a_template_that_asks_for_no_level_is_not_warned_of() -> None:
+    """kube-scheduler chooses among all nodes of the flavor."""
+    assert unjudged_fields(job(PORT, {}), None) == []
+    assert unjudged_fields(job(PORT, {names.UNCONSTRAINED_TOPOLOGY_ANNOTATION: "true"}), None) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "count"),
+    [
+        pytest.param({"required": "rack"}, 1, id="a required level"),
+        pytest.param({"preferred": "rack"}, 1, id="a preferred level"),
+        pytest.param({"unconstrained": True}, 0, id="no level"),
+        pytest.param(None, 0, id="no topology request"),
+    ],
+)
+def test_pod_sets_of_a_workload_are_named(request_: Any, count: int) -> None:
+    """As explain shows them."""
+    pod_set = {"name": "main", "template": {"spec": PORT}, "topologyRequest": request_}
+    said = unjudged.of_workload({"spec": {"podSets": [pod_set]}})
+
+    assert [sentence.startswith("pod set main: kqueue does not judge hostPort") for sentence in said] == [True] * count

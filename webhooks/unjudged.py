@@ -1,0 +1,28 @@
+"""Pod templates with fields that kqueue does not judge: warnings at submission, never a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kqueue.jobs import topology_request, unjudged
+from kqueue.jobs.fields import JSON, mapping
+from webhooks.templates import places
+
+MAX_WARNINGS = 5
+"""Warnings of one review."""
+
+
+def unjudged_fields(new: JSON, old: JSON | None) -> list[str]:
+    """A sentence for each pod template that asks for a topology level and has such fields.
+
+    Sentences that `old` (None on create) causes too are left out; at most MAX_WARNINGS remain.
+    """
+    before = frozenset(_sentences(old)) if old is not None else frozenset[str]()
+    return [sentence for sentence in _sentences(new) if sentence not in before][:MAX_WARNINGS]
+
+
+def _sentences(obj: JSON) -> Iterator[str]:
+    for place in places(obj):
+        found = unjudged.fields(mapping(place.body, "spec")) if place.is_pod else []
+        if found and any(topology_request.levels(place.body, obj)):
+            yield f"{place.path.removesuffix('metadata')}spec: {unjudged.sentence(found)}"

@@ -68,6 +68,7 @@ async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Re
     async with reach.session() as session:
         workload = await _workload_of(session, kind, name)
         answer = await _answer(session, workload, what_if=what_if)
+        answer |= await _unjudged(session, workload)
     for note in answer.get("asOf", {}).get("notes") or ():
         print(f"note: {printable(note)}", file=sys.stderr)
     if output is Output.TEXT:
@@ -99,6 +100,23 @@ async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
     from kqueue.cli.status_alone import from_status
 
     return from_status(found, why=str(failure))
+
+
+async def _unjudged(session: Session, name: str) -> JSON:
+    """As `unjudged`: fields of the pods that kqueue does not judge.  Empty without such fields, and without the right
+    to read the Workload.
+
+    The controller does not keep these fields in memory, so the Workload itself is read.
+    """
+    from kqueue.controllers.resources import WORKLOADS
+    from kqueue.errors import ApiError
+    from kqueue.jobs.unjudged import of_workload
+
+    try:
+        found = of_workload(await session.client.get_json(WORKLOADS, name, session.namespace))
+    except ApiError:
+        return {}
+    return {"unjudged": found} if found else {}
 
 
 async def _workload_of(session: Session, kind: str, name: str) -> str:

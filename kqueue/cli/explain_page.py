@@ -49,6 +49,7 @@ def page(answer: JSON) -> Iterator[Line]:
         yield from _pending(answer, pending)
     if "running" in answer:
         yield from _running(answer["running"])
+    yield from _section("Not judged", (Line(one, 1) for one in answer.get("unjudged") or ()))
     yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
     if "evictions" in answer:
         yield from _section("Evictions", _evictions(answer["evictions"]))

@@ -180,3 +180,25 @@ async def test_a_released_pod_that_no_node_takes_is_seen(either_plane: Plane) ->
     assert said in page
     assert verdict.status is Status.WARNING
     assert any(f"{road.namespace}/{name}" in line and said in line for line in verdict.details)
+
+
+async def test_a_field_that_is_not_judged_is_named(either_plane: Plane) -> None:
+    """Two pods with one host port get one node, and kube-scheduler refuses the second; the sandbox's does not."""
+    road = await make_road(either_plane.cluster, shape=(1, 1, 2))
+    wanted = job("ports", road.namespace, pods=2, gpus=1, run_seconds=LONG)
+    wanted["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    refuses = isinstance(either_plane, ControlPlane)
+    async with explaining(either_plane, replace(FAST, pods_not_running_after=0.5)):
+        await road.cluster.request("POST", road.jobs, wanted)
+        await road.until_workload("ports", "Admitted")
+        workload = (await road.workload_of("ports"))["metadata"]["name"]
+        path = f"{VISIBILITY}/namespaces/{road.namespace}/workloads/{workload}/explanation"
+        await road.cluster.until(
+            path,
+            lambda found: not refuses or "free ports" in str(found["running"].get("podsNotRunning")),
+            what="the refused pod is shown",
+        )
+        _, page, _ = await command(either_plane, "job/ports", "-n", road.namespace)
+
+    assert "pod set main: kqueue does not judge hostPort" in page
+    assert not refuses or "1 pod does not run since" in page

@@ -65,6 +65,9 @@ def settings_in(text: str, *, source: str, above: str = "") -> Settings:
         return Settings(findings=(*found, *filled), values=values)
     found += [_judged(warning, above) for warning in configuration.warnings]
     found += [converts(f"{above}{name}", f"configuration.{name}") for name in sorted(values["configuration"])]
+    integrations = values["configuration"].setdefault("integrations", {})
+    if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart is longer
+        integrations["frameworks"] = list(configuration.integrations.frameworks)
     return Settings(findings=(*found, *filled), values=values, configuration=configuration)
 
 

@@ -67,6 +67,10 @@ def test_each_setting_of_a_configuration_is_told(
     assert (code, report["ready"]) == ((1, False) if level == "work" else (0, True))
 
 
+JOBS_ONLY = {"integrations": {"frameworks": ["batch/job"]}}
+"""What a Configuration without frameworks means; the default of kqueue's chart has more kinds."""
+
+
 def test_a_v1beta1_configuration_keeps_its_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """v1beta1 does not evict what does not get ready unless asked to, and v1beta2 does."""
     file = tmp_path / "config.yaml"
@@ -79,7 +83,7 @@ def test_a_v1beta1_configuration_keeps_its_meaning(tmp_path: Path, capsys: pytes
         json.dumps({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", **values}), source="x"
     )
 
-    assert (code, values) == (0, {"featureGates": {"DisableWaitForPodsReady": True}})
+    assert (code, values) == (0, {"featureGates": {"DisableWaitForPodsReady": True}, **JOBS_ONLY})
     assert new.wait_for_pods_ready is None
     assert levels(report)["apiVersion"] == "converts"
     assert levels(report)["queueVisibility"] == "note"
@@ -106,7 +110,7 @@ def test_values_of_the_chart_become_values_of_ours(tmp_path: Path, capsys: pytes
 
     assert code == 0
     assert report["values"] == {
-        "configuration": {"manageJobsWithoutQueueName": True},
+        "configuration": {"manageJobsWithoutQueueName": True, **JOBS_ONLY},
         "fullnameOverride": "batch",
         "certManager": {"enable": True},
         "controller": {"replicas": 3, "livenessProbe": {"periodSeconds": 3}},

@@ -68,8 +68,11 @@ class Site:
 
 
 @asynccontextmanager
-async def site() -> AsyncIterator[Site]:
-    """A control plane of its own: its API server writes down who asks for what, and reaches Services by a proxy."""
+async def site(*, jobsets: bool = True) -> AsyncIterator[Site]:
+    """A control plane of its own: its API server writes down who asks for what, and reaches Services by a proxy.
+
+    `jobsets`: whether the definition of JobSets is installed.
+    """
     with tempfile.TemporaryDirectory(prefix="kq-") as short:  # a socket's path may have 107 characters
         folder = Path(short)
         socket = folder / "cluster.sock"
@@ -81,7 +84,10 @@ async def site() -> AsyncIterator[Site]:
         (folder / "plane").mkdir()
         (folder / "pods").mkdir()
         started = ControlPlane.start(
-            folder / "plane", parts=ALL_PARTS, crds=[SIMULATED], flags={"kube-apiserver": flags}
+            folder / "plane",
+            parts=ALL_PARTS,
+            crds=[SIMULATED] if jobsets else [],
+            flags={"kube-apiserver": flags},
         )
         async with started as plane:
             kubelet = Kubelet(plane, NAMESPACE, folder / "pods")
@@ -152,13 +158,15 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
 
 
 async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_reason() -> None:
-    """From the installation to the removal nothing is forbidden; what was never used is told."""
-    async with site() as there:
+    """From the installation to the removal nothing is forbidden; what was never used is told.
+
+    The defaults queue JobSets, too: that their definition is not installed keeps nobody from starting.
+    """
+    async with site(jobsets=False) as there:
         await there.cluster.add_nodes((1, 1, 1), prefix="system")
         refused = await refused_beside_kueue(there)
-        await there.release.install({})
+        await there.release.install({"configuration": {"integrations": {"frameworks": ["batch/job", "pod"]}}})
         await there.kubelet.until_ready(controller=2, webhook=2)
-        await upgraded_to(there, {"integrations": {"frameworks": ["batch/job", "pod"]}})
         tested = await there.release.helm("test", "kqueue", "--timeout", "90s")
         manifests = await there.release.manifests()
         road = await make_road(there.cluster, shape=(1, 2, 4))
@@ -167,12 +175,15 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
         racks = await road.racks_of("gang")
         healthy = await doctor(there, "--namespace", road.namespace, "--queue", "main", "--request", "nvidia.com/gpu=1")
         await ask_for_everything(there, Pods(road.cluster, road.namespace))
+        await upgraded_to(there, {})
+        held = await held_by_default(there.cluster)
         await there.release.uninstall()
         requests = there.asked()
     unused = rights.unused(rights.granted(manifests), requests)
     unexplained = sorted(str(right) for right in unused if not any(fits(right) for _why, fits in KEPT_UNUSED))
 
     assert "Kueue runs: Deployment kueue-system/kueue-controller-manager" in refused
+    assert held == {"Pod", "Deployment", "StatefulSet"}
     assert "Phase:          Succeeded" in tested
     assert created["spec"]["suspend"] is True
     assert len(racks) == 1
@@ -181,6 +192,42 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
     assert unexplained == []
     assert there.kubelet.crashed == []
     assert len([port for service, port in there.network.asked if service == "kueue-webhook-service"]) >= 2
+
+
+async def held_by_default(cluster: Cluster) -> set[str]:
+    """Kinds of labelled objects that are held in a namespace of users; those of kube-system are left alone."""
+    labels, app = {"kueue.x-k8s.io/queue-name": "main"}, {"app": "served"}
+    pod_spec = {"containers": [{"name": "c", "image": "i"}]}
+    template = {"metadata": {"labels": app}, "spec": pod_spec}
+    spec = {"selector": {"matchLabels": app}, "template": template}
+    made: dict[str, tuple[str, Object]] = {
+        "Pod": ("/api/v1/namespaces/{}/pods", pod_spec),
+        "Deployment": ("/apis/apps/v1/namespaces/{}/deployments", spec),
+        "StatefulSet": ("/apis/apps/v1/namespaces/{}/statefulsets", {**spec, "serviceName": "served"}),
+    }
+
+    async def is_held(kind: str, namespace: str) -> bool:
+        path, wanted = made[kind]
+        body = {"metadata": {"name": "served", "labels": labels}, "spec": wanted}
+        answered = await cluster.request("POST", f"{path.format(namespace)}?dryRun=All", body)
+        gates = answered["spec"].get("schedulingGates")
+        notes = answered["spec"].get("template", {}).get("metadata", {}).get("annotations") or {}
+        return bool(gates) or "kueue.x-k8s.io/pod-suspending-parent" in notes
+
+    await cluster.until(
+        MUTATING, lambda found: "mstatefulset.kb.io" in names_of_hooks(found), what="webhooks are there"
+    )
+    namespace = await cluster.create_namespace()
+    async with asyncio.timeout(30):
+        while not all([await is_held(kind, namespace) for kind in made]):  # the API server hears of webhooks by a watch
+            await asyncio.sleep(0.2)
+    assert not any([await is_held(kind, "kube-system") for kind in made])
+    return set(made)
+
+
+def names_of_hooks(configuration: Object) -> set[str]:
+    """Of a webhook configuration."""
+    return {hook["name"] for hook in configuration.get("webhooks") or ()}
 
 
 async def refused_beside_kueue(there: Site) -> str:

@@ -42,6 +42,8 @@ class UnmanagedCensus:
         self._report = report
         self._told: dict[str, int] = {}
         """The last number of each kind, so that a change is logged once."""
+        self._refused: set[str] = set()
+        """Kinds that may not be listed, so that a missing right is logged once."""
 
     async def run(self) -> None:
         """Look now, and again after each pause, until cancelled."""
@@ -59,7 +61,12 @@ class UnmanagedCensus:
             loose = names_of_loose(await within(self._clock, _LIST_SECONDS, listed))
         except NotFoundError:
             loose = []  # the kind is not installed
-        except (ForbiddenError, KqueueError, TimeoutError) as e:
+        except ForbiddenError as e:
+            if gvk.kind not in self._refused:
+                self._refused.add(gvk.kind)
+                _log.warning("labelled objects may not be listed", kind=gvk.kind, error=str(e))
+            return
+        except (KqueueError, TimeoutError) as e:
             _log.debug("labelled objects could not be counted", kind=gvk.kind, error=str(e))
             return
         if not loose and gvk.kind not in self._told:

@@ -88,3 +88,21 @@ async def test_each_kind_is_reported_and_one_that_may_not_be_listed_keeps_its_nu
     assert await look() == {"JobSet": 2, "Deployment": 1}
     server.found = {"JobSet": [], "Deployment": ForbiddenError("no", status=403)}
     assert await look() == {"JobSet": 0, "Deployment": 1}
+
+
+async def test_a_missing_right_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every look would say the same."""
+    server = Server()
+    server.found = {"JobSet": ForbiddenError("no", status=403)}
+    kinds = [kind for kind in kinds_not_queued(Integrations(frameworks=("batch/job",))) if kind.gvk.kind == "JobSet"]
+    census = UnmanagedCensus(
+        server,  # type: ignore[arg-type]
+        kinds,
+        clock=FakeClock(),
+        interval=300,
+        report=lambda _kind, _number: None,
+    )
+    await census.look(kinds[0])
+    await census.look(kinds[0])
+
+    assert capsys.readouterr().out.count("labelled objects may not be listed") == 1

@@ -103,7 +103,7 @@ class FirstLook(Generic[Pod]):
             try:
                 behind = await self._compare(namespace)
             finally:
-                del self._locks[namespace]  # those who wait hold it themselves
+                self._locks.pop(namespace, None)  # gone already where an earlier look failed; waiters hold the lock
                 if not self._locks:
                     self._gone.clear()
             self._done.add(namespace)

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.first_look import PAGE_SIZE
+from kqueue.controllers.first_look import PAGE_SIZE, FirstLook
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ServerError, UnreachableError
 from kqueue.runtime.controller import Result
+from kqueue.runtime.store import Store
 from kqueue.state import from_api
+from kqueue.state.from_api import PodView
 from tests.unit.controllers.builders import JSON, condition
 from tests.unit.controllers.gang_world import HOST, IN, Gate, gang_of_sets, make_gang, make_pod
 from tests.unit.jobs.builders import prefixed
@@ -138,6 +140,27 @@ async def test_a_pod_that_goes_while_the_list_is_under_way_is_not_awaited(replac
 
     assert await gate.step(late=True) == IN
     assert gate.places() == {"p0": "h1"} | ({"p1": "h1"} if replaced else {})
+
+
+async def test_a_first_look_that_fails_is_taken_again_by_those_who_waited_for_it() -> None:
+    """The next one looks itself, and the others share its look."""
+    gate = Gate(make_gang({"h1": 1}), make_pod("p0"))
+    gate.client.sync()
+    listed, calls = gate.client.list_page, list[int]()
+
+    async def failing_once(*args: Any, **more: Any) -> bytes:
+        calls.append(len(calls))
+        await asyncio.sleep(0)
+        if len(calls) == 1:
+            raise ServerError("no answer", status=503)
+        return await listed(*args, **more)
+
+    gate.client.list_page = failing_once  # type: ignore[method-assign]
+    look = FirstLook(gate.client, Store[PodView](), of=lambda view: view.gang, on_behind=lambda pod: None)
+    ends = await asyncio.gather(*(look.take("ns") for _ in range(3)), return_exceptions=True)
+
+    assert [type(end) for end in ends] == [ServerError, type(None), type(None)]
+    assert (len(calls), look.due("ns")) == (2, False)
 
 
 async def test_a_new_leader_waits_for_nobody_of_the_old_one() -> None:

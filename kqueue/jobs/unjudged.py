@@ -47,8 +47,6 @@ def of_workload(workload: Mapping[str, Any]) -> list[str]:
     for pod_set in objects(workload, "spec", "podSets"):
         request = mapping(pod_set, "topologyRequest")
         found = fields(mapping(pod_set, "template", "spec"))
-        if found and (
-            request.get("required") or request.get("preferred") or request.get("podSetSliceRequiredTopology")
-        ):
+        if found and any(request.get(level) for level in _LEVELS):
             told.append(f"pod set {text(pod_set, 'name')}: {sentence(found)}")
     return told

@@ -27,7 +27,7 @@ OTHER_PORTS = {
 _BLOCK = re.compile(
     r"(?:<!-- (?P<note>[a-z ]+) -->\n)?```sh\n(?P<code>.*?)```\n(?:```text\n(?P<shown>.*?)```)?", re.DOTALL
 )
-_VARIES = re.compile(r"\d+[smh](?:\d+s)?\b|-[0-9a-f]{5}\b")
+_VARIES = re.compile(r"\d+[smh](?:\d+s)?\b|-[0-9a-f]{5}\b|\d{4}-\d\d-\d\d \d\d:\d\dZ")
 """Times, and the last part of a Workload's name."""
 
 

@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 # one worker more than cores: tests on a control plane wait as much as they compute
 JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else 'auto')")
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-deep check format crds integrations reference pictures controlplane bench chaos
+.PHONY: help venv lock demo test test-fast test-deep check format crds integrations reference pictures controlplane bench chaos mutants
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,3 +62,6 @@ bench: venv ## figures with their conditions and goals; ROWS= chooses, JSON=1 fo
 chaos: venv ## tens of minutes: 200 losses of the leader on a real control plane under load; ARGS="--losses 20 --kinds kill,stop --seed 7"
 	@$(BIN)/python tools/controlplane.py
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+mutants: venv ## minutes: small faults in the rooms that decide, one at a time, which unit tests must notice; ARGS="--seed 7 --count 40 --rooms core,state"
+	@nice $(BIN)/python -m tests.mutants $(ARGS)

@@ -67,13 +67,14 @@ def _sources(room: str) -> list[Path]:
 
 
 def _stages(path: Path, *, without_random: bool) -> Iterator[list[str]]:
-    """Test files that import the module, then all of its room's: most faults are noticed by the first."""
+    """Unit tests of any room that import the module, then all of its room's: most faults are noticed by the first."""
     room = path.relative_to(ROOT / "kqueue").parts[0]
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    files = [file for folder in TESTS[room] for file in sorted((ROOT / folder).rglob("test_*.py"))]
-    files = [file for file in files if not (without_random and file.name in RANDOM)]
-    near = [file for file in files if module in file.read_text() or file.stem == f"test_{path.stem}"]
-    for some in (near, [file for file in files if file not in near]):
+    every = [file for file in sorted((ROOT / "tests/unit").rglob("test_*.py")) if "charts" not in file.parts]
+    every = [file for file in every if not (without_random and file.name in RANDOM)]
+    near = [file for file in every if module in file.read_text() or file.stem == f"test_{path.stem}"]
+    own = [file for folder in TESTS[room] for file in every if file.is_relative_to(ROOT / folder)]
+    for some in (near, [file for file in own if file not in near]):
         if some:
             yield [str(file.relative_to(ROOT)) for file in some]
 

@@ -367,3 +367,56 @@ def test_every_change_of_usage_is_counted_in_its_tree_and_in_no_other() -> None:
         seen.append(c.changes[0])
     assert seen == sorted(set(seen))
     assert twin.changes == twin.root.changes == [0]
+
+
+@pytest.mark.parametrize(
+    ("lending", "local"),
+    [
+        pytest.param(9, 1, id="one-is-not-lent"),
+        pytest.param(10, 0, id="all-is-lent"),
+        pytest.param(11, 0, id="more-may-be-lent-than-there-is"),
+    ],
+)
+def test_the_last_unit_is_local_or_lent(lending: int, local: int) -> None:
+    """Quota of 10: what is local stays in the ClusterQueue, and the first unit beyond it is the Cohort's."""
+    root = make_node("root", is_cohort=True)
+    queue = make_node("a", parent=root, nominal=10, lending=lending)
+    quota.rebuild(root)
+
+    assert quota.local_quota(queue, CPU) == local
+    quota.add_usage(queue, CPU, local + 1)
+    assert root.usage[CPU] == 1
+    quota.remove_usage(queue, CPU, 1)
+    assert root.usage[CPU] == 0
+
+
+@pytest.mark.parametrize(
+    ("used", "free", "borrowed"),
+    [
+        pytest.param(9, 1, 0, id="one-is-left"),
+        pytest.param(10, 0, 0, id="all-is-used"),
+        pytest.param(11, -1, 1, id="one-too-much"),
+    ],
+)
+def test_the_last_unit_of_quota_is_free_or_borrowed(used: int, free: int, borrowed: int) -> None:
+    """Of a ClusterQueue alone, with quota of 10."""
+    queue = make_node("a", nominal=10, usage=used)
+    quota.rebuild(queue)
+
+    assert quota.available(queue, CPU) == free
+    assert quota.borrowed(queue, CPU) == borrowed
+
+
+def test_a_queue_that_is_overdrawn_has_room_for_nothing_and_no_more() -> None:
+    """Who asks for nothing of a column is not refused for it."""
+    queue = make_node("a", nominal=10, usage=11)
+    quota.rebuild(queue)
+
+    assert quota.has_room(queue, {CPU: 0})
+    assert not quota.has_room(queue, {CPU: 1})
+
+
+def test_usages_are_summed_by_column() -> None:
+    other = FlavorResource("default", "memory")
+
+    assert quota.total([{CPU: 1}, {CPU: 2, other: 5}]) == {CPU: 3, other: 5}

@@ -11,6 +11,7 @@ from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.kind import GroupVersionKind
 
 JSON = Mapping[str, Any]
+_ENDED = ("Succeeded", "Failed")
 _THROUGH_PODS = frozenset({"deployment", "statefulset"})
 """Frameworks that switch the one of pods on."""
 
@@ -30,11 +31,14 @@ def kinds_not_queued(integrations: Integrations) -> list[OwnerKind]:
 
 
 def names_of_loose(found: Iterable[JSON]) -> list[str]:
-    """Of objects that name a queue: `namespace/name` of those that no other object controls."""
+    """Of objects that name a queue: `namespace/name` of those that no other object controls; pods that ended are not
+    among them.
+    """
     return [
         f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         for obj in found
-        if not any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences") or ())
+        if (obj.get("status") or {}).get("phase") not in _ENDED
+        and not any(reference.get("controller") for reference in obj["metadata"].get("ownerReferences") or ())
     ]
 
 

@@ -39,7 +39,9 @@ def made(name: str, *, controlled: bool = False) -> dict[str, Any]:
 
 
 def test_what_another_object_controls_is_not_counted() -> None:
-    assert names_of_loose([made("a"), made("b", controlled=True)]) == ["ns/a"]
+    ended = made("c") | {"status": {"phase": "Succeeded"}}
+
+    assert names_of_loose([made("a"), made("b", controlled=True), ended]) == ["ns/a"]
 
 
 @pytest.mark.parametrize(

@@ -864,3 +864,50 @@ def test_a_shortage_says_what_workloads_hold_there_and_not_what_strangers_do() -
 
     assert isinstance(found, Misfit)
     assert found.shortage == Shortage("cpu", 5_000, 4_000, held=2_000)
+
+
+@pytest.mark.parametrize(
+    ("workers", "wanted"),
+    [
+        pytest.param(1, {"tight": 2}, id="both-fill-the-smallest-host"),
+        pytest.param(2, {"middle": 3}, id="all-fill-the-next-one"),
+        pytest.param(3, {"large": 4}, id="all-fill-the-largest"),
+        pytest.param(4, {"large": 4, "tight": 1}, id="the-rest-goes-to-the-smallest-host-that-holds-it"),
+        pytest.param(5, {"large": 4, "tight": 2}, id="the-rest-fills-the-smallest-host"),
+    ],
+)
+def test_a_leader_and_its_workers_fill_the_host_that_fits_best(workers: int, wanted: dict[str, int]) -> None:
+    """The one with the least room that is enough, exactly enough included."""
+    capacity = racks({"large": 4, "middle": 3, "tight": 2})
+    pods = [
+        make_pod_set(1, name="leader", group="ring", required=RACK),
+        make_pod_set(workers, name="workers", group="ring", required=RACK),
+    ]
+    found = place(capacity, pods)
+    assert isinstance(found, Placement)
+
+    together: dict[str, int] = {}
+    for name in ("leader", "workers"):
+        for host, count in hosts(found, name).items():
+            together[host] = together.get(host, 0) + count
+    assert together == wanted
+
+
+@pytest.mark.parametrize(
+    ("rooms", "wanted"),
+    [
+        pytest.param({"a": 2, "b": 2}, {"a": 2, "b": 2}, id="two-pairs-exactly"),
+        pytest.param({"a": 3, "b": 3}, {"a": 2, "b": 2}, id="what-is-left-of-a-host-makes-no-pair"),
+        pytest.param({"a": 4, "b": 1}, {"a": 4}, id="two-pairs-on-one-host"),
+        pytest.param({"a": 3, "b": 1}, None, id="four-pods-and-one-pair"),
+        pytest.param({"a": 1, "b": 1, "c": 2}, None, id="single-places-make-no-pair"),
+    ],
+)
+def test_slices_inside_slices_are_whole_pairs_on_hosts(rooms: dict[str, int], wanted: dict[str, int] | None) -> None:
+    """A slice of four pods in a rack, in it pairs on hosts."""
+    found = place_one(racks(rooms), make_pod_set(4, required=RACK, slices=[(RACK, 4), (HOSTNAME, 2)]))
+
+    if wanted is None:
+        assert isinstance(found, Misfit)
+    else:
+        assert hosts(found) == wanted

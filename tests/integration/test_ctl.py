@@ -242,7 +242,7 @@ async def test_workloads_are_listed_stopped_and_resumed(shell: Shell, either_pla
         assert {name: row["STATUS"] for name, row in every.items()} == {
             "done": "FINISHED", "runs": "ADMITTED", "waits": "PENDING", "waits-longer": "PENDING",
         }  # fmt: skip
-        assert {row["POSITION IN QUEUE"] for row in (every["waits"], every["waits-longer"])} == {"0", "1"}
+        assert {row["POSITION IN QUEUE"] for row in (every["waits"], every["waits-longer"])} == {"1", "2"}
         assert every["runs"]["POSITION IN QUEUE"] == every["done"]["POSITION IN QUEUE"] == ""
         assert every["runs"]["EXEC TIME"] != ""
         assert every["waits"]["EXEC TIME"] == ""

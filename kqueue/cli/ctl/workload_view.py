@@ -16,8 +16,6 @@ COLUMNS = (
     *("Name", "Job Type", "Job Name", "LocalQueue", "ClusterQueue", "Status"),
     *("Position in Queue", "Exec Time", "Age"),
 )
-_LONGEST_TYPE = 20
-_DOTS = "..."
 
 
 class Status(StrEnum):
@@ -66,18 +64,14 @@ def queue_of(workload: Object) -> str:
 
 
 def job_types(workload: Object) -> str:
-    """`singular.group` of its owners, joined by commas; each is cut after 20 characters."""
-    return ", ".join(_cut(_job_type(owner)) for owner in owners_of(workload))
+    """`singular.group` of its owners, joined by commas."""
+    return ", ".join(_job_type(owner) for owner in owners_of(workload))
 
 
 def _job_type(owner: Object) -> str:
     group, slash, _ = str(owner.get("apiVersion", "")).partition("/")
     singular = str(owner.get("kind", "")).lower()
     return f"{singular}.{group}" if slash else singular
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_TYPE else text[:_LONGEST_TYPE] + _DOTS
 
 
 def job_names(workload: Object) -> str:

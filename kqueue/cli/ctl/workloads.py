@@ -192,12 +192,14 @@ async def _positions(client: Client, queues: Sequence[_QueueKey]) -> dict[tuple[
 
 
 async def _positions_in(client: Client, namespace: str, queue: str) -> dict[tuple[str, str], int]:
+    """Places in a LocalQueue from 1, as explanations and quotas count; the compatible API counts from 0."""
     where = path(names.VISIBILITY_GROUP, names.VERSION, "namespaces", namespace, "localqueues", queue, _PENDING)
     try:
         summary = await ask(client, where, {"limit": _MOST_POSITIONS})
     except NotFoundError:
         return {}  # the workload names a queue that does not exist
-    return {(namespace, each["metadata"]["name"]): each["positionInLocalQueue"] for each in summary.get("items") or ()}
+    items = summary.get("items") or ()
+    return {(namespace, each["metadata"]["name"]): each["positionInLocalQueue"] + 1 for each in items}
 
 
 _PENDING = "pendingworkloads"

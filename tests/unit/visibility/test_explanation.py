@@ -23,6 +23,8 @@ from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.queue_quotas import QueueQuotas
 from kqueue.visibility.standing import Hindrance
 from tests.unit.controllers.builders import (
     condition,
@@ -181,6 +183,41 @@ async def test_the_place_counts_all_in_the_queue_and_those_of_the_own_door(make:
 
     assert (position["place"], position["of"]) == (4, 4)
     assert (position["placeInLocalQueue"], position["ofInLocalQueue"]) == (2, 2)
+
+
+async def test_all_answers_count_the_same_places(make: Callable[..., Desk]) -> None:
+    """Explanations and quotas from 1; the compatible API, which `kqueue list` adds 1 to, from 0."""
+    desk = make((LOCAL_QUEUES, make_local_queue("side")))
+    world, names = desk.world, ("a", "b", "c", "d")
+    world.add(*(make_workload(n, queue="side" if i % 2 else "main", minute=i) for i, n in enumerate(names)))
+    pending = PendingWorkloads(
+        queues=world.queues, workloads=world.workloads, local_queues=world.local_queues, clock=world.clock
+    )
+    quotas = QueueQuotas(
+        cache=world.cache,
+        queues=world.queues,
+        pending=pending,
+        local_queues=world.local_queues.values,
+        clock=world.clock,
+    )
+
+    async def reads(_namespace: str) -> bool:
+        return True
+
+    explained = {n: (await desk.ask(n))["pending"]["position"] for n in names}
+    listed = await pending.places("team")
+    shown = (await quotas.view(Asked(namespace="ns", name="", params={}, reads=reads)))["items"]
+    waiting = {one["name"]: one for item in shown for one in item["waiting"]}
+
+    assert {n: (p["place"], p["placeInLocalQueue"]) for n, p in explained.items()} == {
+        "a": (1, 1), "b": (2, 1), "c": (3, 2), "d": (4, 2),
+    }  # fmt: skip
+    for place in listed:
+        name = place.item.key.partition("/")[2]
+        at = place.in_cluster_queue + 1, place.in_local_queue + 1
+        assert at == (explained[name]["place"], explained[name]["placeInLocalQueue"])
+        assert at == (waiting[name]["positionInClusterQueue"], waiting[name]["position"])
+    assert len(listed) == len(waiting) == 4
 
 
 async def test_in_a_strict_queue_those_in_front_hold_it_back(make: Callable[..., Desk]) -> None:

@@ -59,7 +59,7 @@ async def test_only_queues_in_which_somebody_waits_are_asked(capsys: pytest.Capt
     """Once each."""
     client = Answers(positions={"a": ["x", "y"]})
     found = await read(client, workload("x", "a"), workload("y", "a"), workload("z", "b", admitted=True))
-    assert found.positions == {("ns", "x"): 0, ("ns", "y"): 1}
+    assert found.positions == {("ns", "x"): 1, ("ns", "y"): 2}
     assert found.cluster_queues == {("ns", "a"): "cq-a", ("ns", "b"): "cq-b"}
     assert client.asked == ["localqueues", "a"]
     assert capsys.readouterr().err == ""
@@ -75,7 +75,7 @@ async def test_nothing_is_asked_where_nobody_waits() -> None:
 async def test_a_queue_that_does_not_exist_has_no_places(capsys: pytest.CaptureFixture[str]) -> None:
     """Others have, and nothing is noted."""
     client = Answers(positions={"a": NotFoundError("no such queue", status=404), "b": ["y"]})
-    assert (await read(client, workload("x", "a"), workload("y", "b"))).positions == {("ns", "y"): 0}
+    assert (await read(client, workload("x", "a"), workload("y", "b"))).positions == {("ns", "y"): 1}
     assert capsys.readouterr().err == ""
 
 

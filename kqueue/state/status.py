@@ -313,7 +313,8 @@ def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> 
         fields["admissionChecks"] = msgspec.to_builtins(lost.admission_checks)
     if not obj.status.reclaimable_pods and lost.reclaimable_pods:
         fields["reclaimablePods"] = msgspec.to_builtins(lost.reclaimable_pods)
-        fields["finishedPods"] = msgspec.to_builtins(lost.finished_pods) or None
+    if not obj.status.finished_pods and lost.finished_pods:  # other workloads may have these places by now
+        fields["finishedPods"] = msgspec.to_builtins(lost.finished_pods)
     return status_patch(conditions, **fields)
 
 

@@ -752,6 +752,17 @@ def test_mending_is_of_what_was_not_given_back() -> None:
 WHERE = TopologyAssignment(("rack",), (Domain(("r2",), 3),))
 
 
+def test_a_status_that_is_put_back_leaves_given_back_places_free() -> None:
+    """Other workloads may have them by now, also where the job has told of more ended pods since its status was wiped."""
+    lost = make_admitted(reclaimablePods=[{"name": "main", "count": 1}], finishedPods=GIVEN_BACK)
+    wiped = make_workload(reclaimablePods=[{"name": "main", "count": 2}])
+
+    again = after(wiped, status.put_back(wiped, lost.status, stamp=STAMP))
+
+    assert again.status.finished_pods == lost.status.finished_pods
+    assert [given.count for given in again.status.reclaimable_pods] == [2]
+
+
 def test_places_are_given_back_by_pod_set() -> None:
     """In one list; a pod set that gives back nothing is not in it, and no list is left when that is true for all."""
     nothing = TopologyAssignment(("rack",), ())

@@ -36,6 +36,9 @@ _log = structlog.get_logger(__name__)
 
 Json = dict[str, Any]
 
+_RELEASE_ATTEMPTS = 3
+"""Writes that give the lease back: each but the first after the lease has changed."""
+
 
 class LeaseApi(Protocol):
     """What election needs of a client; `kqueue.runtime.client.Client` has it."""
@@ -386,16 +389,34 @@ class LeaderElection:
     async def _release(self) -> None:
         """Give the lease back, so that a successor need not wait.  Best effort: it expires anyway."""
         held, self._held = self._held, None
-        if held is None:
-            return
-        # One second: the successor takes it at once, and an old client that reads the field still finds a valid one.
-        spec = {**_spec(held), "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro(self._clock.now())}
         try:
-            await self._request(self._write({**held, "spec": spec}))
+            for _ in range(_RELEASE_ATTEMPTS):
+                if held is None:
+                    return
+                try:
+                    await self._request(self._write(self._released(held)))
+                except ConflictError:  # a renewal whose answer did not come, or an annotation
+                    lease = await self._request(self._read())
+                    held = lease if _spec(lease).get("holderIdentity") == self._settings.identity else None
+                else:
+                    _log.info("lease released", lease=self._settings.name)
+                    return
+            error = f"it changed before each of {_RELEASE_ATTEMPTS} attempts"
         except (KqueueError, TimeoutError) as e:
-            _log.warning("lease not released, it will expire", lease=self._settings.name, error=str(e))
-        else:
-            _log.info("lease released", lease=self._settings.name)
+            error = str(e) or type(e).__name__
+        _log.warning("lease not released, it will expire", lease=self._settings.name, error=error)
+
+    def _released(self, held: Json) -> Json:
+        # One second: the successor takes it at once, and an old client that reads the field still finds a valid one.
+        return {
+            **held,
+            "spec": {
+                **_spec(held),
+                "holderIdentity": "",
+                "leaseDurationSeconds": 1,
+                "renewTime": _micro(self._clock.now()),
+            },
+        }
 
     # --- underneath
 

@@ -204,6 +204,34 @@ async def test_a_clean_end_hands_over_at_once() -> None:
     assert transitions == (1 if first == [a] else 0)
 
 
+async def test_a_lost_answer_to_a_renewal_does_not_keep_the_lease() -> None:
+    """The release conflicts with the renewal, finds that the lease is its own, and is written on top of it."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        a.door.fault = "lose"
+        before = shelf.version
+        while shelf.version == before:
+            await clock.advance(0.25)
+        a.door.fault = ""
+
+    assert shelf.spec["holderIdentity"] == ""
+
+
+async def test_a_lease_of_another_is_not_released() -> None:
+    """Somebody else took it, and the leader ends before it has heard of that."""
+    clock, shelf = FakeClock(), Shelf()
+    a = Candidate("a", shelf, clock)
+
+    async with running(a.run()):
+        await pass_time(clock, 1, a)
+        shelf.store({**(shelf.lease or {}), "spec": {**shelf.spec, "holderIdentity": "b"}})
+
+    assert shelf.spec["holderIdentity"] == "b"
+
+
 @pytest.mark.parametrize("fault", ["hang", "refuse", "lose"])
 async def test_a_leader_that_cannot_renew_stops_before_another_starts(fault: str) -> None:
     """Whether requests hang, fail or lose their answers: leading work ends first, then the other takes over."""

@@ -289,12 +289,21 @@ def _best(misfit: Misfit, *, brief: bool = False) -> str:
         leader = ", but not for the leader besides" if misfit.leader else ""
         level = f" {_last_part(misfit.level)}" if brief and misfit.level else ""
         comma = " " if brief else ", "
-        return f"the best{level}{comma}{'/'.join(misfit.best_domain)}{comma}has room for {misfit.fit}{of_total}{leader}"
+        path, alone = "/".join(misfit.best_domain), _one_a_host(misfit, brief=brief)
+        return f"the best{level}{comma}{path}{comma}has room for {misfit.fit}{of_total}{leader}{alone}"
     if misfit.leader:
         return "no place holds their leader"
     if misfit.fit:
-        return f"only {misfit.fit}{of_total} fit" if brief else f"only {misfit.fit} of them would fit"
+        fit = f"only {misfit.fit}{of_total} fit" if brief else f"only {misfit.fit} of them would fit"
+        return fit + _one_a_host(misfit, brief=brief)
     return f"none{of_total} fits" if brief else "none of them would fit"
+
+
+def _one_a_host(misfit: Misfit, *, brief: bool) -> str:
+    """What limits the pods of each host, beside resources."""
+    if not misfit.alone:
+        return ""
+    return ", one a host" if brief else ", one a host because of its host port or required anti-affinity"
 
 
 def _no_node(b: Blocker, misfit: Misfit) -> str:
@@ -349,6 +358,8 @@ def exclusions(misfit: Misfit) -> str:
         counts["node affinity"] = excluded.affinity
     if excluded.topology_domain:
         counts["lying outside of the domain to repair"] = excluded.topology_domain
+    if excluded.others:
+        counts["another pod of the workload (host port or anti-affinity)"] = excluded.others
     counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})
     counts.update({f"too little {resource}": n for resource, n in sorted(excluded.resources.items())})
     return ", ".join(f"{count} by {cause}" for cause, count in counts.items())

@@ -78,7 +78,7 @@ def _lacking(capacity: Capacity, pod_set: PodSetRequest, profile: Profile) -> in
     if isinstance(resolved, Misfit):
         return 0
     pods = pods_per_domain(capacity, pod_set.shape)
-    there = int(pods[resolved.level].max(initial=0)) if resolved.required else int(pods[0].sum())
+    there = int(pods[0].sum()) if resolved.binding is None else int(pods[resolved.binding].max(initial=0))
     if there >= pod_set.count:
         return 0
     most = int(pods_per_domain(capacity.empty(), pod_set.shape)[-1].max(initial=0))

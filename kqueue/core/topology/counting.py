@@ -97,9 +97,10 @@ def _repair(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[in
 
 def _repair_few(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[int]) -> None:
     requests, mask, lowest = shape.requests, counted.mask, counted.levels[-1]
+    most = most_per_leaf(capacity.tree, shape)
     changes: list[tuple[int, int, int]] = []
     for leaf in touched:
-        fit = capacity.times(leaf, requests, COUNT_MAX) if mask is None or mask[leaf] else 0
+        fit = capacity.times(leaf, requests, most) if mask is None or mask[leaf] else 0
         change = fit - lowest.item(leaf)
         if change:
             changes.append((leaf, fit, change))
@@ -134,11 +135,17 @@ def _fit(capacity: Capacity, shape: Shape, mask: Mask, leaves: Ints | None = Non
         np.minimum(fit, row // amount if amount != 1 else row, out=fit)
     if size and fit.min() < 0:  # to look costs less than to write
         np.maximum(fit, 0, out=fit)
-    if size and fit.max() > COUNT_MAX:
-        np.minimum(fit, COUNT_MAX, out=fit)
+    most = most_per_leaf(capacity.tree, shape)
+    if size and fit.max() > most:
+        np.minimum(fit, most, out=fit)
     if mask is not None:
         fit *= mask if leaves is None else mask[leaves]
     return fit
+
+
+def most_per_leaf(tree: Tree, shape: Shape) -> int:
+    """Pods of a shape that one leaf takes at most, whatever is free there."""
+    return 1 if shape.alone and tree.is_hostname else COUNT_MAX
 
 
 def _roll_up(tree: Tree, lowest: Ints) -> list[Ints]:
@@ -174,6 +181,17 @@ class Tally:
     uniform: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Leaves that take no pod of the workers, or of the leader, because of other pods of the workload there."""
+
+    workers: Ints
+    leader: Ints
+
+
+NOWHERE = Closed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
 def leaves_within(tree: Tree, path: Path) -> slice:
     """The leaves of the domain at `path`; an empty slice when the tree has no such domain."""
     depth = len(path)
@@ -192,6 +210,7 @@ def tally(
     *,
     affinity: bool,
     within: slice | None = None,
+    closed: Closed = NOWHERE,
 ) -> Tally:
     """Count what fits into every domain of the tree.
 
@@ -200,12 +219,14 @@ def tally(
     tree = capacity.tree
     shape = workers.shape
     pods = pods_per_domain(capacity, shape)
-    if within is not None:
+    if within is not None or len(closed.workers):
         inside = np.zeros_like(pods[-1])
-        inside[within] = pods[-1][within]
+        open_ = slice(None) if within is None else within
+        inside[open_] = pods[-1][open_]
+        inside[closed.workers] = 0
         pods = _roll_up(tree, inside)
     if resolved.layered or leader is not None:
-        result = _rolled_up(capacity, shape, leader, resolved, pods[-1])
+        result = _rolled_up(capacity, workers, leader, resolved, pods[-1], closed)
     else:
         slices = _slices(tree, resolved, pods)
         uniform = resolved.slice_size == 1 and resolved.slice_level == tree.lowest
@@ -231,15 +252,22 @@ def _slices(tree: Tree, resolved: Resolved, pods: Sequence[Ints]) -> list[Ints]:
 
 
 def _rolled_up(
-    capacity: Capacity, shape: Shape, leader: PodSetRequest | None, resolved: Resolved, leaf_pods: Ints
+    capacity: Capacity,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None,
+    resolved: Resolved,
+    leaf_pods: Ints,
+    closed: Closed,
 ) -> Tally:
     """The general case, level by level: inner layers round on the way up, the leader takes its smallest toll."""
     tree = capacity.tree
     depth = len(tree.levels)
-    leaf_leaders = _leader_leaves(capacity, shape, leader) if leader is not None else None
+    leaf_leaders = _leader_leaves(capacity, workers.shape, leader) if leader is not None else None
     leaf_led = leaf_pods
     if leader is not None and leaf_leaders is not None:
-        leaf_led = _fit_beside(capacity, shape, leader, leaf_leaders)
+        leaf_leaders[closed.leader] = 0
+        leaf_led = _fit_beside(capacity, workers, leader, leaf_leaders)
+        leaf_led[closed.workers] = 0
     nothing = [np.zeros(tree.domains(level), dtype=np.int64) for level in range(depth)]
     result = Tally(pods=list(nothing), slices=list(nothing), pods_led=list(nothing), slices_led=list(nothing))
     result.pods[-1], result.pods_led[-1] = leaf_pods, leaf_led
@@ -289,10 +317,12 @@ def _leader_leaves(capacity: Capacity, shape: Shape, leader: PodSetRequest) -> I
     return fits if mask is None else fits * mask
 
 
-def _fit_beside(capacity: Capacity, shape: Shape, leader: PodSetRequest, leaders: Ints) -> Ints:
+def _fit_beside(capacity: Capacity, workers: PodSetRequest, leader: PodSetRequest, leaders: Ints) -> Ints:
     """Worker pods that fit on each leaf once the leader sits there; where it cannot, those that fit anyway."""
-    taken = dict(leader.shape.requests)
-    fit = np.full(len(capacity.tree), COUNT_MAX, dtype=np.int64)
+    shape, taken = workers.shape, dict(leader.shape.requests)
+    fit = np.full(len(capacity.tree), most_per_leaf(capacity.tree, shape), dtype=np.int64)
+    if leader.name in workers.apart and capacity.tree.is_hostname:
+        fit[leaders > 0] = 0
     for resource, amount in shape.requests:
         row = capacity.row(resource)
         if row is None:
@@ -303,20 +333,27 @@ def _fit_beside(capacity: Capacity, shape: Shape, leader: PodSetRequest, leaders
     return fit if mask is None else fit * mask
 
 
-def exclusions(capacity: Capacity, shape: Shape, within: slice | None = None) -> Exclusions:
-    """How many leaves cannot hold one pod of this shape, by the first cause; with `within`, all others cannot."""
+def exclusions(
+    capacity: Capacity, shape: Shape, within: slice | None = None, closed: Ints = NOWHERE.workers
+) -> Exclusions:
+    """How many leaves cannot hold one pod of this shape, by the first cause; with `within`, all others cannot.
+
+    `closed` leaves have another pod of the workload that it must not be beside.
+    """
     eligibility: Eligibility = capacity.tree.eligible(shape.rules)
-    unable = pods_per_domain(capacity, shape)[-1] == 0
-    if eligibility.mask is not None:
-        unable &= eligibility.mask
+    pods = pods_per_domain(capacity, shape)[-1]
+    passing = np.ones(len(pods), dtype=np.bool_) if eligibility.mask is None else eligibility.mask
     outside = 0
     if within is not None:
-        others = np.ones(len(unable), dtype=np.bool_) if eligibility.mask is None else eligibility.mask.copy()
-        others[within] = False
-        outside = int(others.sum())
-        unable &= ~others
+        inside = np.zeros_like(passing)
+        inside[within] = passing[within]
+        outside = int(np.count_nonzero(passing & ~inside))
+        passing = inside
+    unable = passing & (pods == 0)
+    others = int(np.count_nonzero((passing & ~unable)[closed]))
     leaves = slice(0, len(unable)) if unable.all() else np.flatnonzero(unable)
-    return replace(eligibility.excluded, topology_domain=outside, resources=_limits(capacity, shape, leaves))
+    resources = _limits(capacity, shape, leaves)
+    return replace(eligibility.excluded, topology_domain=outside, others=others, resources=resources)
 
 
 def largest_leaf(capacity: Capacity, shape: Shape, excluded: Exclusions) -> Shortage | None:

@@ -11,7 +11,7 @@ Ties are always decided by level values, so equal input gives equal output.  Sou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from operator import itemgetter
@@ -21,7 +21,17 @@ import numpy as np
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.balanced import balance
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.counting import Tally, exclusions, largest_leaf, leaves_within, shortage, tally
+from kqueue.core.topology.counting import (
+    NOWHERE,
+    Closed,
+    Tally,
+    exclusions,
+    largest_leaf,
+    leaves_within,
+    most_per_leaf,
+    shortage,
+    tally,
+)
 from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.optimal import Arrangement, optimal
@@ -84,6 +94,7 @@ def place(
     measure: bool = False,
     within: Path | None = None,
     previous: Mapping[str, TopologyAssignment] | None = None,
+    beside: Mapping[str, Collection[Path]] | None = None,
 ) -> Placement | Misfit:
     """Find domains for all pod sets of one workload in one flavor, or say why that is not possible.
 
@@ -96,24 +107,27 @@ def place(
         within: full path of the one domain that may be used, for a single pod set; None: all may.
         previous: per pod set, what the workload slice holds that this workload replaces; its pods stay where they are.
             `capacity` must be without them: what stays is charged here.
+        beside: full paths of the domains that pods of the workload are in which are not placed here, by pod set.
 
     Returns:
         A Placement of every pod set with pods, in request order; or the Misfit of the first group that has no room.
     """
     space = capacity.empty() if empty else capacity
     groups = _groups(pod_sets)
+    there = _Neighbours(space.tree, beside or {})
     if len(groups) == 1:
-        only = _place_group(space, groups[0], profile, previous, explain=explain, measure=measure, within=within)
+        only = _place_group(space, groups[0], profile, previous, there, explain=explain, measure=measure, within=within)
         if not isinstance(only, Misfit):
             return Placement(only if len(only) == 1 else _in_order(pod_sets, {found.name: found for found in only}))
         return _of_group(only, groups[0])
     placed: dict[str, PodSetPlacement] = {}
     with space.trial():
         for i, group in enumerate(groups):
-            found = _place_group(space, group, profile, previous, explain=explain, measure=measure)
+            found = _place_group(space, group, profile, previous, there, explain=explain, measure=measure)
             if isinstance(found, Misfit):
                 return replace(_of_group(found, group), placed=_in_order(pod_sets, placed))
             placed.update((pod_set.name, pod_set) for pod_set in found)
+            there.add(found)
             if i + 1 < len(groups):
                 space.charge(usage_of(Placement(found)))
     return Placement(_in_order(pod_sets, placed))
@@ -143,16 +157,27 @@ def place_workload(
         return {flavor: found}
     results: dict[str, Placement | Misfit] = {}
     on_hosts: list[DomainUsage] = []
+    there: dict[str, tuple[Path, ...]] = {}
     for flavor in sorted(requests):
         capacity = capacities[flavor]
         space = capacity.empty() if empty else capacity
         with space.trial():
             if space.tree.is_hostname:
                 space.charge(on_hosts)
-            found = place(space, requests[flavor], profile=profile, explain=explain, measure=measure, previous=previous)
+            found = place(
+                space,
+                requests[flavor],
+                profile=profile,
+                explain=explain,
+                measure=measure,
+                previous=previous,
+                beside=there,
+            )
         results[flavor] = found
         if space.tree.is_hostname:
-            on_hosts += usage_of(Placement(found.placed) if isinstance(found, Misfit) else found)
+            placed = Placement(found.placed) if isinstance(found, Misfit) else found
+            on_hosts += usage_of(placed)
+            there |= {pod_set.name: pod_set.paths for pod_set in placed.pod_sets}
     return results
 
 
@@ -190,11 +215,41 @@ def _group_problem(group: Sequence[PodSetRequest]) -> str | None:
     return None
 
 
+class _Neighbours:
+    """Where the other pods of a workload are, as far as that keeps pods off hosts."""
+
+    __slots__ = ("_paths", "_tree")
+
+    def __init__(self, tree: Tree, paths: Mapping[str, Collection[Path]]) -> None:
+        """`paths`: the domains of each pod set that has pods already."""
+        self._tree = tree
+        self._paths: dict[str, set[Path]] = {name: set(there) for name, there in paths.items()}
+
+    def add(self, placed: Sequence[PodSetPlacement]) -> None:
+        """These pod sets have found their domains."""
+        for pod_set in placed:
+            self._paths.setdefault(pod_set.name, set()).update(pod_set.paths)
+
+    def closed(self, workers: PodSetRequest, leader: PodSetRequest | None) -> Closed:
+        """The leaves that they keep workers or the leader off."""
+        if not self._paths or not self._tree.is_hostname:
+            return NOWHERE
+        return Closed(self._kept_off(workers), NOWHERE.leader if leader is None else self._kept_off(leader))
+
+    def _kept_off(self, pod_set: PodSetRequest) -> Ints:
+        if not pod_set.apart:
+            return NOWHERE.workers
+        paths = (path for name in pod_set.apart for path in self._paths.get(name, ()))
+        leaves = {leaf for path in paths if (leaf := self._tree.leaf_of(path[-1:])) is not None}
+        return np.array(sorted(leaves), dtype=np.int64)
+
+
 def _place_group(
     capacity: Capacity,
     group: _Group,
     profile: Profile,
     previous: Mapping[str, TopologyAssignment] | None,
+    there: _Neighbours,
     *,
     explain: bool,
     measure: bool,
@@ -206,8 +261,8 @@ def _place_group(
         return Misfit(code=MisfitCode.INVALID_GROUP, pod_set=workers.name, topology=tree.topology, detail=invalid)
     kept = inherit(tree, previous, workers=workers, leader=leader) if previous else None
     if kept is not None:
-        return _continue(capacity, workers, leader, kept, profile, explain=explain)
-    return _find(capacity, workers, leader, profile, explain=explain, measure=measure, within=within)
+        return _continue(capacity, workers, leader, kept, profile, there, explain=explain)
+    return _find(capacity, workers, leader, profile, there, explain=explain, measure=measure, within=within)
 
 
 def _continue(
@@ -216,6 +271,7 @@ def _continue(
     leader: PodSetRequest | None,
     kept: Inheritance,
     profile: Profile,
+    there: _Neighbours,
     *,
     explain: bool,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
@@ -229,7 +285,8 @@ def _continue(
     with capacity.trial():
         capacity.charge(usage_of(Placement(tuple(stays))))
         new_leader = leader if kept.leader is None else None
-        found = _find(capacity, replace(workers, count=kept.missing), new_leader, profile, explain=explain)
+        there.add(stays)
+        found = _find(capacity, replace(workers, count=kept.missing), new_leader, profile, there, explain=explain)
     if isinstance(found, Misfit):
         return found
     added = places(tree, found[0].assignment)
@@ -246,6 +303,7 @@ def _find(
     workers: PodSetRequest,
     leader: PodSetRequest | None,
     profile: Profile,
+    there: _Neighbours,
     *,
     explain: bool,
     measure: bool = False,
@@ -261,11 +319,14 @@ def _find(
         if problem:
             return Misfit(code=problem[0], pod_set=member.name, topology=tree.topology, detail=problem[1])
     inside = leaves_within(tree, within) if within is not None else None
-    counts = tally(capacity, workers, leader, resolved, affinity=profile.preferred_affinity, within=inside)
+    closed = there.closed(workers, leader)
+    counts = tally(
+        capacity, workers, leader, resolved, affinity=profile.preferred_affinity, within=inside, closed=closed
+    )
     search = _Search(tree, counts, resolved, leaders=0 if leader is None else 1)
     chosen = search.run()
     if isinstance(chosen, Misfit):
-        return _explained(chosen, capacity, workers, leader, search, inside) if explain else chosen
+        return _explained(chosen, capacity, workers, leader, search, inside, closed.workers) if explain else chosen
     leaves, pods, leader_leaf = chosen
     proven = None
     if resolved.optimal:
@@ -328,16 +389,19 @@ def _explained(
     leader: PodSetRequest | None,
     search: _Search,
     inside: slice | None,
+    closed: Ints,
 ) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
     tree = capacity.tree
-    excluded = exclusions(capacity, workers.shape, inside)
+    alone = most_per_leaf(tree, workers.shape) == 1
+    excluded = exclusions(capacity, workers.shape, inside, closed)
     facts = partial(
         replace,
         misfit,
         topology=tree.topology,
         leaves=len(tree),
         excluded=excluded,
+        alone=alone,
         one_pod=largest_leaf(capacity, workers.shape, excluded),
         selector=",".join(f"{key}={value}" for key, value in workers.rules.selector) if excluded.node_selector else "",
     )
@@ -347,10 +411,11 @@ def _explained(
     leaves = _both(slice(0, len(tree)) if best is None else tree.leaves_of(level, best), inside)
     demand = [(workers.shape, workers.count), *([(leader.shape, 1)] if leader is not None else [])]
     limited = leader if misfit.leader and leader is not None else workers
+    short = shortage(capacity, limited.shape, demand, leaves)
     return facts(
         layers=search.layers(),
         best_domain=None if best is None else tree.path_of(level, best),
-        shortage=shortage(capacity, limited.shape, demand, leaves),
+        shortage=None if alone and short is not None and short.asked <= short.free else short,
     )
 
 
@@ -494,7 +559,7 @@ class _Search:
             found = self._one_domain(level)
             if found is not None:
                 return found
-            if request.required:
+            if request.required or level == request.widest:
                 return self._no_domain(level)
             if level == 0 or request.unconstrained:
                 return self._spread(level)

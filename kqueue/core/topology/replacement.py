@@ -88,20 +88,28 @@ def repair(
     """
     done: list[Replacement] = []
     groups = _hosts_of_groups(capacity.tree, pod_sets, failed)
+    there = {pod_set.name: _left(capacity.tree, assignment, failed) for pod_set, assignment in pod_sets}
     with capacity.trial():
         for pod_set, assignment in pod_sets:
             if not stands_on(assignment, failed):
                 continue
             beside = groups.get(pod_set.group) if pod_set.group is not None else None
             found = find_replacement(
-                capacity, pod_set, assignment, failed, profile=profile, explain=explain, beside=beside
+                capacity, pod_set, assignment, failed, profile=profile, explain=explain, beside=beside, there=there
             )
             if isinstance(found, Misfit):
                 return replace(found, placed=tuple(replacement.whole for replacement in done))
             done.append(found)
             capacity.charge(usage_of(Placement((found.added,))))
             groups.setdefault(pod_set.group, found.whole.paths[0])
+            there[pod_set.name] |= set(found.added.paths)
     return tuple(done)
+
+
+def _left(tree: Tree, assignment: TopologyAssignment, failed: Collection[str]) -> set[Path]:
+    """Full paths of the hosts that keep their pods."""
+    leaves = (tree.leaf_of(domain.values) for domain in assignment.domains if domain.values[-1] not in failed)
+    return {tree.paths[leaf] for leaf in leaves if leaf is not None}
 
 
 def _hosts_of_groups(
@@ -110,8 +118,7 @@ def _hosts_of_groups(
     """Full path of the first host that still holds pods of a group; groups that lost all are not in it."""
     found: dict[str | None, Path] = {}
     for pod_set, assignment in pod_sets:
-        leaves = (tree.leaf_of(domain.values) for domain in assignment.domains if domain.values[-1] not in failed)
-        for path in (tree.paths[leaf] for leaf in leaves if leaf is not None):
+        for path in _left(tree, assignment, failed):
             found[pod_set.group] = min(found.get(pod_set.group, path), path)
     return found
 
@@ -125,14 +132,17 @@ def find_replacement(
     profile: Profile = DEFAULT_PROFILE,
     explain: bool = True,
     beside: Path | None = None,
+    there: Mapping[str, Collection[Path]] | None = None,
 ) -> Replacement | Misfit:
     """Replace the failed hosts of one pod set, some of which must be in its assignment.
 
     The pods on other hosts keep their places and their order.  `pod_set.count` does not matter: as many pods are
     searched as the failed hosts had.  `beside` is a host of its group: when nothing is left of the pod set itself, a
-    required level means the domain of that host.
+    required level means the domain of that host.  `there` are full paths of the hosts that keep pods of the workload,
+    by pod set; None: those of this one.
     """
-    found = _find(capacity, pod_set, assignment, failed, profile, explain=explain, beside=beside)
+    there = {pod_set.name: _left(capacity.tree, assignment, failed)} if there is None else there
+    found = _find(capacity, pod_set, assignment, failed, profile, there, explain=explain, beside=beside)
     if isinstance(found, Misfit):
         return replace(found, pod_set=pod_set.name, group=pod_set.group, topology=capacity.tree.topology)
     return found
@@ -144,6 +154,7 @@ def _find(
     assignment: TopologyAssignment,
     failed: Collection[str],
     profile: Profile,
+    there: Mapping[str, Collection[Path]],
     *,
     explain: bool,
     beside: Path | None,
@@ -170,10 +181,10 @@ def _find(
     parts = split(resolved, layers, kept, missing, within)
     if parts is None:
         return _no_replacement(lost, "no domain holds the rest of the slices that are incomplete")
-    added = _search(capacity, pod_set, parts, profile, explain=explain)
+    added = _search(capacity, pod_set, parts, profile, there, explain=explain)
     finer = _dividing(layers, missing) if not ragged else ()
     if one and len(finer) > 1 and not isinstance(added, Misfit) and not _whole_slices(resolved, kept + added):
-        added = _search(capacity, pod_set, [replace(parts[0], layers=finer)], profile, explain=explain)
+        added = _search(capacity, pod_set, [replace(parts[0], layers=finer)], profile, there, explain=explain)
     if isinstance(added, Misfit):
         return added
     if added.total() != missing:
@@ -304,9 +315,10 @@ def _dividing(layers: Iterable[SliceLayer], pods: int) -> tuple[SliceLayer, ...]
 
 
 def _required_domain(resolved: Resolved, kept: Mapping[Path, int], beside: Path | None) -> Path | None:
-    """The domain of the required level that the pod set, or its group, is in; None: nothing is required, or left."""
+    """The one domain that must hold the pod set, by what it or its group holds; None: nothing is required, or left."""
     host = min(kept, default=beside)
-    return host[: resolved.level + 1] if resolved.required and host is not None else None
+    bound = resolved.binding
+    return host[: bound + 1] if bound is not None and host is not None else None
 
 
 def _per_domain(held: Mapping[Path, int], level: int) -> Counter[Path]:
@@ -327,14 +339,21 @@ def _whole_slices(resolved: Resolved, held: Mapping[Path, int]) -> bool:
 
 
 def _search(
-    capacity: Capacity, pod_set: PodSetRequest, parts: Sequence[_Part], profile: Profile, *, explain: bool
+    capacity: Capacity,
+    pod_set: PodSetRequest,
+    parts: Sequence[_Part],
+    profile: Profile,
+    there: Mapping[str, Collection[Path]],
+    *,
+    explain: bool,
 ) -> Counter[Path] | Misfit:
     """Pods per leaf path for all parts, each seeing what those before it took."""
     added: Counter[Path] = Counter()
     with capacity.trial():
         for i, part in enumerate(parts):
             request = _request(pod_set, part)
-            found = place(capacity, [request], profile=profile, explain=explain, within=part.within)
+            beside = {**there, pod_set.name: {*there.get(pod_set.name, ()), *added}}
+            found = place(capacity, [request], profile=profile, explain=explain, within=part.within, beside=beside)
             if isinstance(found, Misfit):
                 return found
             placed = found[pod_set.name]

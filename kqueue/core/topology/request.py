@@ -104,16 +104,17 @@ class Shape:
     """What decides how many pods fit where.  Pods of one shape are interchangeable.
 
     `requests` is per pod with `pods` included, without zeros, sorted by resource.  `rules` is without preferred terms,
-    which score leaves but exclude none.
+    which score leaves but exclude none.  `alone`: a host takes one of them at most.
     """
 
     requests: tuple[tuple[str, int], ...]
     rules: NodeRules
+    alone: bool = False
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Hash once: a shape is looked up in every search, and its rules are deep."""
-        object.__setattr__(self, "_hash", hash((self.requests, self.rules)))
+        object.__setattr__(self, "_hash", hash((self.requests, self.rules, self.alone)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -129,6 +130,9 @@ class PodSetRequest:
         requests: per pod, of the template; cpu in milli, everything else in base units.  `pods` is added here.
         group: pod sets of one group (a leader and its workers) share one domain.  None: stands alone.
         rules: which nodes the template accepts.  Tolerations of the flavor are added by the tree.
+        apart: names of pod sets, perhaps of this one, of which no pod may be on a host with a pod of this one.  It
+            counts where hosts are the lowest level, and must be mutual.
+        one_domain: node labels of which all pods must find one value; those that are no level do not count.
     """
 
     name: str
@@ -138,6 +142,8 @@ class PodSetRequest:
     group: str | None = None
     rules: NodeRules = ANY_NODE
     ended: int = 0
+    apart: frozenset[str] = frozenset()
+    one_domain: tuple[str, ...] = ()
     shape: Shape = field(init=False, repr=False, compare=False)
     """The shape of its pods."""
 
@@ -146,7 +152,7 @@ class PodSetRequest:
         requests = {resource: amount for resource, amount in self.requests.items() if amount}
         requests[PODS] = saturating_add(requests.get(PODS, 0), 1)
         rules = replace(self.rules, preferred=()) if self.rules.preferred else self.rules
-        object.__setattr__(self, "shape", Shape(tuple(sorted(requests.items())), rules))
+        object.__setattr__(self, "shape", Shape(tuple(sorted(requests.items())), rules, self.name in self.apart))
 
     @property
     def surplus(self) -> int:
@@ -174,6 +180,8 @@ class Resolved:
         inner_sizes: per level the size of the slice layer that binds it, 0 where none does.
         layers: all slice layers as (level index, size).
         count, need: pods and slices to place, the surplus of a pod set included.
+        widest: the widest level that the search may come to, one domain of which must hold everything; None: any, and
+            several domains will do.  It says nothing beside `required`.
         least: LeastFreeCapacity instead of BestFit.
         balanced: balanced placement is to be tried first.
         optimal: what BestFit finds is where the search for the best starts.
@@ -191,6 +199,12 @@ class Resolved:
     least: bool
     balanced: bool = False
     optimal: bool = False
+    widest: int | None = None
+
+    @property
+    def binding(self) -> int | None:
+        """The level of which one domain must hold everything; None: several domains will do."""
+        return self.level if self.required else self.widest
 
     @property
     def layered(self) -> bool:
@@ -201,7 +215,20 @@ class Resolved:
 def resolve(pod_set: PodSetRequest, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
     """The request as level indices and sizes, or the first of the checks that it fails."""
     found = _resolve(pod_set.topology, pod_set.count + pod_set.surplus, levels, profile)
-    return replace(found, pod_set=pod_set.name) if isinstance(found, Misfit) else found
+    if isinstance(found, Misfit):
+        return replace(found, pod_set=pod_set.name)
+    return _bound(found, pod_set.one_domain, levels) if pod_set.one_domain else found
+
+
+def _bound(resolved: Resolved, labels: tuple[str, ...], levels: tuple[str, ...]) -> Resolved:
+    """The request with all pods in one domain of each of these labels that is a level."""
+    bound = max((level for level, label in enumerate(levels) if label in labels), default=-1)
+    if bound < 0 or (resolved.required and resolved.level >= bound):
+        return resolved
+    if resolved.level > bound and not resolved.unconstrained:  # a preferred level, as long as it stays in one domain
+        return replace(resolved, widest=bound, balanced=False, optimal=False)
+    slice_level = max(resolved.slice_level, bound)  # one domain holds all slices, so it is in one domain of theirs
+    return replace(resolved, level=bound, slice_level=slice_level, required=True, unconstrained=False, balanced=False)
 
 
 @lru_cache(maxsize=4096)

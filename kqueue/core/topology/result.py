@@ -116,22 +116,24 @@ class Exclusions:
     """Leaves that cannot hold one single pod, by the first cause found.  Empty maps and zeros: no such cause.
 
     `taints` is keyed `key=value:Effect` (`key:Effect` without value), `resources` by the resource that a leaf lacks
-    most (the alphabetically first on a tie).  `topology_domain` are leaves outside of the one domain that was searched.
+    most (the alphabetically first on a tie).  `topology_domain` are leaves outside of the one domain that was searched,
+    `others` leaves with another pod of the workload that the pod must not share a host with.
     """
 
     node_selector: int = 0
     affinity: int = 0
     topology_domain: int = 0
+    others: int = 0
     taints: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
 
     def total(self) -> int:
         """How many leaves are excluded."""
-        by_rules = self.node_selector + self.affinity + self.topology_domain
+        by_rules = self.node_selector + self.affinity + self.topology_domain + self.others
         return by_rules + sum(self.taints.values()) + sum(self.resources.values())
 
     def __bool__(self) -> bool:
-        return bool(self.node_selector or self.affinity or self.topology_domain or self.taints or self.resources)
+        return self.total() > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ class Misfit:
         one_pod: where no leaf has room for one pod, and resources are the only cause: what one pod asks for, and the
             most of it that is free on a leaf.
         selector: the node selector as `key=value,...`, where it excludes leaves.
+        alone: a host takes one pod of the pod set at most, whatever is free on it.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
         hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
         detail: what is wrong, in words, for the codes about invalid input and failed hosts.
@@ -202,6 +205,7 @@ class Misfit:
     shortage: Shortage | None = None
     one_pod: Shortage | None = None
     selector: str = ""
+    alone: bool = False
     leaves: int = 0
     excluded: Exclusions = field(default_factory=Exclusions)
     hosts: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ def _room(
 
 
 def _level(resolved: Resolved) -> int:
-    return resolved.level if resolved.required else 0
+    return resolved.binding or 0
 
 
 def roomy_domains(head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, most: int) -> list[slice]:
@@ -48,7 +48,7 @@ def roomy_domains(head: Head, snapshot: Snapshot, view: TopologyView, one: Flavo
     if now is None or idle is None:
         return []
     resolved, room, total = now
-    if not resolved.required:
+    if resolved.binding is None:
         return [slice(0, len(view.tree))]
     enough = np.flatnonzero(idle[1] >= total)
     return [view.tree.leaves_of(_level(resolved), int(enough[i])) for i in roomiest(room[enough], most)]
@@ -66,7 +66,7 @@ def spares_by_domain(
         if now is None:
             continue
         resolved, room, _ = now
-        depth = _level(resolved) + 1 if resolved.required else 0
+        depth = 0 if resolved.binding is None else resolved.binding + 1
         groups: dict[Path, list[str]] = {}
         for node in sorted(spares):
             for spare in spares[node]:

@@ -260,7 +260,7 @@ class Requests:
             from_api.pod_resources(p.template.spec, from_api.template_path(i))
 
     def _pod_sets(self, obj: wire.Workload, form: _Form, asked: Asked, *, implied: bool) -> tuple[PodSet, ...]:
-        ended = dict(asked.ended)
+        ended, rules = dict(asked.ended), from_api.neighbours(obj)
         return tuple(
             from_api.pod_set(
                 p,
@@ -269,6 +269,7 @@ class Requests:
                 ended=ended.get(p.name, 0),
                 implied=implied,
                 partial=self._partial,
+                rules=rules.get(p.name, from_api.NO_RULES),
             )
             for p in obj.spec.pod_sets
         )

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from kqueue.api.wire.meta import Condition, Labels, ObjectMeta, ResourceList, Struct
+from kqueue.api.wire.meta import Condition, Labels, LabelSelector, ObjectMeta, ResourceList, Struct
 
 
 class UsedClaim(Struct, frozen=True, kw_only=True):
@@ -24,12 +24,22 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
     claims: tuple[UsedClaim, ...] = ()
 
 
+class ContainerPort(Struct, frozen=True, kw_only=True):
+    """A port of a container; `host_port` 0: its node keeps none for it."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
 class Container(Struct, frozen=True, kw_only=True):
-    """A container, its resources only.  `restart_policy` is "Always" for an init container that keeps running."""
+    """A container: its resources and ports.  `restart_policy` is "Always" for an init container that keeps running."""
 
     name: str = ""
     restart_policy: str | None = None
     resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
@@ -79,10 +89,31 @@ class NodeAffinity(Struct, frozen=True, kw_only=True):
     )
 
 
+class PodAffinityTerm(Struct, frozen=True, kw_only=True):
+    """Pods by their labels, and the node label whose values are the domains that are shared with them, or are not."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class PodAffinity(Struct, frozen=True, kw_only=True):
+    """Near which pods a pod has to be, or near which it must not be; preferences are kube-scheduler's alone."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
 class Affinity(Struct, frozen=True, kw_only=True):
-    """Node affinity; affinity between pods is the scheduler's business."""
+    """Which nodes a pod needs and likes, and which pods it has to be near to, or away from."""
 
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
 
 
 class SchedulingGate(Struct, frozen=True, kw_only=True):
@@ -111,6 +142,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    host_network: bool = False
     priority: int | None = None
     priority_class_name: str | None = None
     runtime_class_name: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kqueue.state.from_api.conditions import condition, condition_true, is_active, since
 from kqueue.state.from_api.holdings import admission, assignment, finished_places
+from kqueue.state.from_api.neighbours import NO_RULES, neighbours
 from kqueue.state.from_api.nodes import node_facts, node_rules, taint, toleration
 from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
 from kqueue.state.from_api.pod_sets import ended_pods, pod_set, requests_per_pod, template_path, topology_request
@@ -44,6 +45,7 @@ from kqueue.state.from_api.workloads import (
 __all__ = [
     "DEFAULT_ORDER",
     "HOLDS",
+    "NO_RULES",
     "WAITS",
     "CustomOwner",
     "ElasticPod",
@@ -77,6 +79,7 @@ __all__ = [
     "is_queueable",
     "local_queue_key",
     "minimum_runtime",
+    "neighbours",
     "node_facts",
     "node_rules",
     "pending",

@@ -9,6 +9,7 @@ from kqueue.core.pod_requests import Amounts
 from kqueue.core.topology import PodSetRequest, SliceLayer, TopologyRequest
 from kqueue.core.workload import PodSet
 from kqueue.errors import InvalidObjectError
+from kqueue.state.from_api.neighbours import NO_RULES, Neighbours, neighbours
 from kqueue.state.from_api.nodes import node_rules
 from kqueue.state.from_api.resources import template_requests
 
@@ -20,11 +21,13 @@ def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:
 
 def pod_sets_of(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
     """What the workload asks for, as planning sees it, less what has ended.  Raises InvalidObjectError."""
-    ended = dict(ended_pods(obj))
+    ended, rules = dict(ended_pods(obj)), neighbours(obj)
     found: list[PodSet] = []
     for i, p in enumerate(obj.spec.pod_sets):
         requests = template_requests(p.template.spec, template_path(i))
-        found.append(pod_set(p, requests, ended=ended.get(p.name, 0), implied=implied))
+        found.append(
+            pod_set(p, requests, ended=ended.get(p.name, 0), implied=implied, rules=rules.get(p.name, NO_RULES))
+        )
     return tuple(found)
 
 
@@ -41,11 +44,13 @@ def pod_set(
     ended: int = 0,
     implied: bool = False,
     partial: bool = False,
+    rules: Neighbours = NO_RULES,
 ) -> PodSet:
     """A pod set as planning sees it.
 
     `requests` are those of one pod, `costs` what it costs in quota (None: the same); `ended` pods are not needed again;
-    `implied`: it is placed also if it does not ask for that; `partial`: fewer pods will do if it says so.
+    `implied`: it is placed also if it does not ask for that; `partial`: fewer pods will do if it says so; `rules`: see
+    `neighbours`.
     """
     topology = topology_request(p.topology_request)
     asks = _asks(p.topology_request)
@@ -59,6 +64,8 @@ def pod_set(
             group=p.topology_request.pod_set_group_name if p.topology_request is not None else None,
             rules=node_rules(p.template.spec),
             ended=p.count - count,
+            apart=rules.apart,
+            one_domain=rules.one_domain,
         ),
         quota_requests=requests if costs is None else costs,
         asks_topology=asks,

@@ -14,6 +14,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.state.from_api.conditions import condition
+from kqueue.state.from_api.neighbours import neighbours
 from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
 from kqueue.state.from_api.pod_sets import ended_pods, pod_sets_of
 from kqueue.state.from_api.profiles import chosen_algorithm, profile_name
@@ -67,7 +68,9 @@ def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> Asked:
     `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
     """
     # labels are left out: those of a Job's pods name the Job
-    pods = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
+    pods: list[Any] = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
+    rules = neighbours(obj)  # what selectors of the templates find among these labels
+    pods += [(name, sorted(rules[name].apart), rules[name].one_domain) for name in sorted(rules)]
     return _asked(obj.metadata.generation, ended_pods(obj) if reclaims else (), _digest(pods))
 
 

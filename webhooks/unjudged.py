@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kqueue.jobs import topology_request, unjudged
-from kqueue.jobs.fields import JSON, mapping
+from kqueue.jobs.fields import JSON, text
 from webhooks.templates import places
 
 MAX_WARNINGS = 5
@@ -22,7 +22,9 @@ def unjudged_fields(new: JSON, old: JSON | None) -> list[str]:
 
 
 def _sentences(obj: JSON) -> Iterator[str]:
-    for place in places(obj):
-        found = unjudged.fields(mapping(place.body, "spec")) if place.is_pod else []
+    pods, namespace = [place for place in places(obj) if place.is_pod], text(obj, "metadata", "namespace")
+    among = [place.body for place in pods]
+    for place in pods:
+        found = unjudged.fields(place.body, namespace, among=among)
         if found and any(topology_request.levels(place.body, obj)):
             yield f"{place.path.removesuffix('metadata')}spec: {unjudged.sentence(found)}"

@@ -13,6 +13,7 @@ import structlog
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.selectors import selector_matches
 from kqueue.clock import Clock
 from kqueue.core import quota
 from kqueue.core.topology import NodeFacts
@@ -352,7 +353,7 @@ class Intake:
     def _may_enter(self, queue: str, item: Pending) -> bool:
         obj = self._cache.queue_object(queue)
         labels = self._namespace_labels(item.key.partition("/")[0])
-        return obj is not None and labels is not None and from_api.selector_matches(obj.spec.namespace_selector, labels)
+        return obj is not None and labels is not None and selector_matches(obj.spec.namespace_selector, labels)
 
 
 def _is_ready(holding: Holding | None) -> bool:

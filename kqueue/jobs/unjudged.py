@@ -1,6 +1,7 @@
 """Fields of a pod spec that decide where its pod may run and that kqueue does not judge.  Pure.
 
 kube-scheduler judges these fields after the release.  Preferences are left out: they never keep a pod from running.
+Host ports, and rules between the pods of one workload, are judged (`kqueue.state.from_api.neighbours`).
 """
 
 from __future__ import annotations
@@ -8,16 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from kqueue.api import names
+from kqueue.api.wire.core import PodAffinityTerm, PodTemplate
+from kqueue.api.wire.pod_affinity import selects
 from kqueue.jobs.fields import mapping, objects, sequence, text
+
+Template = Mapping[str, Any]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _LEVELS = ("required", "preferred", "podSetSliceRequiredTopology", "podsetSliceRequiredTopologyConstraints")
+MOST = 20
+"""Templates of one workload that are looked at; a Workload has 18 pod sets at most."""
 _CLAIMS = ("persistentVolumeClaim", "ephemeral")
 
 
-def fields(spec: Mapping[str, Any]) -> list[str]:
-    """Names of the fields that the spec has; a value of a wrong type counts as absent."""
-    return list(_fields(spec))
+def fields(template: Template, namespace: str, *, among: Sequence[Template] = ()) -> list[str]:
+    """Names of the fields that a pod template has; a value of a wrong type counts as absent.
+
+    `among` are the pod templates of the workload, the first MOST of which count: rules between its pods are judged.
+    """
+    return list(_fields(template, namespace, among or (template,)))
 
 
 def sentence(found: Sequence[str]) -> str:
@@ -28,25 +41,51 @@ def sentence(found: Sequence[str]) -> str:
     )
 
 
-def _fields(spec: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("podAffinity", "podAntiAffinity"):
-        if sequence(spec, "affinity", name, _REQUIRED):
-            yield f"affinity.{name}"
+def _fields(template: Template, namespace: str, among: Sequence[Template]) -> Iterator[str]:
+    spec = mapping(template, "spec")
+    near, away = (sequence(spec, "affinity", kind, _REQUIRED) for kind in ("podAffinity", "podAntiAffinity"))
+    if near or away:
+        own = _labelled(template)
+        others = [_labelled(one) for one in among[:MOST]] if away else []
+        if not all(_selects(term, own, (own,), namespace) for term in near):
+            yield "affinity.podAffinity"
+        if not all(_is_by_host(term) and _selects(term, own, others, namespace) for term in away):
+            yield "affinity.podAntiAffinity"
     if any(text(one, "whenUnsatisfiable") != "ScheduleAnyway" for one in objects(spec, "topologySpreadConstraints")):
         yield "topologySpreadConstraints"
-    containers = (*objects(spec, "containers"), *objects(spec, "initContainers"))
-    if any(port.get("hostPort") for container in containers for port in objects(container, "ports")):
-        yield "hostPort"
     volumes = objects(spec, "volumes")
     yield from (f"volumes.{name}" for name in _CLAIMS if any(mapping(volume, name) for volume in volumes))
+
+
+def _is_by_host(term: object) -> bool:
+    return text(term, "topologyKey") == names.HOSTNAME_LABEL
+
+
+def _labelled(template: Template) -> PodTemplate:
+    """The template's labels; without labels where they cannot be read."""
+    try:
+        return msgspec.convert({"metadata": {"labels": mapping(template, "metadata", "labels")}}, PodTemplate)
+    except msgspec.ValidationError:
+        return PodTemplate()
+
+
+def _selects(term: object, own: PodTemplate, among: Sequence[PodTemplate], namespace: str) -> bool:
+    """Whether a term is certain to select pods of one of these templates; what cannot be read selects nothing."""
+    try:
+        rule = msgspec.convert(term, PodAffinityTerm, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return any(selects(rule, own, other, namespace) for other in among)
 
 
 def of_workload(workload: Mapping[str, Any]) -> list[str]:
     """A sentence for each pod set of a Workload that asks for a topology level and has such fields."""
     told = []
-    for pod_set in objects(workload, "spec", "podSets"):
+    pod_sets, namespace = objects(workload, "spec", "podSets"), text(workload, "metadata", "namespace")
+    among = [mapping(pod_set, "template") for pod_set in pod_sets]
+    for pod_set in pod_sets:
         request = mapping(pod_set, "topologyRequest")
-        found = fields(mapping(pod_set, "template", "spec"))
+        found = fields(mapping(pod_set, "template"), namespace, among=among)
         if found and any(request.get(level) for level in _LEVELS):
             told.append(f"pod set {text(pod_set, 'name')}: {sentence(found)}")
     return told

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kqueue.api.wire import kueue as wire
-from kqueue.state.from_api import selector_matches
+from kqueue.api.wire.selectors import selector_matches
 
 
 def namespace_problem(

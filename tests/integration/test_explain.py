@@ -31,6 +31,7 @@ Object = dict[str, Any]
 VISIBILITY = "/apis/visibility.kqueue.dev/v1alpha1"
 API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.kqueue.dev"
 LONG = 600
+HOSTNAME = "kubernetes.io/hostname"
 
 pytestmark = pytest.mark.slow
 
@@ -183,22 +184,70 @@ async def test_a_released_pod_that_no_node_takes_is_seen(either_plane: Plane) ->
 
 
 async def test_a_field_that_is_not_judged_is_named(either_plane: Plane) -> None:
-    """Two pods with one host port get one node, and kube-scheduler refuses the second; the sandbox's does not."""
+    """Two pods get one node, and kube-scheduler spreads them over two; the sandbox's scheduler does not."""
     road = await make_road(either_plane.cluster, shape=(1, 1, 2))
-    wanted = job("ports", road.namespace, pods=2, gpus=1, run_seconds=LONG)
-    wanted["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    wanted = job("even", road.namespace, pods=2, gpus=1, run_seconds=LONG)
+    template = wanted["spec"]["template"]
+    template["metadata"].setdefault("labels", {})["app"] = "even"
+    template["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": HOSTNAME,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "nodeAffinityPolicy": "Ignore",  # the host that kqueue writes into the pod is not the only one that counts
+            "labelSelector": {"matchLabels": {"app": "even"}},
+        }
+    ]
     refuses = isinstance(either_plane, ControlPlane)
     async with explaining(either_plane, replace(FAST, pods_not_running_after=0.5)):
         await road.cluster.request("POST", road.jobs, wanted)
-        await road.until_workload("ports", "Admitted")
-        workload = (await road.workload_of("ports"))["metadata"]["name"]
+        await road.until_workload("even", "Admitted")
+        workload = (await road.workload_of("even"))["metadata"]["name"]
         path = f"{VISIBILITY}/namespaces/{road.namespace}/workloads/{workload}/explanation"
         await road.cluster.until(
             path,
-            lambda found: not refuses or "free ports" in str(found["running"].get("podsNotRunning")),
+            lambda found: not refuses or "spread constraints" in str(found["running"].get("podsNotRunning")),
             what="the refused pod is shown",
         )
-        _, page, _ = await command(either_plane, "job/ports", "-n", road.namespace)
+        _, page, _ = await command(either_plane, "job/even", "-n", road.namespace)
 
-    assert "pod set main: kqueue does not judge hostPort" in page
+    assert "pod set main: kqueue does not judge topologySpreadConstraints" in page
     assert not refuses or "1 pod does not run since" in page
+
+
+PORT = {"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}
+AWAY = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": "gang"}}}
+            ]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize("rule", [pytest.param(PORT, id="host-port"), pytest.param(AWAY, id="anti-affinity")])
+async def test_pods_that_may_not_share_a_host_run_on_hosts_of_their_own(either_plane: Plane, rule: Object) -> None:
+    """Each host has room for all of them; a gang that is larger than its rack waits, and is told why."""
+    road = await make_road(either_plane.cluster, shape=(1, 1, 2))
+
+    def gang(name: str, pods: int) -> Object:
+        wanted = job(name, road.namespace, pods=pods, gpus=1, run_seconds=LONG)
+        template = wanted["spec"]["template"]
+        template["metadata"]["labels"] = {"app": "gang"}
+        template["spec"] |= {key: value for key, value in rule.items() if key != "containers"}
+        for container, more in zip(template["spec"]["containers"], rule.get("containers", ()), strict=False):
+            container |= more
+        return wanted
+
+    def bound(found: Object) -> set[str]:
+        return {pod["spec"]["nodeName"] for pod in found["items"] if pod["spec"].get("nodeName")}
+
+    async with explaining(either_plane):
+        await road.cluster.request("POST", road.jobs, gang("pair", 2))
+        await road.cluster.until(road.pods, lambda found: len(bound(found)) == 2, what="the pair runs on two hosts")
+        await road.cluster.request("POST", road.jobs, gang("large", 3))
+        waits = await road.until_workload("large", "QuotaReserved", status="False", reason="TopologyPlacementFailed")
+
+    assert "has room for 2 of 3 pods, one a host" in waits["message"]

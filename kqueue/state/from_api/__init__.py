@@ -21,7 +21,6 @@ from kqueue.state.from_api.quota_objects import (
     weight,
 )
 from kqueue.state.from_api.resources import amounts, pod_resources, template_requests
-from kqueue.state.from_api.selectors import selector_matches
 from kqueue.state.from_api.waiting import asked_for, head, pending
 from kqueue.state.from_api.workloads import (
     HOLDS,
@@ -95,7 +94,6 @@ __all__ = [
     "requests_per_pod",
     "runtime_classes",
     "same_queue",
-    "selector_matches",
     "siblings_key",
     "since",
     "standing",

@@ -10,6 +10,7 @@ import pytest
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import LabelSelector
+from kqueue.api.wire.selectors import selector_matches
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import Algorithm, Profile, Taint, Toleration
 from kqueue.core.workload import Preempts
@@ -178,8 +179,8 @@ def test_selectors_select(selector: JSON | None, of_a: bool, of_nobody: bool) ->
     """As Kubernetes reads label selectors."""
     parsed = None if selector is None else read(LabelSelector, **selector)
 
-    assert from_api.selector_matches(parsed, {"team": "a"}) is of_a
-    assert from_api.selector_matches(parsed, {}) is of_nobody
+    assert selector_matches(parsed, {"team": "a"}) is of_a
+    assert selector_matches(parsed, {}) is of_nobody
 
 
 # --- workloads -------------------------------------------------------------------------------------------------------

@@ -189,10 +189,9 @@ def test_a_failed_lookup_refuses_and_warns_of_nothing(fails: KqueueError) -> Non
 def test_a_field_that_is_not_judged_is_warned_of_beside_a_level() -> None:
     """The review lets the object in."""
     obj = job(template={names.REQUIRED_TOPOLOGY_ANNOTATION: RACK})
-    ports = [{"containerPort": 80, "hostPort": 80}]
-    obj["spec"]["template"]["spec"]["containers"] = [{"name": "c", "ports": ports}]
+    obj["spec"]["template"]["spec"]["topologySpreadConstraints"] = [{"whenUnsatisfiable": "DoNotSchedule"}]
     answer = asked(Topologies(RACK), obj)
 
     assert answer.allowed
     (warned,) = answer.warnings
-    assert warned.startswith("spec.template.spec: kqueue does not judge hostPort")
+    assert warned.startswith("spec.template.spec: kqueue does not judge topologySpreadConstraints")

@@ -19,7 +19,9 @@ from kqueue.clock import Clock, utc_text
 from kqueue.core.cycle import Admit, Preempt
 from kqueue.core.mention import mentioned
 from kqueue.core.preemption import Rules
+from kqueue.core.topology.node import HOSTNAME
 from kqueue.core.why import Alternative, Look, OtherQueue, Search, Trials, WhatIf, World, look
+from kqueue.core.why.changes import Change
 from kqueue.core.workload import Claim, Head
 from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
 from kqueue.runtime.store import Store, object_key
@@ -35,6 +37,7 @@ from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only
+from kqueue.visibility.remedies import stops_of
 from kqueue.visibility.running import Running, pods_not_running
 from kqueue.visibility.standing import Hindrance, State
 
@@ -46,6 +49,8 @@ _STRETCH = 0.004
 _MOST_SPARES = 256
 """Nodes of a flavor that are left out and looked at."""
 _LINE_STEP = 500
+_NODES_NAMED = 3
+"""Nodes that a sentence names; of others it tells the number."""
 _MOST_RIVALS = 32
 """Workloads that are tried before, for which a change is planned, too."""
 
@@ -140,6 +145,7 @@ class WorkloadExplainer:
             seen=self._seen(now),
             held_by=held_by,
             queue_object=self._cache.queue_object,
+            silent=self._silent_hosts(),
         )
         item = await self._stand_in_line(obj, why, pace)
         if not queue or self._cache.queue_object(queue) is None:
@@ -207,6 +213,11 @@ class WorkloadExplainer:
     def _held(self, obj: wire.Workload, now: datetime) -> list[JSON]:
         found = [hindrance.shown() for hindrance in self._held_back(obj)]
         return [*found, *standing.held_back(obj, now)]
+
+    def _silent_hosts(self) -> dict[str, str]:
+        """Nodes that are not ready, by host name: a pod that is deleted there does not end."""
+        nodes = self._cache.ledger.nodes
+        return {node.labels.get(HOSTNAME, name): name for name, node in nodes.items() if not node.ready}
 
     def _seen(self, now: datetime) -> JSON:
         """The state that an answer is made of."""
@@ -409,6 +420,8 @@ class _Why:
     workload: wire.Workload
     queue: str
     queue_object: Callable[[str], wire.ClusterQueue | None]
+    silent: Mapping[str, str]
+    """Nodes that are not ready, by host name."""
     held_back: list[JSON]
     seen: JSON
     held_by: str
@@ -450,6 +463,7 @@ class _Why:
     def _also_needed(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
         """What a change alone does not give: the end of stops, and room that workloads which come first would take."""
         needed = [f"this must end: {held['message']}" for held in held_back]
+        needed += self._returns(found.change)
         if found.before is not None:
             if found.before:
                 who = mentioned(found.before, lambda namespace: audience.may_name(f"{namespace}/"))
@@ -463,10 +477,22 @@ class _Why:
             needed.append(f"after {others} in ClusterQueue {found.queue}, if they leave the room")
         return [*needed, "workloads that wait in other ClusterQueues leave the room"]
 
+    def _returns(self, change: Change) -> Iterator[str]:
+        """Nodes without which the pods of workloads that are to end do not end."""
+        hosts = {usage.values[-1] for w in stops_of(change) for usages in w.domains.values() for usage in usages}
+        nodes = sorted(self.silent[host] for host in hosts if host in self.silent)
+        if nodes:
+            more = f" and {len(nodes) - _NODES_NAMED} more" if len(nodes) > _NODES_NAMED else ""
+            names_, are = ", ".join(nodes[:_NODES_NAMED]), "are" if len(nodes) > 1 else "is"
+            yield (
+                f"node{'s' if len(nodes) > 1 else ''} {names_}{more} {are} not ready: pods there end only when their "
+                "node is ready again, or when they are deleted by force"
+            )
+
     def _commands(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
         """What ends the stops, then what makes the change; nothing that names a workload which may not be named."""
         resumes = [held["command"] for held in held_back if "command" in held]
-        ended = remedies.stops_of(found.change)
+        ended = stops_of(found.change)
         if not all(audience.may_name(workload.key) for workload in ended):
             return resumes
         queue = self.queue_object(found.queue)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shlex
 from typing import Any
 
@@ -23,6 +24,9 @@ from tests.sim.world import World, is_true, owner_of, simulated
 
 _FOREVER = 1_000_000
 _QUEUES = ("solo", "even", "few", "left", "right", "twice")
+_BY_HAND = ("FewerPods", "NodesReturn")
+"""Changes that users and administrators make with tools of their own, wholly or in part."""
+_NODE = re.compile(r"gpu-b\d-r\d-h\d")
 _KINDS: dict[str, Resource] = {
     "clusterqueue": CLUSTER_QUEUES,
     "localqueue": LOCAL_QUEUES,
@@ -37,12 +41,18 @@ async def drawn(world: World, chance: random.Random) -> None:
         await _submit(world, chance, f"early-{number}")
     await world.pass_time(5)
     for node in chance.sample(_gpu_nodes(world), chance.randint(0, 4)):
-        await world.api.patch(NODES, node, {"spec": {"unschedulable": True}})
+        out = {"spec": {"unschedulable": True}} if chance.random() < 0.6 else None
+        await (world.api.patch(NODES, node, out) if out is not None else _set_ready(world, node, "False"))
     if chance.random() < 0.3:
         await world.api.patch(CLUSTER_QUEUES, chance.choice(_QUEUES), {"spec": {"stopPolicy": "Hold"}})
     for number in range(chance.randint(2, 8)):
         await _submit(world, chance, f"late-{number}")
     await world.pass_time(20)
+
+
+async def _set_ready(world: World, node: str, status: str) -> None:
+    ready = {"type": "Ready", "status": status, "reason": "Kubelet", "message": ""}
+    await world.api.patch(NODES, node, {"status": {"conditions": [ready]}}, subresource="status")
 
 
 async def _submit(world: World, chance: random.Random, name: str) -> None:
@@ -101,6 +111,19 @@ async def carry_out(world: World, command: str) -> None:
             raise AssertionError(f"no such command: {words}")
 
 
+async def make_change(world: World, name: str, promise: Object) -> None:
+    """Do what no command does: repair nodes, or ask for fewer pods."""
+    change = promise["change"]
+    for node in change.get("nodes", ()):
+        if node["now"] != "unschedulable":
+            await _set_ready(world, node["name"], "True")
+    if change["kind"] == "FewerPods":
+        found = world.find(WORKLOADS, name)
+        assert found is not None
+        fewer = {"spec": {"parallelism": change["count"], "completions": change["count"]}}
+        await world.api.patch(JOBS, owner_of(found), fewer, namespace=NAMESPACE)
+
+
 async def remove_others(world: World, name: str) -> None:
     """Delete the jobs of all other workloads that wait."""
     for workload in waiting(world):
@@ -123,7 +146,7 @@ async def test_what_explain_promises_comes_true(seed: int) -> None:
 
 async def _comes_true(seed: int, name: str, number: int, promise: Object) -> None:
     commands = promise.get("commands", [])
-    if not commands:
+    if not commands and promise.get("change", {}).get("kind") not in _BY_HAND:
         return
     async with simulated(f"promises-{seed}") as world:
         await drawn(world, random.Random(seed))
@@ -131,6 +154,9 @@ async def _comes_true(seed: int, name: str, number: int, promise: Object) -> Non
             await remove_others(world, name)
         for command in commands:
             await carry_out(world, command)
+        await make_change(world, name, promise)
+        for node in _NODE.findall(" ".join(said for said in promise.get("alsoNeeded", ()) if "not ready" in said)):
+            await _set_ready(world, node, "True")
         await world.pass_time(60)
         found = world.find(WORKLOADS, name)
         job_name = owner_of(found) if found is not None else name

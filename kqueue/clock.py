@@ -59,6 +59,15 @@ def utc_text(moment: datetime, *, digits: int = 0) -> str:
     return text[: 20 + digits] + "Z"
 
 
+def api_time(text: str | None) -> datetime | None:
+    """The moment that a timestamp of the API names; None when there is none, or it cannot be read."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
 def moment_after(moment: datetime, span: timedelta) -> datetime:
     """So much later (or earlier), or the last moment that can be written (or the first): what stands in an object may
     be any time.

@@ -61,7 +61,7 @@ check() {
     unprivileged "$folder/bin/kqueue" version
     unprivileged "$folder/bin/kqueue" controller --help >/dev/null
     unprivileged "$folder/bin/kqueue" webhook --help >/dev/null
-    unprivileged "$folder/bin/python" -c 'import kqueue.cli.process, kqueue.cli.operator, kqueue.cli.admission'
+    unprivileged "$folder/bin/python" -c 'import kqueue.manager.process, kqueue.manager.operator, kqueue.manager.admission'
     began=$(date +%s%N)
     unprivileged "$folder/bin/kqueue" --help >/dev/null
     took=$((($(date +%s%N) - began) / 1000000))

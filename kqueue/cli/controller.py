@@ -93,10 +93,10 @@ def register(app: typer.Typer) -> None:
         from kqueue.cli.lean import import_structlog
 
         import_structlog()  # before the first import of a module that logs
-        from kqueue.cli.operator import PARTS
-        from kqueue.cli.process import Flags, run_controller
         from kqueue.config import load
         from kqueue.errors import ConfigError
+        from kqueue.manager.operator import PARTS
+        from kqueue.manager.process import Flags, run_controller
         from kqueue.observe import configure_logs
         from kqueue.runtime.loop import run
 

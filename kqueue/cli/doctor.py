@@ -13,10 +13,10 @@ from kqueue.cli.output import Output, OutputOption
 from kqueue.cli.reaching import Reach, reaches_cluster
 
 if TYPE_CHECKING:
-    from kqueue.cli.checkup.canary import Plan
-    from kqueue.cli.checkup.values import Check, Step
     from kqueue.clock import Clock
     from kqueue.config import Configuration
+    from kqueue.operations.checkup.canary import Plan
+    from kqueue.operations.checkup.values import Check, Step
     from kqueue.runtime.client import Client
 
 _FAILED = 1
@@ -41,9 +41,9 @@ class _Scope:
         self, client: Client, namespace: str, plan: Plan, *, configuration: Configuration, clock: Clock
     ) -> list[tuple[str, Check]]:
         """The steps with their names."""
-        from kqueue.cli.checkup.before import BeforeInstall
-        from kqueue.cli.checkup.installation import Installation
-        from kqueue.cli.checkup.queues import Tenants
+        from kqueue.operations.checkup.before import BeforeInstall
+        from kqueue.operations.checkup.installation import Installation
+        from kqueue.operations.checkup.queues import Tenants
 
         before = BeforeInstall(client, configuration)
         if self.before_install:
@@ -121,12 +121,12 @@ def doctor(
     """
     import asyncio
 
-    from kqueue.cli.checkup.canary import Plan
-    from kqueue.cli.checkup.values import Status
     from kqueue.cli.output import show
     from kqueue.config import load
     from kqueue.config.names import nearest
     from kqueue.errors import ConfigError
+    from kqueue.operations.checkup.canary import Plan
+    from kqueue.operations.checkup.values import Status
     from kqueue.runtime.loop import run
 
     if canary and not queue:
@@ -177,9 +177,9 @@ async def _examine(
     import signal
     from dataclasses import replace
 
-    from kqueue.cli.checkup.canary import Canary
-    from kqueue.cli.checkup.values import Status, examine
     from kqueue.clock import SystemClock
+    from kqueue.operations.checkup.canary import Canary
+    from kqueue.operations.checkup.values import Status, examine
 
     me = asyncio.current_task()
     if me is not None:

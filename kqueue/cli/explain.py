@@ -80,9 +80,9 @@ async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Re
 async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
     """What the controller says; where it does not answer, what the Workload's own status says, and a note of that."""
     from kqueue.api import names
-    from kqueue.cli.asking import ask, path
     from kqueue.controllers.resources import WORKLOADS
     from kqueue.errors import ApiError, KqueueError, NotFoundError
+    from kqueue.operations.asking import ask, path
 
     where = path(
         names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "namespaces", session.namespace, "workloads", name, "explanation"

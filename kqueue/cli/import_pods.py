@@ -13,8 +13,8 @@ import typer
 from kqueue.cli.output import printable
 
 if TYPE_CHECKING:
-    from kqueue.cli.importing.plan import Settings, Step
     from kqueue.config import Configuration
+    from kqueue.operations.importing.plan import Settings, Step
     from kqueue.runtime.client import Client
 
 _FAILED = 1
@@ -75,13 +75,13 @@ def import_pods(
     Exit codes: 0 all can be, or are, imported; 1 some cannot; 2 the call is wrong.
     """
     from kqueue.cli.ctl.nodes import parse_labels
-    from kqueue.cli.importing.mapping import rules_in, rules_of_label
-    from kqueue.cli.importing.plan import Settings
-    from kqueue.cli.wiring.rules import copied_keys, counting
     from kqueue.config import load
     from kqueue.core.quota_requests import Counting
     from kqueue.errors import ConfigError
     from kqueue.jobs.switches import switches_from
+    from kqueue.manager.wiring.rules import copied_keys, counting
+    from kqueue.operations.importing.mapping import rules_in, rules_of_label
+    from kqueue.operations.importing.plan import Settings
     from kqueue.runtime.loop import run
 
     if bool(queuemapping_file) == bool(queuelabel or queuemapping) or bool(queuelabel) != bool(queuemapping):
@@ -123,8 +123,8 @@ class _Work:
 
     async def run(self, client: Client, *, write: bool, at_once: int) -> bool:
         """Check, and import if that is wanted; True when nothing is in the way and nothing failed."""
-        from kqueue.cli.importing.run import Importer
         from kqueue.clock import SystemClock
+        from kqueue.operations.importing.run import Importer
 
         if write:
             await self._refuse_while_others_work(client)
@@ -139,8 +139,8 @@ class _Work:
         return importer.failed == 0
 
     async def _checked(self, client: Client) -> tuple[list[Step], bool]:
-        from kqueue.cli.importing.plan import Problem, Step, plan
-        from kqueue.cli.importing.world import pods_in, read_world
+        from kqueue.operations.importing.plan import Problem, Step, plan
+        from kqueue.operations.importing.world import pods_in, read_world
 
         world = await read_world(client, self._namespaces)
         steps: list[Step] = []
@@ -175,10 +175,10 @@ class _Work:
         Raises:
             ConfigError: one leads, and the webhooks of pods are registered.
         """
-        from kqueue.cli.removal.lease import holder_in
-        from kqueue.cli.removal.survey import still_registered
         from kqueue.clock import SystemClock
         from kqueue.errors import ConfigError
+        from kqueue.operations.removal.lease import holder_in
+        from kqueue.operations.removal.survey import still_registered
 
         if not await still_registered(client, frozenset({"pod"})):
             return

@@ -11,9 +11,9 @@ from kqueue.cli.output import Output, OutputOption, printable, show
 from kqueue.cli.reaching import Reach, reaches_cluster
 
 if TYPE_CHECKING:
-    from kqueue.cli.migration.findings import Finding, Report
-    from kqueue.cli.migration.settings import Settings
     from kqueue.config import Configuration
+    from kqueue.operations.migration.findings import Finding, Report
+    from kqueue.operations.migration.settings import Settings
 
 _WORK = 1
 
@@ -52,8 +52,8 @@ def check(
 
     Exit codes: 0 nothing needs work; 1 something does, or the cluster cannot be reached; 2 the call or a file is wrong.
     """
-    from kqueue.cli.migration.findings import Report
     from kqueue.errors import ConfigError
+    from kqueue.operations.migration.findings import Report
     from kqueue.runtime.loop import run
 
     if values is not None and config is not None:
@@ -71,9 +71,9 @@ def check(
 
 
 def _settings(values: Path | None, config: Path | None) -> Settings | None:
-    from kqueue.cli.migration.chart import GET_VALUES, chart_in
-    from kqueue.cli.migration.settings import settings_in
     from kqueue.config.load import read_text
+    from kqueue.operations.migration.chart import GET_VALUES, chart_in
+    from kqueue.operations.migration.settings import settings_in
 
     if values is not None:
         return chart_in(read_text(values, remedy=GET_VALUES), source=str(values))
@@ -84,8 +84,8 @@ def _settings(values: Path | None, config: Path | None) -> Settings | None:
 
 
 async def _live(reach: Reach, configuration: Configuration | None) -> list[Finding]:
-    from kqueue.cli.migration.cluster import look
     from kqueue.config import load
+    from kqueue.operations.migration.cluster import look
 
     async with reach.session() as session:
         return await look(session.client, configuration or load(None))

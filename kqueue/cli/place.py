@@ -60,8 +60,8 @@ def register(app: typer.Typer) -> None:
         Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
         and the output lists every problem with its JSON pointer.
         """
-        from kqueue.cli.placing.fields import printable
-        from kqueue.cli.placing.run import run
+        from kqueue.placing.fields import printable
+        from kqueue.placing.run import run
 
         answer = run(_read(source), explain=explain, strict=strict)
         if explain:

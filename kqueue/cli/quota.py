@@ -66,9 +66,9 @@ async def _why_unnamed(session: Session) -> str:
 
     The API server's own refusal names the user, whom the commands need.
     """
-    from kqueue.cli.grants import needs, workloads_in
     from kqueue.controllers.resources import WORKLOADS
     from kqueue.errors import ApiError, ForbiddenError
+    from kqueue.operations.grants import needs, workloads_in
 
     try:
         with needs(workloads_in(session.namespace)):

@@ -21,7 +21,6 @@ from rich.text import Text
 
 from kqueue.api import names
 from kqueue.cli.output import printable
-from kqueue.cli.process import Flags, Running, running
 from kqueue.cli.story_checks import Witness, evictions
 from kqueue.cli.story_encore import show, stage
 from kqueue.cli.story_view import (
@@ -41,6 +40,7 @@ from kqueue.cli.story_view import (
 from kqueue.config import Configuration, Timings, load
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kqueue.errors import ConfigError, KqueueError
+from kqueue.manager.process import Flags, Running, running
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from kqueue.cli.output import printable
-from kqueue.clock import short_span
+from kqueue.clock import api_time, short_span
 
 _GAP = 3
 """Spaces between columns."""
@@ -82,17 +82,8 @@ def tell_nothing_found(namespace: str | None = None) -> None:
 
 def age(since: str | None, now: datetime) -> str:
     """How long ago a timestamp of the API (`2026-01-31T08:00:00Z`) was, as `duration` writes it; else `<unknown>`."""
-    moment = timestamp(since)
+    moment = api_time(since)
     return UNKNOWN if moment is None else duration(now - moment)
-
-
-def timestamp(text: str | None) -> datetime | None:
-    """The moment that a timestamp of the API names; None when there is none, or it cannot be read."""
-    try:
-        moment = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else None
 
 
 def duration(span: timedelta) -> str:

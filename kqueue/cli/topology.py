@@ -13,7 +13,7 @@ from kqueue.cli.reaching import Reach, flags_behind_name, reaches_cluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kqueue.cli.node_labels.values import Finding
+    from kqueue.operations.node_labels.values import Finding
 
 _FOUND = 1
 _SHOWN = 8
@@ -101,9 +101,9 @@ def labels(
 
     Exit codes: 0 all is well, or there are notes only; 1 something is odd; 2 the call is wrong.
     """
-    from kqueue.cli.node_labels.findings import find
-    from kqueue.cli.node_labels.reading import read_nodes, read_topologies
     from kqueue.cli.output import show
+    from kqueue.operations.node_labels.findings import find
+    from kqueue.operations.node_labels.reading import read_nodes, read_topologies
     from kqueue.runtime.loop import run
 
     async def look() -> list[tuple[str, int, list[Finding]]]:
@@ -125,8 +125,8 @@ def labels(
 
 
 def _report(topology: str, nodes: int, findings: Sequence[Finding]) -> list[str]:
-    from kqueue.cli.node_labels.values import some
     from kqueue.cli.output import printable
+    from kqueue.operations.node_labels.values import some
 
     problems = sum(not finding.is_note for finding in findings)
     verdict = f"{problems} problems" if problems > 1 else "1 problem" if problems else "no problem"
@@ -157,9 +157,9 @@ def detect(
     What it was made from stands in comments.  A ResourceFlavor uses it by spec.topologyName.  Without --selector, nodes
     of the control plane are left out.
     """
-    from kqueue.cli.node_labels.proposal import propose, workers
-    from kqueue.cli.node_labels.reading import read_nodes
     from kqueue.cli.output import printable, show
+    from kqueue.operations.node_labels.proposal import propose, workers
+    from kqueue.operations.node_labels.reading import read_nodes
     from kqueue.runtime.loop import run
 
     async def look() -> Any:

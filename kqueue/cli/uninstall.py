@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kqueue.cli.removal.release import Outcome
-    from kqueue.cli.removal.survey import Scope
     from kqueue.config import Configuration
+    from kqueue.operations.removal.release import Outcome
+    from kqueue.operations.removal.survey import Scope
     from kqueue.runtime.client import Client
 
 _LEFT = 1
@@ -87,13 +87,13 @@ def register(app: typer.Typer) -> None:
 
         Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
         """
-        from kqueue.cli.removal.report import as_json, is_clean, lines
-        from kqueue.cli.removal.stop import parsed
-        from kqueue.cli.removal.survey import Scope
         from kqueue.config import load
         from kqueue.config.policy import FRAMEWORKS
         from kqueue.controllers.leftovers import Left
         from kqueue.errors import ConfigError
+        from kqueue.operations.removal.report import as_json, is_clean, lines
+        from kqueue.operations.removal.stop import parsed
+        from kqueue.operations.removal.survey import Scope
         from kqueue.runtime.loop import run
 
         if check == release:
@@ -146,10 +146,10 @@ class _Work:
         self.outcome: Outcome | None = None
 
     async def run(self, kubeconfig: Path | None, context: str | None) -> None:
-        from kqueue.cli.removal.release import release
-        from kqueue.cli.removal.stop import stop
-        from kqueue.cli.removal.survey import survey
         from kqueue.clock import SystemClock
+        from kqueue.operations.removal.release import release
+        from kqueue.operations.removal.stop import stop
+        from kqueue.operations.removal.survey import survey
         from kqueue.runtime.client import ClientSettings, connect
 
         connection = self._configuration.client_connection
@@ -174,10 +174,10 @@ class _Work:
         Raises:
             ConfigError: an integration is still on, or a controller leads that was not named.
         """
-        from kqueue.cli.removal.lease import holder_in
-        from kqueue.cli.removal.survey import still_registered
         from kqueue.clock import SystemClock
         from kqueue.errors import ConfigError
+        from kqueue.operations.removal.lease import holder_in
+        from kqueue.operations.removal.survey import still_registered
 
         if self._scope.integrations:
             active = await still_registered(client, self._scope.integrations)

@@ -52,8 +52,8 @@ def register(app: typer.Typer) -> None:
         from kqueue.cli.lean import import_structlog
 
         import_structlog()  # before the first import of a module that logs
-        from kqueue.cli.process import Flags, run_webhooks
         from kqueue.config import load
+        from kqueue.manager.process import Flags, run_webhooks
         from kqueue.observe import configure_logs
         from kqueue.runtime.loop import run
 

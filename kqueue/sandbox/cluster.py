@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import yaml
 
+from kqueue.api.crd_files import load_crds
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import AlreadyExistsError, ConfigError
 from kqueue.sandbox import simulation
 from kqueue.sandbox.api import CRDS
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.collector import Collector
-from kqueue.sandbox.crd_files import load_crds
 from kqueue.sandbox.kubelet import KubeletOptions
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.server import ApiServer

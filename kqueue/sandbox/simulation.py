@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import structlog
 
+from kqueue.api.crd_files import load_crds
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ConfigError
 from kqueue.sandbox.api import (
@@ -26,7 +27,6 @@ from kqueue.sandbox.api import (
     Object,
 )
 from kqueue.sandbox.controller_loop import ControllerLoop
-from kqueue.sandbox.crd_files import SIMULATED, load_crds
 from kqueue.sandbox.daemon_set import DaemonSetController
 from kqueue.sandbox.deployment import DeploymentController
 from kqueue.sandbox.job_controller import JobController
@@ -36,6 +36,7 @@ from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.nodes import NodeLifecycle, NodeOptions, create_nodes
 from kqueue.sandbox.replica_set import ReplicaSetController
 from kqueue.sandbox.scheduler import Scheduler
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from kqueue.sandbox.stateful_set import StatefulSetController
 from kqueue.sandbox.topology_spec import ClusterSpec
 

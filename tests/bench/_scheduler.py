@@ -18,9 +18,9 @@ import msgspec
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
-from kqueue.cli.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
+from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.observe import EventRecorder, Metrics, configure_logs
 from kqueue.runtime.lane import Lane
 from kqueue.scheduling.loop import SchedulingLoop

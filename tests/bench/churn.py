@@ -28,13 +28,13 @@ import msgspec
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.telemetry import CycleObserver, Events
 from kqueue.clock import utc_text
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.core.cycle import Phase
 from kqueue.core.preemption import Target
 from kqueue.jobs.patch import apply_merge_patch
+from kqueue.manager.telemetry import CycleObserver, Events
 from kqueue.observe import Metrics
 from kqueue.runtime.lane import Lane
 from kqueue.scheduling.loop import SchedulingLoop

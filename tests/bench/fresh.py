@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from kqueue.cli.gauges import QueueGauges
 from kqueue.core.preemption import Strategy
+from kqueue.manager.gauges import QueueGauges
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.scheduling.settings import LoopSettings
 from tests.bench._scheduler import World

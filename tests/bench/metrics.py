@@ -25,11 +25,11 @@ from typing import Any
 import msgspec
 
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.gauges import QueueGauges
-from kqueue.cli.upkeep import ForeignGauges, Gauges, NodeGauges, RoomGauges
 from kqueue.clock import SystemClock
 from kqueue.core.topology import HOSTNAME, NodeFacts
 from kqueue.core.workload import Flavor
+from kqueue.manager.gauges import QueueGauges
+from kqueue.manager.upkeep import ForeignGauges, Gauges, NodeGauges, RoomGauges
 from kqueue.observe import Metrics
 from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
 from kqueue.state import from_api

@@ -23,8 +23,8 @@ import aiohttp
 import msgspec
 
 from kqueue.api.wire import kueue as wire
-from kqueue.cli.process import Flags, running
 from kqueue.config import Timings, parse
+from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
 from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import run

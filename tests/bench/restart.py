@@ -29,9 +29,9 @@ from pathlib import Path
 
 import aiohttp
 
-from kqueue.cli.operator import Operator
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, Timings, load
+from kqueue.manager.operator import Operator
+from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
 from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import run, tune_collector

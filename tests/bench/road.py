@@ -30,8 +30,8 @@ from typing import Any
 
 import aiohttp
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Timings, load
+from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
 from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import loop_name, run

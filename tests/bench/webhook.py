@@ -33,12 +33,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kqueue.cli.admission import policy_of
-from kqueue.cli.lookups import ApiLookups
 from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import NotFoundError
 from kqueue.jobs.switches import switches_from
+from kqueue.manager.admission import policy_of
+from kqueue.manager.lookups import ApiLookups
 from kqueue.observe import Metrics
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from kqueue.runtime.loop import run, tune_collector

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kqueue.sandbox.crd_files import SIMULATED
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.chaos.campaign import Campaign, Plan, judged_again
 from tests.chaos.faults import FAULTS, HAND_OVER_SECONDS, NoLeaderError
 from tests.chaos.judge import NO_LEADER, PATIENCE, RULES, STUCK

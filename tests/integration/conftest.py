@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kqueue.sandbox import Sandbox, SandboxOptions
-from kqueue.sandbox.crd_files import SIMULATED
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Timings, parse
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kqueue.cli.process import Flags
 from kqueue.config import Configuration, Timings, parse
+from kqueue.manager.process import Flags
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.plane import ControlPlane

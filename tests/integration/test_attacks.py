@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, running
+from kqueue.manager.process import Flags, running
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, Access, RequestError
 from tests.integration.road import KUEUE, Object, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import running
+from kqueue.manager.process import running
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, condition, make_road
 from tests.integration.test_road import configuration, flags

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, parse
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL

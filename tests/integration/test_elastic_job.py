@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, running
+from kqueue.manager.process import Flags, running
 from tests.integration.road import Object, has, job, make_road
 from tests.integration.teams import FAST, LONG, Plane, Teams, configuration, flags, make_teams
 

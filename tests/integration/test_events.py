@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Running, running
 from kqueue.clock import utc_text
 from kqueue.config import Timings
 from kqueue.controllers.record import ObjectReference
+from kqueue.manager.process import Running, running
 from tests.integration.road import Object, Road, make_road
 from tests.integration.teams import Plane, configuration, flags
 

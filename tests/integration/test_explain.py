@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.checkup.queues import Tenants
-from kqueue.cli.checkup.values import Status
-from kqueue.cli.process import Running, running
 from kqueue.clock import FakeClock
 from kqueue.config import Timings
+from kqueue.manager.process import Running, running
+from kqueue.operations.checkup.queues import Tenants
+from kqueue.operations.checkup.values import Status
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.polling import eventually

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kqueue.cli.process import Flags, running
 from kqueue.clock import SystemClock
 from kqueue.config import Timings
 from kqueue.config import load as load_configuration
-from kqueue.sandbox.crd_files import SIMULATED
+from kqueue.manager.process import Flags, running
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.conftest import CRDS
 from tests.integration.controlplane.certificates import KeyPair, issue_client
 from tests.integration.controlplane.command_lines import ALL_PARTS

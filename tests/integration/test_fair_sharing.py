@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kqueue.cli.process import Running, running
+from kqueue.manager.process import Running, running
 from tests.integration.polling import eventually
 from tests.integration.road import KUEUE, Object, has, job
 from tests.integration.teams import (

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kqueue.sandbox.crd_files import SIMULATED
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS

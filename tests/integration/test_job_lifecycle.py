@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, parse
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.plane import ControlPlane

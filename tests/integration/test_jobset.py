@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, parse
 from kqueue.core.topology import decode
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import running
+from kqueue.manager.process import running
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH
 from tests.integration.road import KUEUE, Object, has, job
 from tests.integration.teams import FAST, Plane, Teams, configuration, flags, make_priorities, make_teams

@@ -7,7 +7,7 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
-from kqueue.cli.process import running
+from kqueue.manager.process import running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane, free_ports
 from tests.integration.teams import configuration, flags

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kqueue.sandbox.crd_files import SIMULATED
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.conftest import CRDS
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import CRDS as DEFINITIONS

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, load
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import Object, Road, has, make_road

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kqueue.cli.process import running
+from kqueue.manager.process import running
 from kqueue.runtime.client import RequestRecord
 from tests.integration.other_writers import RUNNING, TRANSITIONS, WRITERS, Transition, Writer, charged, now, unmet
 from tests.integration.road import KUEUE, Object

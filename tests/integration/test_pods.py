@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, Running, running
 from kqueue.config import Timings, parse
+from kqueue.manager.process import Flags, Running, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import running
 from kqueue.core import cycle as core_cycle
 from kqueue.core import flavors
+from kqueue.manager.process import running
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.road import has
 from tests.integration.teams import FAST, Plane, configuration, flags, make_teams

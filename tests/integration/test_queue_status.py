@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Running, running
+from kqueue.manager.process import Running, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import APPLY_PATCH
 from tests.integration.controlplane.plane import ControlPlane

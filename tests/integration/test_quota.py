@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kqueue.cli.process import running
 from kqueue.config import Timings
+from kqueue.manager.process import running
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.road import KUEUE, Object, condition, controller, has, make_road
 from tests.integration.teams import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, Timings, parse
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import Object, Road, job, make_road

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.process import Flags, running
 from kqueue.config import Timings, load, parse
+from kqueue.manager.process import Flags, running
 from kqueue.runtime.client import RequestRecord
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
-from kqueue.cli.process import Flags, running
 from kqueue.config import Configuration, load
 from kqueue.core.topology import decode
+from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane

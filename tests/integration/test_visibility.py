@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 import trustme
 
-from kqueue.cli.process import Running, running
 from kqueue.config import Configuration, parse
+from kqueue.manager.process import Running, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import Cluster, KubectlError

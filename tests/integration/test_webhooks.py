@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.admission import Place, admission
 from kqueue.clock import SystemClock
 from kqueue.config import Configuration, parse
+from kqueue.manager.admission import Place, admission
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.rotation import Rhythm, split_authorities
 from tests.integration.conftest import SandboxPlane
@@ -244,7 +244,7 @@ async def test_certificates_are_renewed_while_requests_flow_and_none_fails(
     either_plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The authority changes again and again, each told to the API server before it counts; every Job is held."""
-    monkeypatch.setattr("kqueue.cli.admission.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("kqueue.manager.admission.LOOK_SECONDS", 0.2)
     hasty = Rhythm(valid=timedelta(seconds=20), renew_before=timedelta(seconds=18), pause=timedelta(seconds=2))
     cluster = either_plane.cluster
     namespace = await cluster.create_namespace("hooks")
@@ -284,7 +284,7 @@ async def test_replicas_share_a_secret_and_renew_what_is_in_it_together(
     either_plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three at once, on one Secret: nobody fails, and all of them trust and tell what the Secret says."""
-    monkeypatch.setattr("kqueue.cli.admission.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("kqueue.manager.admission.LOOK_SECONDS", 0.2)
     hasty = Rhythm(valid=timedelta(seconds=30), renew_before=timedelta(seconds=28), pause=timedelta(seconds=1))
     cluster = either_plane.cluster
     own = await cluster.create_namespace("own")

@@ -7,7 +7,7 @@ import contextlib
 import random
 from typing import Any
 
-from kqueue.cli.operator import Operator
+from kqueue.manager.operator import Operator
 from kqueue.runtime.deadline import within
 
 AWAY_SECONDS = (0.5, 1.5, 5.0)

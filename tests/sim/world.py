@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import structlog
 
-from kqueue.cli.admission import policy_of
-from kqueue.cli.lookups import ApiLookups
-from kqueue.cli.operator import Operator
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, load
 from kqueue.jobs.registry import owner_kinds_for
 from kqueue.jobs.switches import switches_from
+from kqueue.manager.admission import policy_of
+from kqueue.manager.lookups import ApiLookups
+from kqueue.manager.operator import Operator
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificates import make_bundle
 from kqueue.sandbox import Sandbox, SandboxOptions

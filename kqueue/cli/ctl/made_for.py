@@ -117,9 +117,9 @@ async def _why_none(session: Session, resource: ResourceType, obj: JSON) -> str:
     queue = (obj["metadata"].get("labels") or {}).get(names.QUEUE_NAME_LABEL)
     if not queue:
         return f"it has no label {names.QUEUE_NAME_LABEL}, so no queue knows it"
-    from kqueue.cli.checkup.hooks import has_rule, registered
     from kqueue.jobs.kind import GroupVersionKind
     from kqueue.jobs.unmanaged import remedy
+    from kqueue.operations.checkup.hooks import has_rule, registered
 
     switched_on = f"{remedy(GroupVersionKind(resource.group, resource.version, resource.kind))} to have it queued"
     try:

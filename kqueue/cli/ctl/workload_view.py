@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from kqueue.api import names
-from kqueue.cli.tables import age, duration, timestamp
+from kqueue.cli.tables import age, duration
+from kqueue.clock import api_time
 
 Object = Mapping[str, Any]
 
@@ -82,11 +83,11 @@ def job_names(workload: Object) -> str:
 def exec_time(workload: Object, now: datetime) -> str:
     """How long it has run, or ran: from Admitted to Finished or now; empty where it is not admitted."""
     admitted = condition(workload, names.CONDITION_ADMITTED) or {}
-    since = timestamp(admitted.get("lastTransitionTime"))
+    since = api_time(admitted.get("lastTransitionTime"))
     if admitted.get("status") != "True" or since is None:
         return ""
     finished = condition(workload, names.CONDITION_FINISHED) or {}
-    over = timestamp(finished.get("lastTransitionTime")) if finished.get("status") == "True" else None
+    over = api_time(finished.get("lastTransitionTime")) if finished.get("status") == "True" else None
     return duration((over or now) - since)
 
 

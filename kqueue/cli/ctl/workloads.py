@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kqueue.api import names
-from kqueue.cli.asking import ask, path
 from kqueue.cli.ctl import pod_view
 from kqueue.cli.ctl import workload_view as view
 from kqueue.cli.ctl.discovery import Discovery, Target, parse_target
@@ -19,6 +18,7 @@ from kqueue.cli.ctl.objects import listed
 from kqueue.cli.ctl.table import Table
 from kqueue.cli.output import printable
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError, NotServedError
+from kqueue.operations.asking import ask, path
 
 if TYPE_CHECKING:
     from kqueue.cli.reaching import Session

@@ -17,16 +17,16 @@ import yaml
 
 from kqueue import __version__
 from kqueue.cli.app import build
-from kqueue.cli.migration.chart import chart_in
-from kqueue.cli.operator import Operator
-from kqueue.cli.visibility import catalog_of
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
 from kqueue.config.policy import FRAMEWORKS, Integrations
 from kqueue.jobs import ancestry
 from kqueue.jobs.unmanaged import kinds_not_queued
+from kqueue.manager.operator import Operator
+from kqueue.manager.visibility import catalog_of
 from kqueue.observe import Checks, Metrics
+from kqueue.operations.migration.chart import chart_in
 from kqueue.runtime.client import Client
 from tests.unit.charts.rendering import (
     CHART,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kqueue.cli.placing.run import Answer, run
+from kqueue.placing.run import Answer, run
 
 JSON = dict[str, Any]
 HOST = "kubernetes.io/hostname"

@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
-from kqueue.cli.asking import ask, path
 from kqueue.errors import ForbiddenError, KqueueError, NotFoundError, NotServedError
+from kqueue.operations.asking import ask, path
 from kqueue.runtime.client import Client, ClientSettings
 
 QUESTION = "/apis/visibility.kqueue.dev/v1alpha1/namespaces/a/workloads/b/explanation"

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from kqueue.cli.app import run
-from kqueue.cli.checkup.before import BeforeInstall
-from kqueue.cli.checkup.canary import Plan
-from kqueue.cli.checkup.values import Status
 from kqueue.cli.doctor import _STEPS, _Scope
-from kqueue.cli.registration import CONFIGURATIONS
 from kqueue.clock import FakeClock
 from kqueue.config import load, parse
 from kqueue.controllers.resources import NAMESPACES
+from kqueue.manager.registration import CONFIGURATIONS
+from kqueue.operations.checkup.before import BeforeInstall
+from kqueue.operations.checkup.canary import Plan
+from kqueue.operations.checkup.values import Status
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.configuration import KEPT_BY, VALIDATING_NAME

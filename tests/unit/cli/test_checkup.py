@@ -12,16 +12,16 @@ import pytest
 
 from kqueue.api import names
 from kqueue.cli.app import run
-from kqueue.cli.checkup.canary import CANARY_LABEL, Canary, Plan
-from kqueue.cli.checkup.flavors import being_deleted, room
-from kqueue.cli.checkup.installation import JOBS, Installation
-from kqueue.cli.checkup.queues import Tenants
-from kqueue.cli.checkup.values import Status, Step, Verdict, examine, failed, many, ok
-from kqueue.cli.registration import CONFIGURATIONS
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import load
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.errors import ForbiddenError, UnreachableError
+from kqueue.manager.registration import CONFIGURATIONS
+from kqueue.operations.checkup.canary import CANARY_LABEL, Canary, Plan
+from kqueue.operations.checkup.flavors import being_deleted, room
+from kqueue.operations.checkup.installation import JOBS, Installation
+from kqueue.operations.checkup.queues import Tenants
+from kqueue.operations.checkup.values import Status, Step, Verdict, examine, failed, many, ok
 from kqueue.runtime.certificates import make_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES, ResourceType

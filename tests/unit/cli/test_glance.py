@@ -20,9 +20,9 @@ from kqueue.cli.glance.live import follow
 from kqueue.cli.glance.printing import print_queues, print_topologies
 from kqueue.cli.glance.queues import Order
 from kqueue.cli.glance.screen import queue_page, topology_page
-from kqueue.cli.grants import SUMMARIES
 from kqueue.clock import SystemClock
 from kqueue.errors import NotServedError, UnreachableError
+from kqueue.operations.grants import SUMMARIES
 from kqueue.visibility.queue_summaries import QueueSummaries
 from kqueue.visibility.topology_summaries import TopologySummaries
 from tests.unit.visibility.worlds import GPU, Place, asked, hosts, local_queue, node

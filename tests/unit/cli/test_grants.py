@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kqueue.cli.grants import NODE_LABELS, SUMMARIES, Grant, needs, quotas_in, workloads_in
 from kqueue.errors import ForbiddenError, NotFoundError
+from kqueue.operations.grants import NODE_LABELS, SUMMARIES, Grant, needs, quotas_in, workloads_in
 
 
 def refused(user: str) -> ForbiddenError:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kqueue.cli.app import run
-from kqueue.cli.node_labels.findings import find
-from kqueue.cli.node_labels.proposal import propose, workers
-from kqueue.cli.node_labels.reading import read_nodes
-from kqueue.cli.node_labels.values import LabelledNode, Levels, label_command, squeezed
 from kqueue.controllers.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.errors import KqueueError
+from kqueue.operations.node_labels.findings import find
+from kqueue.operations.node_labels.proposal import propose, workers
+from kqueue.operations.node_labels.reading import read_nodes
+from kqueue.operations.node_labels.values import LabelledNode, Levels, label_command, squeezed
 from kqueue.runtime.client import connect
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, parse_topology

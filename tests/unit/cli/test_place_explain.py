@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kqueue.cli import app
-from kqueue.cli.placing.run import run
+from kqueue.placing.run import run
 from tests.unit.cli.place_documents import HOST, JSON, make_document, make_host, make_pods
 
 

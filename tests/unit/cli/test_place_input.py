@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqueue.cli.placing.run import run
+from kqueue.placing.run import run
 from tests.unit.cli.place_documents import HOST, JSON, ask, make_document, make_host, make_pods, problems, where
 
 HUGE = "9" * 2000

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqueue.cli import app
-from kqueue.cli.placing.run import MOST_LINES, Answer, run
+from kqueue.placing.run import MOST_LINES, Answer, run
 from tests.unit.cli.place_documents import (
     HOST,
     JSON,

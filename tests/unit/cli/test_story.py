@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from kqueue.api.crd_files import load_crds
 from kqueue.cli.story import CHAPTERS, JOB_SETS, JOBS, LEAVES, NEVER, WAITS, Story
 from kqueue.cli.story_view import View, templates_of
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.api import CRDS
-from kqueue.sandbox.crd_files import SIMULATED, load_crds
+from kqueue.sandbox.simulated_kinds import SIMULATED
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 
 JSON = dict[str, Any]

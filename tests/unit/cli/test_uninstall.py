@@ -11,17 +11,17 @@ import msgspec
 import pytest
 
 from kqueue.cli.app import run
-from kqueue.cli.removal import release as releasing
-from kqueue.cli.removal.lease import holder_in
-from kqueue.cli.removal.release import release
-from kqueue.cli.removal.report import as_json, is_clean, lines
-from kqueue.cli.removal.survey import API_SERVICES, Scope, still_registered, survey
 from kqueue.clock import FakeClock
 from kqueue.config.declared import DeclaredKind
 from kqueue.controllers.leftovers import Left, Leftover, Seen, of_declared, of_job, of_object, of_pod, waiting_owners
 from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableError
 from kqueue.jobs.declared import Declared
+from kqueue.operations.removal import release as releasing
+from kqueue.operations.removal.lease import holder_in
+from kqueue.operations.removal.release import release
+from kqueue.operations.removal.report import as_json, is_clean, lines
+from kqueue.operations.removal.survey import API_SERVICES, Scope, still_registered, survey
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox

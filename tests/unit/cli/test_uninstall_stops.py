@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from kqueue.cli.app import run
-from kqueue.cli.removal.stop import DEPLOYMENTS, stop
 from kqueue.clock import SystemClock
 from kqueue.controllers.resources import PODS
 from kqueue.errors import KqueueError
+from kqueue.operations.removal.stop import DEPLOYMENTS, stop
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox

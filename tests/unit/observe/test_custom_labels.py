@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kqueue.cli.wiring.rules import custom_labels
 from kqueue.config import parse
+from kqueue.manager.wiring.rules import custom_labels
 from kqueue.observe import CustomLabel, Metrics
 
 TEAM = CustomLabel(name="team", key="example.com/team")

@@ -13,13 +13,13 @@ import aiohttp
 import pytest
 import yaml
 
+from kqueue.api.crd_files import load_crds
 from kqueue.cli.app import run
 from kqueue.clock import FakeClock
 from kqueue.errors import ConfigError
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.api import JOBS, NODES, PODS
 from kqueue.sandbox.cluster import CRDS, PARTS
-from kqueue.sandbox.crd_files import load_crds
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.topology_spec import parse_topology
 from tests.unit.sandbox.simulated_world import NAMESPACE, make_job

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kqueue.cli.importing.mapping import Rule, rule_for, rules_in, rules_of_label
 from kqueue.errors import ConfigError
+from kqueue.operations.importing.mapping import Rule, rule_for, rules_in, rules_of_label
 
 RULES = """
 - match: {labels: {app: train, size: big}}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kqueue.cli.importing.mapping import Rule
-from kqueue.cli.importing.plan import Problem, Settings, Skipped, Step, World, plan
 from kqueue.core.quota_requests import Counting
+from kqueue.operations.importing.mapping import Rule
+from kqueue.operations.importing.plan import Problem, Settings, Skipped, Step, World, plan
 
 Object = dict[str, Any]
 

@@ -11,13 +11,13 @@ import pytest
 
 from kqueue.api import names
 from kqueue.cli.app import run
-from kqueue.cli.migration.cluster import judge_checks, judge_claims, judge_labelled, judge_writers, look
-from kqueue.cli.migration.definitions import judge_definitions
-from kqueue.cli.migration.findings import Finding
 from kqueue.config import load, parse
 from kqueue.controllers.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, WORKLOADS
 from kqueue.errors import ForbiddenError
 from kqueue.jobs.ancestry import owner_kinds
+from kqueue.operations.migration.cluster import judge_checks, judge_claims, judge_labelled, judge_writers, look
+from kqueue.operations.migration.definitions import judge_definitions
+from kqueue.operations.migration.findings import Finding
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox

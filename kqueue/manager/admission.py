@@ -1,0 +1,292 @@
+"""Wiring of the admission webhooks: certificates, server, look-ups, and their registration at the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.config import Configuration
+from kqueue.controllers.resources import LOCAL_QUEUES
+from kqueue.errors import KqueueError
+from kqueue.jobs.registry import declared_for, owner_kinds_for
+from kqueue.jobs.switches import switches_from
+from kqueue.manager.lookups import ApiLookups
+from kqueue.manager.registration import Registrar
+from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
+from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
+from kqueue.runtime.certificates import Bundle, CertificateFolder, write_bundle
+from kqueue.runtime.client import Client
+from kqueue.runtime.reflector import Reflector, Selection
+from kqueue.runtime.rotation import Rhythm
+from webhooks.accounts import Accounts
+from webhooks.routes import reviewed_kinds, routes
+from webhooks.server import ReviewRecord, WebhookServer
+from webhooks.surroundings import Policy
+
+_log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 15.0
+"""Between two looks at certificates and registration; each costs at most three reads."""
+_AFTER_FAILURE_SECONDS = 2.0
+_SYNC_SECONDS = 60.0
+"""How long the first registration waits to hear which namespaces have a default queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the webhooks listen (`port` 0 takes a free one), and where the API server reaches them.
+
+    `url` empty: through our service; `{port}` in it stands for the real port.  `certificates` is a folder with tls.crt,
+    tls.key and ca.crt that somebody else looks after; None: our own.  Without `register` the webhooks only answer, and
+    nothing of their configurations is read or written.
+    """
+
+    host: str
+    port: int
+    url: str = ""
+    certificates: Path | None = None
+    register: bool = True
+
+
+class _Caretaker(Protocol):
+    """Looks after the certificates."""
+
+    async def look(self, announce: Announce) -> None:
+        """Serve what is to be served now, and have its authorities told."""
+        ...
+
+
+class _FolderCaretaker:
+    """Somebody else puts certificates into a folder."""
+
+    def __init__(self, tls: CertificateFolder) -> None:
+        self._tls = tls
+
+    async def look(self, announce: Announce) -> None:
+        """Load the files if they have changed."""
+        self._tls.check()
+        await announce(self._tls.bundle.ca)
+
+
+@asynccontextmanager
+async def admission(
+    client: Client,
+    configuration: Configuration,
+    place: Place,
+    *,
+    clock: Clock,
+    on_review: Callable[[ReviewRecord], None],
+    on_certificate: Callable[[Bundle], None] = lambda _bundle: None,
+    rhythm: Rhythm | None = None,
+) -> AsyncIterator[WebhookServer]:
+    """The webhooks: answering and registered while the block runs, and looked after.
+
+    `on_certificate` is told what is served from now on.
+
+    Raises:
+        ConfigError: the folder or the address cannot be used.
+        ApiError: certificates cannot be shared, or webhooks not registered.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        made = stack.enter_context(TemporaryDirectory(prefix="kqueue-certificates-"))
+        tls, caretaker = await _certificates(client, configuration, place, Path(made), clock, rhythm, on_certificate)
+        on_certificate(tls.bundle)
+        if configuration.tls is not None:
+            configuration.tls.apply(tls.context)
+        handlers = routes(
+            configuration.integrations.frameworks,
+            switches_from(configuration.enabled),
+            policy=policy_of(configuration),
+            lookups=lookups_of(client, configuration, clock),
+            declared=declared_for(configuration.integrations),
+        )
+        server = WebhookServer(handlers, ssl_context=tls.context, host=place.host, port=place.port, on_review=on_review)
+        await server.start()
+        stack.push_async_callback(server.stop)
+        _log.info("webhooks answer", host=place.host, port=server.port)
+        registrar = Registrar(
+            client,
+            configuration,
+            url=place.url.replace("{port}", str(server.port)),
+            inject=place.certificates is None,
+        )
+        if place.register:
+            kept = _registered(client, configuration, registrar, caretaker, clock)
+        else:
+            kept = _tended(partial(caretaker.look, _told_to_nobody), asyncio.Event(), clock)
+        await stack.enter_async_context(kept)
+        yield server
+
+
+async def _told_to_nobody(_authorities: bytes) -> None:
+    """Whoever keeps the webhook configurations reads the authorities where the certificates lie."""
+
+
+def policy_of(configuration: Configuration) -> Policy:
+    """What the webhooks have to know of the configuration."""
+    integrations = configuration.integrations
+    reviewed = reviewed_kinds(integrations.frameworks, declared_for(integrations))
+    kinds = {(kind.gvk.group, kind.gvk.kind) for kind in reviewed.values()}
+    for external in integrations.external_frameworks:
+        kind, _version, group = external.split(".", 2)
+        kinds.add((group, kind))
+    return Policy(
+        switches=switches_from(configuration.enabled),
+        manage_without_queue=configuration.manage_jobs_without_queue_name,
+        namespaces=configuration.namespace_selector,
+        kinds=frozenset(kinds),
+        accounts=Accounts(
+            controllers=frozenset(integrations.controller_accounts), own_namespace=configuration.namespace
+        ),
+    )
+
+
+def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> ApiLookups:
+    """What the webhooks may ask the API server."""
+    return ApiLookups(
+        client,
+        clock=clock,
+        owners=owner_kinds_for(configuration.integrations),
+        manages_all=configuration.manage_jobs_without_queue_name,
+    )
+
+
+async def _certificates(
+    client: Client,
+    configuration: Configuration,
+    place: Place,
+    made: Path,
+    clock: Clock,
+    rhythm: Rhythm | None,
+    on_certificate: Callable[[Bundle], None],
+) -> tuple[CertificateFolder, _Caretaker]:
+    """Somebody's folder; or our own certificates, shared with other replicas where these may exist."""
+    if place.certificates is not None:
+        tls = CertificateFolder(place.certificates, clock=clock, on_reload=on_certificate)
+        return tls, _FolderCaretaker(tls)
+    management = configuration.internal_cert_management
+    shared = SecretShelf(client, configuration.namespace, management.webhook_secret_name)
+    keeper = CertificateKeeper(
+        MemoryShelf() if place.url else shared,
+        names=_names(configuration, place.host),
+        serve=lambda bundle: write_bundle(bundle, made),
+        clock=clock,
+        rhythm=rhythm,
+    )
+    await keeper.load()
+    tls = CertificateFolder(made, clock=clock, on_reload=on_certificate)
+    return tls, _Reloading(keeper, tls)
+
+
+class _Reloading:
+    """Own certificates: what the keeper puts into the folder is served at once."""
+
+    def __init__(self, keeper: CertificateKeeper, tls: CertificateFolder) -> None:
+        self._keeper, self._tls = keeper, tls
+
+    async def look(self, announce: Announce) -> None:
+        """Keep them, and load what is new."""
+        try:
+            await self._keeper.look(announce)
+        finally:
+            self._tls.check()
+
+
+def _names(configuration: Configuration, host: str) -> list[str]:
+    service = f"{configuration.internal_cert_management.webhook_service_name}.{configuration.namespace}.svc"
+    wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  (compared, not listened on)
+    return list(dict.fromkeys([service, "localhost", "127.0.0.1", *([] if wildcard else [host])]))
+
+
+@asynccontextmanager
+async def _registered(
+    client: Client, configuration: Configuration, registrar: Registrar, caretaker: _Caretaker, clock: Clock
+) -> AsyncIterator[None]:
+    """Registered from the beginning of the block, and kept so."""
+    wake = asyncio.Event()
+    async with _default_queues(client, configuration, wake, clock) as default_queues:
+
+        async def announce(authorities: bytes) -> None:
+            await registrar.bring(authorities, default_queues())
+
+        async with _tended(partial(caretaker.look, announce), wake, clock):
+            yield
+
+
+@asynccontextmanager
+async def _tended(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock: Clock) -> AsyncIterator[None]:
+    """Looked after from the beginning of the block."""
+    await look()
+    tending = asyncio.create_task(_tend(look, wake, clock), name="webhook registration")
+    try:
+        yield
+    finally:
+        await _ended(tending)
+
+
+@asynccontextmanager
+async def _default_queues(
+    client: Client, configuration: Configuration, wake: asyncio.Event, clock: Clock
+) -> AsyncIterator[Callable[[], list[str]]]:
+    """Tells which namespaces have a LocalQueue named `default`; sets `wake` when others do.
+
+    Where all unlabelled jobs are managed nobody needs to know.
+    """
+    if configuration.manage_jobs_without_queue_name:
+        yield list
+        return
+    watch = Reflector(
+        client,
+        LOCAL_QUEUES,
+        decode=wire.LocalQueue,
+        view=lambda queue: queue.metadata.namespace,
+        clock=clock,
+        selection=Selection(field_selector=f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"),
+    )
+    watch.store.subscribe(lambda _old, _new: wake.set())
+    following = asyncio.create_task(watch.run(), name="default queues")
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SYNC_SECONDS):
+                await watch.synced.wait()
+        yield lambda: sorted(watch.store.values())
+    finally:
+        await _ended(following)
+
+
+async def _tend(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock: Clock) -> None:
+    """Look whenever something has changed, and every now and then; until cancelled."""
+    pause = LOOK_SECONDS
+    while True:
+        waits = [asyncio.create_task(clock.sleep(pause)), asyncio.create_task(wake.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        wake.clear()
+        try:
+            await look()
+            pause = LOOK_SECONDS
+        except Exception as e:  # noqa: BLE001 - who would renew the certificates, if this ended?
+            pause = min(LOOK_SECONDS, _AFTER_FAILURE_SECONDS if pause == LOOK_SECONDS else pause * 2)
+            bug = None if isinstance(e, KqueueError | OSError) else e
+            _log.warning("webhooks not looked after, tried again soon", error=str(e), seconds=pause, exc_info=bug)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

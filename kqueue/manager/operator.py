@@ -1,0 +1,460 @@
+"""The controller process as a whole: its parts wired together, and what runs when it watches and when it leads.
+
+Watches and their handlers run in every replica, so that a follower is warm; what writes runs only in the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from kqueue.api.wire import core as wire_core
+from kqueue.clock import Clock
+from kqueue.config import Configuration, Timings
+from kqueue.controllers.intake import Intake
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
+from kqueue.jobs.registry import kinds_for
+from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
+from kqueue.manager.gauges import QueueGauges, cohorts_above
+from kqueue.manager.telemetry import NODES, CycleObserver, describe_objects
+from kqueue.manager.tracing import WorkloadTracer
+from kqueue.manager.upkeep import (
+    STANDING_INDEX,
+    Auditor,
+    ForeignGauges,
+    Gauges,
+    NodeGauges,
+    PodGauges,
+    QuickAuditor,
+    RoomGauges,
+)
+from kqueue.manager.wiring import rules
+from kqueue.manager.wiring.core import make_core
+from kqueue.manager.wiring.jobs import make_jobs, make_steps
+from kqueue.manager.wiring.pods import make_pods, pods_as
+from kqueue.manager.wiring.priorities import make_priorities
+from kqueue.manager.wiring.shared import AT_ONCE, Wiring
+from kqueue.manager.wiring.stateful_sets import make_stateful_sets
+from kqueue.manager.wiring.topology import make_node_health, make_second_pass, make_ungater
+from kqueue.manager.wiring.watches import make_watches
+from kqueue.observe import Checks, LoopProbe, Metrics, Traces
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Controller, Result
+from kqueue.runtime.deadline import within
+from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
+from kqueue.runtime.loop import freeze_after_sync
+from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.supervision import Supervisor, guarded
+from kqueue.scheduling.loop import SchedulingLoop
+from kqueue.state import from_api
+from kqueue.state.cache import Told
+
+_log = structlog.get_logger(__name__)
+
+PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
+"""What `--parts` may name: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
+
+_BY_NAMESPACE, _BY_RUNTIME_CLASS = "namespace", "runtime-class"
+"""Indexes of Workloads."""
+
+
+_LAG_COUNTS_FOR = 60.0
+"""Seconds for which a process that was held up is not ready afterwards."""
+_DRAIN_WITHOUT_LEASE = 1.0
+"""Seconds for what is under way when leadership was lost: soon another one takes it."""
+
+
+class Operator:
+    """One controller process.  `run` ends when it is cancelled, or raises what made it fail."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        config: Configuration,
+        timings: Timings,
+        clock: Clock,
+        metrics: Metrics,
+        checks: Checks,
+        parts: Iterable[str] = PARTS,
+    ) -> None:
+        self.client, self.config, self.timings, self.clock = client, config, timings, clock
+        self.metrics, self.checks = metrics, checks
+        if config.leader_election.leader_elect:
+            metrics.leading(config.leader_election.resource_name, leads=False)
+        self.parts = frozenset(parts)
+        self.lease: LeaderElection | None = None
+        """What this process competes for; None without leader election, and before every watch has synced."""
+        self.synced = asyncio.Event()
+        """Set when every watch has brought its initial state, those aside whose kind the API server does not serve."""
+        self.ready = asyncio.Event()
+        """Set when this process leads and works."""
+        self._kinds = kinds_for(config.integrations)
+        self.watches = make_watches(
+            client,
+            self._kinds,
+            clock=clock,
+            timings=timings,
+            manages_all=config.manage_jobs_without_queue_name,
+            pods_as=pods_as(config) if "jobs" in self.parts else None,
+            stateful_sets="jobs" in self.parts and STATEFUL_SET in config.integrations.frameworks,
+        )
+        self.wiring = wiring = Wiring(
+            client=client.fenced(self.may_write),
+            config=config,
+            timings=timings,
+            clock=clock,
+            metrics=metrics,
+            watches=self.watches,
+            leads=self.ready.is_set,
+            wake=self._wake,
+        )
+        self.cache, self.queues, self.second_pass = wiring.cache, wiring.queues, wiring.second_pass
+        self.fair_usage = wiring.fair_usage
+        self._observer = CycleObserver(metrics, wiring.events, clock, wiring.order)
+        self.loop = SchedulingLoop(
+            cache=wiring.cache,
+            queues=wiring.queues,
+            writer=wiring.workload_writer,
+            namespace_labels=wiring.namespace_labels,
+            observer=self._observer,
+            clock=clock,
+            settings=rules.loop_settings(config, timings),
+            second_pass=wiring.second_pass,
+            preemptions=wiring.preemptions,
+            fair_usage=wiring.fair_usage,
+            host_of=wiring.host_of,
+            quarantine=wiring.quarantine,
+            tries=wiring.tries,
+            look_at_parked=self._look_at_parked,
+            turns=wiring.turns,
+        )
+        wiring.quiet_for = lambda: self.loop.quiet_for
+        wiring.is_loaded = lambda: self.loop.is_loaded
+        self._intake = Intake(
+            cache=wiring.cache,
+            queues=wiring.queues,
+            namespace_labels=wiring.namespace_labels,
+            wake=self._wake,
+            clock=clock,
+            flush_window=timings.queue_flush_window,
+            node_window=timings.node_event_window,
+            foreign_drain=timings.foreign_pod_drain,
+            order=wiring.order,
+            waits_for_ready=rules.blocks_admission(config),
+            fair_usage=wiring.fair_usage,
+            tries=lambda: self.loop.busy,
+            quarantine=wiring.quarantine,
+        )
+        wiring.preemptions.on_ended = self._intake.on_claim_ended
+        wiring.charge_pod, wiring.release_pod = self._intake.charge_pod, self._intake.release_pod
+        self._auditor = self._make_auditor()
+        self.supervisor = Supervisor(clock)
+        self._probe = LoopProbe(
+            clock=clock, metrics=metrics, interval=timings.loop_probe_interval, limit=timings.loop_lag_limit
+        )
+        self._surrounded: Controller | None = None
+        self.metrics.cohorts_above = self._cohorts_above
+        shown = config.metrics.local_queue_metrics.local_queue_selector
+        describe_objects(metrics, self.watches, shown, has_members=wiring.cache.has_members)
+        self._subscribe_intake()
+        self._make_controllers()
+        self._add_checks()
+
+    def _wake(self) -> None:
+        self.loop.wake()
+
+    # --- parts -------------------------------------------------------------------------------------------------
+
+    def _look_at_parked(self, *, fitting: bool) -> int:
+        return self._intake.look_at_parked(fitting=fitting)
+
+    def _subscribe_intake(self) -> None:
+        watches, intake = self.watches, self._intake
+        watches.nodes.subscribe(intake.on_node)
+        watches.namespaces.subscribe(intake.on_namespace)
+        self._subscribe_requests()
+        watches.topologies.subscribe(intake.on_topology)
+        watches.flavors.subscribe(intake.on_flavor)
+        watches.cohorts.subscribe(intake.on_cohort)
+        watches.checks.subscribe(intake.on_check)
+        watches.cluster_queues.subscribe(intake.on_cluster_queue)
+        watches.local_queues.subscribe(intake.on_local_queue)
+        watches.pods.subscribe(intake.on_pod)
+        watches.workloads.subscribe(intake.on_workload)
+        watches.workloads.subscribe(self.wiring.counter.on_workload)
+        watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
+        watches.workloads.store.add_index(STANDING_INDEX, from_api.standing)
+
+    def _subscribe_requests(self) -> None:
+        """What surrounds a Workload is part of what it asks for: those that it changes are taken in again."""
+        watches, requests = self.watches, self.cache.requests
+        workloads = watches.workloads.store
+        workloads.add_index(_BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
+        workloads.add_index(_BY_RUNTIME_CLASS, from_api.runtime_classes)
+
+        if "scheduler" in self.parts:
+            self._surrounded = self.wiring.controller("requests", self._take_in)
+
+        def again(index: str, value: str | None) -> None:
+            if value is not None and self._surrounded is not None:
+                for key in workloads.keys_by_index(index, value):
+                    self._surrounded.enqueue(key)
+
+        def on_limit_range(old: wire_core.LimitRange | None, new: wire_core.LimitRange | None) -> None:
+            again(_BY_NAMESPACE, requests.on_limit_range(old, new))
+
+        def on_runtime_class(old: wire_core.RuntimeClass | None, new: wire_core.RuntimeClass | None) -> None:
+            again(_BY_RUNTIME_CLASS, requests.on_runtime_class(old, new))
+
+        watches.limit_ranges.subscribe(on_limit_range)
+        watches.runtime_classes.subscribe(on_runtime_class)
+
+    async def _take_in(self, key: str) -> Result:
+        workload = self.watches.workloads.store.get(key)
+        if workload is not None:
+            self._intake.on_workload(workload, workload)
+        return Result()
+
+    async def _take_in_surrounded(self) -> None:
+        """All of them, before the first cycle: a Workload may be told before what its pods take on hosts."""
+        if self._surrounded is None:
+            return
+        queue = self._surrounded.queue
+        for number in range(len(queue)):
+            key = await queue.get()
+            if key is None:
+                return
+            try:
+                await self._take_in(key)
+            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+                _log.exception("workload could not be taken in", workload=key)
+            queue.done(key)
+            if number % AT_ONCE == 0:
+                await self.clock.sleep(0)
+
+    def _make_controllers(self) -> None:
+        wiring = self.wiring
+        if "core" in self.parts:
+            make_core(wiring)
+            make_priorities(wiring)
+        ungater = make_ungater(wiring) if "topology" in self.parts else None
+        if "jobs" in self.parts:
+            steps = make_steps(wiring, ungater)
+            make_jobs(wiring, self._kinds, steps)
+            make_stateful_sets(wiring, steps, make_pods(wiring, steps))
+        if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
+            make_node_health(wiring)
+        if "scheduler" in self.parts:
+            make_second_pass(wiring)
+
+    def _add_checks(self) -> None:
+        for name, watch in self.watches.named().items():
+            self.checks.add(f"watch-{name}", self._watch_check(watch))
+            self.metrics.watch_age(name, partial(_age, watch))
+        self.checks.add("lease", lambda: self.lease.trouble() if self.lease is not None else None)
+        self.checks.add("parts", self._check_parts)
+        self.checks.add("loop", self._check_loop)
+
+    def _check_parts(self) -> str | None:
+        down = [f"{name} ({why})" for name, why in self.supervisor.down.items()]
+        return f"failed, and are started again soon: {', '.join(down)}" if down else None
+
+    def _check_loop(self) -> str | None:
+        worst = self._probe.worst_within(_LAG_COUNTS_FOR)
+        if worst is None or worst[0] < self.timings.loop_stuck_after:
+            return None
+        return f"the event loop was held for {worst[0]:.0f} s, {worst[1]:.0f} s ago"
+
+    def _watch_check(self, watch: Reflector[Any, Any]) -> Callable[[], str | None]:
+        def check() -> str | None:
+            if watch.missing:
+                return None
+            if not watch.synced.is_set():
+                return "has not brought its initial state yet"
+            if watch.age() > self.timings.watch_stale_after:
+                return f"silent for {watch.age():.0f} s; is the API server reachable?"
+            return None
+
+        return check
+
+    def trace(self, traces: Traces) -> None:
+        """Make spans of cycles, and of the ways of Workloads; to be called before `run`."""
+        self._observer.traces = traces
+        self.watches.workloads.subscribe(WorkloadTracer(traces, self.clock, self.ready.is_set).on_workload)
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Watch, and while leading decide and write, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for watch in self.watches.all():
+                    tasks.create_task(watch.run())
+                beside = {"probe": self._probe.run, "events": self.wiring.recorder.run, "gauges": self._keep_gauges}
+                for name, part in beside.items():
+                    tasks.create_task(self.supervisor.run(name, part))
+                tasks.create_task(self._compete())
+        finally:
+            await self._intake.close()
+
+    async def finish(self) -> None:
+        """Write the last events, when `run` has ended."""
+        await self.wiring.recorder.finish(self.timings.event_farewell)
+
+    async def _sync(self) -> None:
+        """Return when every watch has brought its initial state."""
+        for watch in self.watches.all():
+            await watch.settled.wait()
+        freeze_after_sync()
+        self.synced.set()
+        _log.info("every watch has synced", watches=len(self.watches.all()))
+
+    async def _compete(self) -> None:
+        """Lead when it may; the lease is watched while the caches are being filled, and taken when they are."""
+        election = self.config.leader_election
+        if not election.leader_elect:
+            await self._sync()
+            await self._lead()
+            return
+        self.lease = lease = LeaderElection(
+            self.client,
+            ElectionSettings(
+                name=election.resource_name,
+                namespace=election.resource_namespace,
+                identity=unique_identity(),
+                lease_duration=election.lease_duration.total_seconds(),
+                renew_deadline=election.renew_deadline.total_seconds(),
+                retry_period=election.retry_period.total_seconds(),
+            ),
+            clock=self.clock,
+            on_change=lambda leads: self.metrics.leading(election.resource_name, leads=leads),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._sync())
+            await lease.run(self._succeed, when=self.synced)
+
+    async def _succeed(self) -> None:
+        """Lead after somebody else may have: first know all that was written before."""
+        began = self.clock.monotonic()
+        work = asyncio.gather(*(watch.catch_up() for watch in self.watches.all()))
+        try:
+            await within(self.clock, self.timings.catch_up, _done(work))
+        except TimeoutError:
+            _log.error(
+                "watches could not be renewed in time, it goes on with what is known", seconds=self.timings.catch_up
+            )
+        else:
+            _log.info("caches are up to date", seconds=round(self.clock.monotonic() - began, 3))
+        await self._lead()
+
+    def may_write(self) -> bool:
+        """Whether this process leads at this moment, by the clock: asked before each write.
+
+        One that was stopped for longer than its lease and goes on does not write, although nobody has told it yet.
+        """
+        return self.lease.leading if self.lease is not None else not self.config.leader_election.leader_elect
+
+    def _drain_for(self) -> float:
+        return self.timings.drain if self.may_write() else _DRAIN_WITHOUT_LEASE
+
+    async def _lead(self) -> None:
+        """All that writes.  Keys that were queued while following are worked off now."""
+        await self._build_tables()
+        await self._take_in_surrounded()
+        for begin in self.wiring.on_lead:
+            guarded("beginning to lead", begin)
+        self.loop.drain_for = self._drain_for
+        for controller in self.wiring.controllers:
+            controller.drain_for = self._drain_for
+        work = {controller.name: controller.run for controller in self.wiring.controllers}
+        work |= {f"background {number}": run for number, run in enumerate(self.wiring.background)}
+        if "scheduler" in self.parts:
+            work["scheduling"] = self.loop.run
+            self.loop.wake()
+        work["audit"] = self._keep_auditing
+        work["quick audit"] = self._keep_auditing_quickly
+        self.ready.set()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for name, run in work.items():
+                    tasks.create_task(self.supervisor.run(name, run))
+        finally:
+            self.ready.clear()
+
+    async def _build_tables(self) -> None:
+        steps = self.cache.ledger.build_steps()
+        try:
+            for _ in steps:
+                await self.clock.sleep(0)
+        except Exception:  # noqa: BLE001 - the first cycle tries it again, and rests while it fails
+            _log.exception("tables of the nodes could not be made")
+
+    def _cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
+        node = self.cache.node_of(cluster_queue)
+        return cohorts_above(node) if node is not None else ()
+
+    async def _keep_gauges(self) -> None:
+        """Gauges of queues and nodes, in every replica."""
+        workloads, ledger = self.watches.workloads.store, self.cache.ledger
+        gauges = Gauges(
+            queues=QueueGauges(
+                self.metrics,
+                self.cache,
+                self.queues,
+                clock=self.clock,
+                workload=workloads.get,
+                fair_sharing=self.config.fair_sharing is not None,
+                fair_usage=self.fair_usage,
+            ),
+            nodes=NodeGauges(self.metrics, ledger, self.wiring.events.by(NODES)),
+            foreign=ForeignGauges(self.metrics, ledger, self.clock),
+            room=RoomGauges(self.metrics, self.cache, self.clock),
+            pods=PodGauges(
+                self.metrics,
+                self.clock,
+                workloads=self.wiring.with_unbound_pods,
+                not_running=self.wiring.not_running,
+            ),
+        )
+        await self.synced.wait()
+        while True:
+            await self.clock.sleep(max(1.0, self.timings.metrics_cache))
+            self.metrics.quarantined(self.wiring.quarantine.by_queue())
+            await gauges.refresh(self.watches.local_queues.store.values(), workloads.values(), tell=self.ready.is_set())
+
+    async def _keep_auditing(self) -> None:
+        """Audit all at once, because another process or an earlier term may have led before; then now and then."""
+        while True:
+            await self._auditor.audit()
+            await self.clock.sleep(self.timings.audit_interval)
+
+    async def _keep_auditing_quickly(self) -> None:
+        quick = QuickAuditor(
+            cache=self.cache,
+            queues=self.queues,
+            quarantine=self.wiring.quarantine,
+            workloads=self.watches.workloads.store,
+            auditor=self._auditor,
+        )
+        while True:
+            quick.look()
+            await self.clock.sleep(self.timings.quick_audit_interval)
+
+    def _make_auditor(self) -> Auditor:
+        watches = self.watches
+        told = Told(nodes=watches.nodes.store, pods=watches.pods.store, workloads=watches.workloads.store)
+        return Auditor(cache=self.cache, told=told, intake=self._intake, metrics=self.metrics, clock=self.clock)
+
+
+def _age(watch: Reflector[Any, Any]) -> float | None:
+    """Since its last sign of life; None while the API server does not serve its kind."""
+    return None if watch.missing else watch.age()
+
+
+async def _done(work: asyncio.Future[list[None]]) -> None:
+    await work

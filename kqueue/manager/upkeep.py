@@ -1,0 +1,292 @@
+"""What a leader does now and then, beside its work: nodes that are left out are shown, and the cache is audited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+from cachetools import LRUCache
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.intake import Intake
+from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.core.topology import HOSTNAME, PODS
+from kqueue.manager.gauges import QueueGauges, as_written
+from kqueue.observe import Metrics
+from kqueue.runtime.store import Store
+from kqueue.state import from_api
+from kqueue.state.audit import Drift, chunks, short
+from kqueue.state.cache import Cache, Told
+from kqueue.state.ledger import NodeLedger
+from kqueue.state.not_running import NotRunning
+from kqueue.state.quarantine import Quarantine
+from kqueue.state.queues import Queues
+from kqueue.state.spare import room_of
+
+_log = structlog.get_logger(__name__)
+
+_REASONS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
+_OF_A_WORKLOAD = frozenset({"charge", "queue", "workload"})
+"""Causes of drifts whose key is that of a workload."""
+_WORKLOADS = 100
+"""Workloads whose pods are looked at before the event loop gets a turn."""
+_LOGGED_DRIFTS = 20
+"""Drifts of one audit that are logged one by one; metrics count them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauges:
+    """All that is set afresh now and then, in every replica: a follower shows what it sees, too."""
+
+    queues: QueueGauges
+    nodes: NodeGauges
+    foreign: ForeignGauges
+    room: RoomGauges
+    pods: PodGauges
+
+    async def refresh(
+        self, local_queues: Collection[wire.LocalQueue], workloads: Collection[wire.Workload], *, tell: bool
+    ) -> None:
+        """Set every gauge; `tell`: with events for what only a person can mend."""
+        await self.queues.refresh(list(local_queues), workloads)
+        self.nodes.refresh(tell=tell)
+        await self.foreign.refresh()
+        await self.room.refresh()
+        await self.pods.refresh()
+
+
+class NodeGauges:
+    """Shows which nodes are no part of their flavors' topologies, and warns once of a host name that is taken."""
+
+    def __init__(self, metrics: Metrics, ledger: NodeLedger, events: Recorder) -> None:
+        self._metrics, self._ledger, self._events = metrics, ledger, events
+        self._flavors: set[str] = set()
+        self._warned: dict[str, str] = {}
+
+    def refresh(self, *, tell: bool = True) -> None:
+        """Set every gauge; `tell`: record an event for each node that shares its host name since the last look."""
+        flavors = set(self._ledger.flavors())
+        for gone in self._flavors - flavors:
+            self._metrics.forget_flavor(gone)
+        self._flavors = flavors
+        taken: dict[str, str] = {}
+        for flavor in sorted(flavors):
+            left_out = self._ledger.left_out(flavor)
+            counts = Counter(why.reason for why in left_out.values())
+            self._metrics.ignored_nodes(flavor, {reason: counts[reason] for reason in _REASONS})
+            taken |= {name: why.detail[0] for name, why in left_out.items() if why.reason == "duplicateHostname"}
+        for name, other in taken.items() if tell else ():
+            if self._warned.get(name) != other:
+                self._warn(name, other)
+        self._warned = taken if tell else {}
+
+    def _warn(self, name: str, other: str) -> None:
+        host = self._ledger.nodes[name].labels[HOSTNAME]
+        node = ObjectReference(api_version="v1", kind="Node", namespace="", name=name, uid=name)
+        self._events.record(
+            node,
+            reason="DuplicateHostname",
+            message=f"No pods are placed here: node {other} has the same label {HOSTNAME}={host}; give each its own",
+            warning=True,
+        )
+
+
+class ForeignGauges:
+    """Shows what foreign pods take on the nodes of each flavor."""
+
+    def __init__(self, metrics: Metrics, ledger: NodeLedger, clock: Clock) -> None:
+        self._metrics, self._ledger, self._clock = metrics, ledger, clock
+        self._flavors: set[str] = set()
+
+    async def refresh(self) -> None:
+        """Set every gauge, with turns of the event loop in between; what comes and goes meanwhile may count or not."""
+        flavors = self._ledger.flavors()
+        for gone in self._flavors.difference(flavors):
+            self._metrics.forget_flavor(gone)
+        self._flavors = set(flavors)
+        for flavor in flavors:
+            taken: Counter[str] = Counter()
+            for names in chunks(self._ledger.members(flavor)):
+                for name in names:
+                    for resource, amount in self._ledger.foreign_on(name).items():
+                        taken[resource] += amount
+                await self._clock.sleep(0)
+            pods = taken.pop(PODS, 0)
+            if self._ledger.tree(flavor) is not None:  # it may be gone since
+                shown = {resource: as_written(resource, amount) for resource, amount in taken.items()}
+                self._metrics.foreign(flavor, pods=pods, requests=shown)
+
+
+class PodGauges:
+    """Shows released pods that do not run, by ClusterQueue."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        workloads: Callable[[], Iterable[wire.Workload]],
+        not_running: Callable[[wire.Workload], Sequence[NotRunning]],
+    ) -> None:
+        """`workloads()` gives those that may have such pods, `not_running(workload)` the pods."""
+        self._metrics, self._clock = metrics, clock
+        self._workloads, self._not_running = workloads, not_running
+
+    async def refresh(self) -> None:
+        """Set every gauge; ClusterQueues without such pods have no series."""
+        found = Counter[str]()
+        for number, workload in enumerate(self._workloads(), start=1):
+            pods = self._not_running(workload)
+            if pods and workload.status.admission is not None:
+                found[workload.status.admission.cluster_queue] += len(pods)
+            if number % _WORKLOADS == 0:
+                await self._clock.sleep(0)
+        self._metrics.not_running(found)
+
+
+class RoomGauges:
+    """Shows which gangs the empty nodes of each flavor could hold, and how much of what is free lies in pieces.
+
+    A node is empty when no workload is placed on it and no other pod took a device there.
+    """
+
+    def __init__(self, metrics: Metrics, cache: Cache, clock: Clock) -> None:
+        self._metrics, self._cache, self._clock = metrics, cache, clock
+        self._flavors: set[str] = set()
+
+    async def refresh(self) -> None:
+        """Set every gauge, with turns of the event loop in between."""
+        ledger = self._cache.ledger
+        for _ in ledger.build_steps():  # a follower has no cycles that would do so
+            await self._clock.sleep(0)
+        flavors = ledger.flavors()
+        for gone in self._flavors.difference(flavors):
+            self._metrics.forget_flavor(gone)
+        self._flavors = set(flavors)
+        for flavor in flavors:
+            taken: set[str] = set()
+            for names in chunks(ledger.members(flavor)):
+                taken |= {name for name in names if _holds_device(ledger.foreign_on(name))}
+                await self._clock.sleep(0)
+            capacity = ledger.capacity(flavor)
+            if capacity is not None and len(capacity.tree):
+                room = room_of(capacity, taken, self._cache.resources_of(flavor))
+                self._metrics.room(flavor, slots=room.slots, broken=room.broken)
+            await self._clock.sleep(0)
+
+
+def _holds_device(requests: Mapping[str, int]) -> bool:
+    return any("/" in resource and amount > 0 for resource, amount in requests.items())
+
+
+class Auditor:
+    """Compares the cache with what the watches hold, heals it, and tells of every drift."""
+
+    def __init__(self, *, cache: Cache, told: Told, intake: Intake, metrics: Metrics, clock: Clock) -> None:
+        self._cache, self._told, self._intake = cache, told, intake
+        self._metrics, self._clock = metrics, clock
+
+    async def audit(self) -> int:
+        """One whole audit, in steps between which the event loop serves others; how many drifts there were."""
+        found = 0
+        for drifts in self._cache.audit_steps(self._told):
+            for drift in drifts:
+                found += 1
+                self._tell(drift, found)
+            await self._clock.sleep(0)
+        if found:
+            _log.error("the cache is healed", drifts=found)
+            self._intake.retry_all()
+        return found
+
+    def heal(self, drifts: Iterable[Drift]) -> int:
+        """Tell of drifts that were found and healed elsewhere, and have what waits tried again; how many there were."""
+        found = 0
+        for found, drift in enumerate(drifts, start=1):
+            self._tell(drift, found)
+        if found:
+            self._intake.retry_all()
+        return found
+
+    def _tell(self, drift: Drift, number: int) -> None:
+        self._metrics.drift(drift.cause)
+        if number <= _LOGGED_DRIFTS:
+            _log.error(
+                "the cache drifted",
+                cause=drift.cause,
+                key=drift.key,
+                believed=short(drift.believed),
+                actual=short(drift.actual),
+            )
+        if drift.cause in _OF_A_WORKLOAD:
+            workload = self._told.workloads.get(drift.key)
+            if workload is not None:
+                self._intake.on_workload(None, workload)  # it may have to wait again, or no longer
+
+
+STANDING_INDEX = "standing"
+"""The index of Workloads by what they are in: `from_api.standing`."""
+
+
+class QuickAuditor:
+    """Compares cache and queues with the Workloads every few seconds, at no cost where the numbers are equal.
+
+    It finds what keeps a job waiting for ever: a charge that nobody owns, a holding whose Workload holds nothing, and a
+    Workload that waits and is in no queue.  The latter two must be found twice in a row, because between an event
+    and what follows from it the numbers may differ for a moment.
+    """
+
+    def __init__(
+        self, *, cache: Cache, queues: Queues, quarantine: Quarantine, workloads: Store[wire.Workload], auditor: Auditor
+    ) -> None:
+        """`workloads` must have STANDING_INDEX; `auditor` tells of what is found."""
+        self._cache, self._queues, self._quarantine = cache, queues, quarantine
+        self._workloads, self._auditor = workloads, auditor
+        self._unqueued: set[str] = set()
+        self._misheld: set[str] = set()
+        """Found at the last look."""
+        self._told: LRUCache[str, str] = LRUCache(maxsize=1000)
+        """Workloads whose drift was told, and the resource version that it was told of: a status that cannot be read
+        differs at every look."""
+
+    def look(self) -> int:
+        """Compare, and heal; how many drifts there were."""
+        drifts = self._cache.audit_charges(self._workloads)
+        drifts += self._audit_holdings()
+        drifts += self._audit_queues()
+        return self._auditor.heal(drifts)
+
+    def _audit_holdings(self) -> list[Drift]:
+        if self._workloads.count_by_index(STANDING_INDEX, from_api.HOLDS) == self._cache.confirmed():
+            self._misheld = set()
+            return []
+        told = set(self._workloads.keys_by_index(STANDING_INDEX, from_api.HOLDS))
+        found = told ^ self._cache.confirmed_keys()
+        twice, self._misheld = found & self._misheld, found
+        return [drift for key in sorted(twice) if self._is_new(key) for drift in self._audit_workload(key)]
+
+    def _audit_queues(self) -> list[Drift]:
+        if self._workloads.count_by_index(STANDING_INDEX, from_api.WAITS) == self._queues.known_count():
+            self._unqueued = set()
+            return []
+        told = self._workloads.keys_by_index(STANDING_INDEX, from_api.WAITS)
+        found = {key for key in told if self._is_lost(key)}
+        twice, self._unqueued = found & self._unqueued, found
+        return [Drift("queue", key, None, "waits") for key in sorted(twice) if self._is_new(key)]
+
+    def _audit_workload(self, key: str) -> list[Drift]:
+        return self._cache.audit_workload(key, self._workloads.get(key))
+
+    def _is_new(self, key: str) -> bool:
+        """Whether this version of the workload was not told of yet."""
+        obj = self._workloads.get(key)
+        version = obj.metadata.resource_version if obj is not None else ""
+        is_new = self._told.get(key) != version
+        self._told[key] = version
+        return is_new
+
+    def _is_lost(self, key: str) -> bool:
+        return not self._queues.is_known(key) and key not in self._quarantine and self._cache.holding(key) is None

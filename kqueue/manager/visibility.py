@@ -1,0 +1,347 @@
+"""Wiring of the visibility server: what it serves, its certificates, whom it believes, and its registration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kqueue.api import names
+from kqueue.clock import Clock
+from kqueue.config import Configuration
+from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
+from kqueue.manager.wiring.explaining import make_explainer
+from kqueue.observe import Checks, Metrics
+from kqueue.runtime.certificate_keeper import CertificateKeeper
+from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
+from kqueue.runtime.certificates import CERTIFICATE, KEY, CertificateFolder, write_bundle
+from kqueue.runtime.client import Client
+from kqueue.runtime.lane import Lane
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.rotation import Rhythm
+from kqueue.visibility import front_proxy, queue_quotas, queue_summaries, topology_summaries
+from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, Resource
+from kqueue.visibility.connections import Trust
+from kqueue.visibility.explanation import KIND as EXPLANATION
+from kqueue.visibility.front_proxy import FrontProxy
+from kqueue.visibility.pending import KIND, PendingWorkloads
+from kqueue.visibility.queue_quotas import QueueQuotas
+from kqueue.visibility.queue_summaries import QueueSummaries
+from kqueue.visibility.registration import SERVICE, Registration, reached_at
+from kqueue.visibility.rights import Rights
+from kqueue.visibility.server import VisibilityServer
+from kqueue.visibility.topology_summaries import TopologySummaries
+
+if TYPE_CHECKING:
+    from kqueue.manager.operator import Operator
+
+SECRET = "kueue-visibility-server-cert"  # noqa: S105  (the name of an object)
+"""Where replicas share their certificate."""
+LOOK_SECONDS = 10.0
+"""Between two looks at certificates, at whom to believe, and at the registration: at most six reads."""
+_AFTER_FAILURE_SECONDS = 2.0
+_FAREWELL_SECONDS = 3.0
+_CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
+_CHECK = "visibility"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the server listens (`port` 0 takes a free one), and where the API server reaches it.
+
+    `url` empty: through the service that somebody else makes; else it is a host name and `{port}`, or a port.
+    `certificates` is a folder with tls.crt, tls.key and ca.crt that somebody else looks after; None: our own.
+    """
+
+    host: str
+    port: int
+    url: str = ""
+    certificates: Path | None = None
+
+
+def catalog_of(operator: Operator) -> Catalog:
+    """All that is served."""
+    watches, clock = operator.watches, operator.clock
+    pending = PendingWorkloads(
+        queues=operator.queues,
+        workloads=watches.workloads.store,
+        local_queues=watches.local_queues.store,
+        clock=clock,
+    )
+    catalog = Catalog()
+    for version in KUEUE_VERSIONS:
+        for name, view in (("clusterqueues", pending.of_cluster_queue), ("localqueues", pending.of_local_queue)):
+            catalog.add(
+                Resource(
+                    group=names.VISIBILITY_GROUP,
+                    version=version,
+                    name=name,
+                    subresource="pendingworkloads",
+                    namespaced=name == "localqueues",
+                    kind=KIND,
+                    view=view,
+                )
+            )
+    catalog.add(
+        Resource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name="workloads",
+            subresource="explanation",
+            namespaced=True,
+            kind=EXPLANATION,
+            view=make_explainer(operator).view,
+        )
+    )
+    _add_quotas(catalog, operator, pending)
+    _add_summaries(catalog, operator)
+    return catalog
+
+
+def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> None:
+    quotas = QueueQuotas(
+        cache=operator.cache,
+        queues=operator.queues,
+        pending=pending,
+        local_queues=operator.watches.local_queues.store.values,
+        clock=operator.clock,
+        fair_sharing=operator.config.fair_sharing is not None,
+    )
+    catalog.add(
+        Resource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name="queuequotas",
+            kind=queue_quotas.KIND,
+            view=quotas.view,
+            namespaced=True,
+            is_list=True,
+        )
+    )
+
+
+def _add_summaries(catalog: Catalog, operator: Operator) -> None:
+    watches, clock = operator.watches, operator.clock
+    queues = QueueSummaries(
+        cache=operator.cache,
+        queues=operator.queues,
+        local_queues=watches.local_queues.store.values,
+        clock=clock,
+        fair_sharing=operator.config.fair_sharing is not None,
+    )
+    topologies = TopologySummaries(cache=operator.cache, clock=clock)
+    for name, kind, view, is_list in (
+        ("queuesummaries", queue_summaries.KIND, queues.view, True),
+        ("topologysummaries", topology_summaries.LIST_KIND, topologies.view, True),
+        ("topologysummaries", topology_summaries.KIND, topologies.view, False),
+    ):
+        catalog.add(
+            Resource(
+                group=names.KQUEUE_VISIBILITY_GROUP,
+                version=OUR_VERSION,
+                name=name,
+                kind=kind,
+                view=view,
+                is_list=is_list,
+            )
+        )
+
+
+@asynccontextmanager
+async def visibility(
+    client: Client,
+    configuration: Configuration,
+    place: Place,
+    catalog: Catalog,
+    *,
+    warm: Callable[[], bool],
+    checks: Checks,
+    clock: Clock,
+    metrics: Metrics,
+    rhythm: Rhythm | None = None,
+) -> AsyncIterator[VisibilityServer]:
+    """The server, which answers while the block runs.  The process is not ready before it does.
+
+    What goes wrong at the API server is tried again and keeps nothing else from running.
+
+    Raises:
+        ConfigError: the address, or the URL, cannot be used.
+    """
+    server = VisibilityServer(
+        catalog, rights=Rights(client, clock=clock), warm=warm, clock=clock, on_answer=metrics.visibility
+    )
+    server.listen(place.host, place.port)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(server.stop)
+        made = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-visibility-")))
+        keeper = _Keeper(client, configuration, place, server, catalog, made, clock, rhythm)
+        checks.add(_CHECK, keeper.problem)
+        metrics.certificate("visibility", keeper.not_after)
+        stack.callback(checks.remove, _CHECK)
+        work = asyncio.create_task(keeper.run(), name="visibility")
+        stack.push_async_callback(keeper.end, work)
+        yield server
+
+
+class _Keeper:
+    """Keeps certificates, trust and registration as they should be, again and again."""
+
+    def __init__(
+        self,
+        client: Client,
+        configuration: Configuration,
+        place: Place,
+        server: VisibilityServer,
+        catalog: Catalog,
+        made: Path,
+        clock: Clock,
+        rhythm: Rhythm | None,
+    ) -> None:
+        self._client, self._configuration, self._place, self._server = client, configuration, place, server
+        self._clock = clock
+        reached = reached_at(place.url, server.port) if place.url else None
+        self._registration = Registration(
+            client, catalog.group_versions(), namespace=configuration.namespace, reached=reached
+        )
+        hosts = [place.host] if place.host not in ("", "0.0.0.0", "::") else []  # noqa: S104  (compared)
+        if reached is not None:
+            hosts.append(reached.host)
+        self._certificates = CertificateKeeper(
+            MemoryShelf() if place.url else SecretShelf(client, configuration.namespace, SECRET),
+            names=list(dict.fromkeys([f"{SERVICE}.{configuration.namespace}.svc", "localhost", "127.0.0.1", *hosts])),
+            serve=lambda bundle: write_bundle(bundle, made),
+            clock=clock,
+            rhythm=rhythm,
+        )
+        self._made = made
+        self._tls: CertificateFolder | None = None
+        self._proxy: FrontProxy | None = None
+        self._trusts: tuple[object, FrontProxy | None] | None = None
+        self._complaint = "has not begun to answer yet"
+        self._begun = False
+        self._said = ""
+
+    def not_after(self) -> float | None:
+        """When the certificate that is served expires, in Unix time; None while there is none."""
+        return self._tls.bundle.not_after.timestamp() if self._tls is not None else None
+
+    def problem(self) -> str | None:
+        """Why nobody is answered; None when somebody is."""
+        if not self._begun:
+            return self._complaint
+        assert self._tls is not None, "it has begun"
+        left = self._tls.expires_in().total_seconds()
+        return None if left > 0 else f"the certificate has expired {-left:.0f} s ago and no new one could be made"
+
+    async def run(self) -> None:
+        """Look, now and then, until cancelled."""
+        while True:
+            pause = LOOK_SECONDS
+            try:
+                await self._look()
+                self._said = ""
+            except (ApiError, ConfigError) as e:
+                pause = _AFTER_FAILURE_SECONDS
+                self._complaint = str(e)
+                self._tell(e)
+            await self._clock.sleep(pause)
+
+    async def end(self, work: asyncio.Task[None]) -> None:
+        """Look no more, and take away what was made for this process alone."""
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        try:
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self._registration.withdraw()
+        except (ApiError, TimeoutError) as e:
+            _log.warning("APIServices are left behind", error=str(e))
+
+    def _tell(self, error: KqueueError) -> None:
+        if str(error) != self._said:  # once for each problem, not at every look
+            _log.warning("visibility API not looked after, tried again soon", error=str(error))
+        self._said = str(error)
+
+    async def _look(self) -> None:
+        tls = self._tls or await self._first_certificates()
+        self._tls = tls
+        unread: KqueueError | None = None
+        try:
+            self._proxy = await self._front_proxy()
+        except (ApiError, ConfigError) as e:
+            unread = e
+        self._serve(tls)
+        try:
+            if self._place.certificates is None:
+                await self._certificates.look(self._registration.bring)
+            elif self._place.url:  # else whoever looks after them tells the API server of their authority, too
+                await self._registration.bring(tls.bundle.ca)
+        finally:
+            tls.check()
+            self._serve(tls)
+        if unread is not None:
+            raise unread
+
+    async def _first_certificates(self) -> CertificateFolder:
+        if self._place.certificates is not None:
+            return CertificateFolder(self._place.certificates, clock=self._clock)
+        await self._certificates.load()
+        return CertificateFolder(self._made, clock=self._clock)
+
+    async def _front_proxy(self) -> FrontProxy | None:
+        """Whom to believe from now on.
+
+        Raises:
+            ApiError: the API server did not say; what it said last still counts.
+            ConfigError: what it says cannot be read; nobody is believed.
+        """
+        try:
+            found = await self._client.get_json(
+                _CONFIG_MAPS, front_proxy.CONFIG_MAP, front_proxy.NAMESPACE, lane=Lane.REVIEWS
+            )
+            return front_proxy.front_proxy_of(found.get("data") or {})
+        except NotFoundError:
+            return None
+        except ConfigError:
+            self._proxy = None
+            raise
+
+    def _serve(self, tls: CertificateFolder) -> None:
+        """Use what is there now."""
+        now = (tls.bundle, self._proxy)
+        if now == self._trusts:
+            return
+        trust = Trust(self._context(tls.folder, self._proxy), self._proxy)
+        if self._begun:
+            self._server.believe(trust)
+        else:
+            self._server.start(trust)
+            self._begun = True
+            _log.info("visibility API answers", port=self._server.port, front_proxy=self._proxy is not None)
+        self._trusts = now
+
+    def _context(self, folder: Path, proxy: FrontProxy | None) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._configuration.tls is not None:
+            self._configuration.tls.apply(context)
+        try:
+            context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
+        except OSError as e:  # SSLError is one too
+            raise ConfigError(f"{folder}: {CERTIFICATE} and {KEY} cannot be loaded: {e}") from e
+        context.num_tickets = 0  # whoever resumes a session is not looked at again, so nobody shall
+        context.options |= ssl.OP_NO_TICKET
+        if proxy is not None:
+            context.load_verify_locations(cadata=proxy.authorities)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        return context

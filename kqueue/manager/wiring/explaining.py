@@ -1,0 +1,65 @@
+"""Wiring of the view that explains one Workload: what the scheduling loop goes by, and what holds a Workload back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.blockers import Blockers
+from kqueue.manager.wiring import rules
+from kqueue.state import from_api
+from kqueue.state.heads import Heads
+from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.standing import Hindrance
+
+if TYPE_CHECKING:
+    from kqueue.manager.operator import Operator
+
+
+def make_explainer(operator: Operator) -> WorkloadExplainer:
+    """An explainer that knows what this process knows."""
+    wiring, watches, loop = operator.wiring, operator.watches, operator.loop
+    settings = rules.loop_settings(operator.config, operator.timings)
+    blockers = Blockers(
+        local_queues=watches.local_queues.store, cache=wiring.cache, namespace_labels=wiring.namespace_labels
+    )
+
+    def held_back(workload: wire.Workload) -> Iterator[Hindrance]:
+        quarantined = wiring.quarantine.get(from_api.workload_key(workload))
+        if quarantined is not None:
+            yield Hindrance(names.REASON_QUARANTINED, quarantined.message)
+        for blocked in blockers.all(workload):
+            yield Hindrance(blocked.reason, blocked.message, blocked.command)
+
+    def silence() -> float:
+        served = [watch.age() for watch in watches.all() if not watch.missing]
+        return max(served, default=0.0)
+
+    return WorkloadExplainer(
+        workloads=watches.workloads.store,
+        local_queues=watches.local_queues.store,
+        cache=wiring.cache,
+        queues=wiring.queues,
+        planning=Planning(
+            heads=Heads(
+                wiring.cache,
+                wiring.workload_writer.newest,
+                elastic=settings.elastic,
+                preemption_gates=settings.preemption_gates,
+                order=settings.queue_order,
+            ),
+            tries=wiring.tries,
+            rules=loop.rules,
+            claims=loop.claims,
+            held_by=loop.held_by,
+        ),
+        held_back=held_back,
+        namespace_labels=wiring.namespace_labels,
+        not_running=wiring.not_running,
+        clock=operator.clock,
+        leads=operator.ready.is_set,
+        silence=silence,
+        stale_after=operator.timings.watch_stale_after,
+    )

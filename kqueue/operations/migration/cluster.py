@@ -1,0 +1,187 @@
+"""A live cluster that Kueue manages: what of it kqueue would not take over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from kqueue.api import names
+from kqueue.config import Configuration
+from kqueue.config.policy import framework_of
+from kqueue.config.without_effect import is_managed
+from kqueue.controllers.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    TOPOLOGIES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+)
+from kqueue.errors import ForbiddenError, NotFoundError
+from kqueue.jobs import unmanaged
+from kqueue.jobs.ancestry import OwnerKind
+from kqueue.jobs.fields import condition_status
+from kqueue.operations.migration.definitions import judge_definitions
+from kqueue.operations.migration.findings import Finding, note, some, work
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+
+JSON = dict[str, Any]
+_CRDS = ResourceType(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+_WRITTEN = (
+    *(ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES),
+    WORKLOAD_PRIORITY_CLASSES,
+)
+"""Kinds that people write as manifests."""
+_BUILT_IN = {
+    names.MULTIKUEUE_CONTROLLER: "keep Kueue for the ClusterQueues that name it, or take the check out of them",
+    names.PROVISIONING_REQUEST_CONTROLLER: (
+        "let the autoscaler act on pods that wait, and take the check out of the ClusterQueues that name it"
+    ),
+}
+"""Controllers of checks that are part of Kueue and not of kqueue, and the remedy."""
+
+
+async def look(client: Client, configuration: Configuration) -> list[Finding]:
+    """Everything that is found; what may not be read, is a finding, too.
+
+    Raises:
+        ApiError: the API server does not answer, or fails.
+    """
+    parts: list[tuple[str, Callable[[], Awaitable[list[Finding]]]]] = [
+        ("CustomResourceDefinition", lambda: _definitions(client)),
+        ("AdmissionCheck", lambda: _checks(client)),
+        ("Workload", lambda: _claims(client)),
+        *((kind.kind, _versions_of(client, kind)) for kind in _WRITTEN),
+        *(
+            (owner.gvk.kind, _unmanaged_of(client, owner))
+            for owner in unmanaged.kinds_not_queued(configuration.integrations)
+        ),
+    ]
+    found: list[Finding] = []
+    for kind, part in parts:
+        try:
+            found += await part()
+        except NotFoundError:
+            continue  # the kind is not installed, so there is no object of it
+        except ForbiddenError as e:
+            remedy = "run the check as a user who may list it: --as, --context or --kubeconfig"
+            found.append(work(kind, f"it was not looked at: {e}", remedy))
+    return found
+
+
+async def _definitions(client: Client) -> list[Finding]:
+    return list(judge_definitions(await client.list_json(_CRDS)))
+
+
+# --- checks and claims
+
+
+async def _checks(client: Client) -> list[Finding]:
+    checks = await client.list_json(ADMISSION_CHECKS)
+    return list(judge_checks(checks, await client.list_json(CLUSTER_QUEUES) if checks else []))
+
+
+def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[Finding]:
+    """AdmissionChecks that nobody would answer under kqueue."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for queue in queues:
+        for name in _checks_named_by(queue.get("spec") or {}):
+            users[name].append(queue["metadata"]["name"])
+    for check in checks:
+        name, controller = check["metadata"]["name"], str((check.get("spec") or {}).get("controllerName") or "")
+        where = f"AdmissionCheck {name} spec.controllerName"
+        used = f"; ClusterQueues that name it: {some(users[name])}" if users[name] else "; no ClusterQueue names it"
+        if controller in _BUILT_IN:
+            judge = work if users[name] else note
+            why = f"{controller} is part of Kueue and not of kqueue, so nobody answers the check{used}"
+            yield judge(where, why, _BUILT_IN[controller])
+        elif condition_status(check, names.CONDITION_ACTIVE) != "True":
+            judge = work if users[name] else note
+            why = f"{controller} does not say that it is active{used}"
+            yield judge(where, why, f"start the controller, or: kubectl delete admissioncheck {name}")
+
+
+def _checks_named_by(spec: Mapping[str, Any]) -> set[str]:
+    """By whichever of the fields of two versions."""
+    rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
+    return {rule["name"] for rule in rules} | set(spec.get("admissionChecks") or ())
+
+
+async def _claims(client: Client) -> list[Finding]:
+    return list(judge_claims(await client.list_json(WORKLOADS)))
+
+
+def judge_claims(workloads: Iterable[JSON]) -> Iterator[Finding]:
+    """Jobs that ask for devices by resource claims."""
+    asking = [
+        f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
+        for workload in workloads
+        if condition_status(workload, names.CONDITION_FINISHED) != "True" and _has_claims(workload)
+    ]
+    if asking:
+        why = f"{len(asking)} Workloads ask for devices by claims, to which kqueue gives no quota: {some(asking)}"
+        remedy = "ask for devices by extended resources, such as nvidia.com/gpu, or keep Kueue for these jobs"
+        yield work("Workload spec.podSets[].template.spec.resourceClaims", why, remedy)
+
+
+def _has_claims(workload: JSON) -> bool:
+    templates = ((each.get("template") or {}).get("spec") or {} for each in workload["spec"].get("podSets") or ())
+    return any(template.get("resourceClaims") for template in templates)
+
+
+# --- versions in which manifests are written
+
+
+def _versions_of(client: Client, kind: ResourceType) -> Callable[[], Awaitable[list[Finding]]]:
+    async def part() -> list[Finding]:
+        return list(judge_writers(kind.kind, await client.list_json(kind)))
+
+    return part
+
+
+def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[Finding]:
+    """Objects whose fields somebody has written in a version that kqueue does not serve; status is left out."""
+    written: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for obj in found:
+        meta = obj["metadata"]
+        shown = "/".join(filter(None, (meta.get("namespace"), meta["name"])))
+        for entry in meta.get("managedFields") or ():
+            group, _, version = str(entry.get("apiVersion") or "").partition("/")
+            if group == names.GROUP and version != names.VERSION and not entry.get("subresource"):
+                written[str(entry.get("manager") or "a client"), version].append(shown)
+    for (manager, version), objects in sorted(written.items()):
+        why = (
+            f"{manager} has written {len(set(objects))} as {version}, which kqueue does not serve: {some(set(objects))}"
+        )
+        remedy = f"write apiVersion {names.GROUP}/{names.VERSION} in the manifests, and apply them again"
+        yield work(f"{kind} apiVersion", why, remedy)
+
+
+# --- labelled objects of kinds that are not queued
+
+
+def _unmanaged_of(client: Client, owner: OwnerKind) -> Callable[[], Awaitable[list[Finding]]]:
+    gvk = owner.gvk
+    resource = ResourceType(gvk.group, gvk.version, owner.resource, gvk.kind)
+
+    async def part() -> list[Finding]:
+        return list(judge_labelled(owner, await client.list_json(resource, label_selector=names.QUEUE_NAME_LABEL)))
+
+    return part
+
+
+def judge_labelled(owner: OwnerKind, found: Iterable[JSON]) -> Iterator[Finding]:
+    """Objects with a queue's name that would start without quota.  Those that another object controls are left out."""
+    gvk, loose = owner.gvk, unmanaged.names_of_loose(found)
+    if not loose:
+        return
+    is_built_in = is_managed(framework_of(gvk.group, gvk.kind) or gvk.kind)
+    remedy = unmanaged.remedy(gvk) + ("" if is_built_in else ", or keep Kueue for it")
+    why = f"{len(loose)} objects name a queue, and would start without quota: {some(loose)}"
+    yield work(f"{gvk.kind} metadata.labels[{names.QUEUE_NAME_LABEL}]", why, remedy)

@@ -1,0 +1,42 @@
+"""Definitions of Kueue's kinds in a cluster: whether kqueue's can take their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kqueue.api import names
+from kqueue.operations.migration.findings import Finding, note, work
+
+JSON = dict[str, Any]
+_PAGE = "docs/how-to/migrate-from-kueue.md"
+
+
+def judge_definitions(definitions: Iterable[JSON]) -> Iterator[Finding]:
+    """Findings about those of Kueue's group.  The API server refuses kqueue's definition of a kind of which objects are
+    stored in a version that this definition does not have.
+    """
+    ours = [crd for crd in definitions if crd["spec"].get("group") == names.GROUP]
+    if not ours:
+        yield note(
+            "CustomResourceDefinition", "no kind of Kueue is installed", "nothing is to be migrated: install kqueue"
+        )
+    for crd in ours:
+        yield from _judged(crd)
+
+
+def _judged(crd: JSON) -> Iterator[Finding]:
+    where = f"CustomResourceDefinition {crd['metadata']['name']}"
+    versions = crd["spec"].get("versions") or ()
+    stored = next((v["name"] for v in versions if v.get("storage")), "")
+    old = [name for name in crd.get("status", {}).get("storedVersions") or () if name != names.VERSION]
+    if stored != names.VERSION:
+        why = f"new objects are stored as {stored or 'nothing'}, and kqueue reads {names.VERSION} only"
+        yield work(f"{where} spec.versions", why, f"upgrade Kueue to a release that stores {names.VERSION}")
+    if old:
+        why = f"objects may be stored as {', '.join(old)}, and the API server then refuses kqueue's definition"
+        yield work(f"{where} status.storedVersions", why, f"with Kueue running, run the script of step 2 of {_PAGE}")
+    served = [v["name"] for v in versions if v.get("served") and v["name"] != names.VERSION]
+    if served and stored == names.VERSION and not old:
+        why = f"{', '.join(served)} is served now, and will not be any more under kqueue"
+        yield note(f"{where} spec.versions", why, f"write apiVersion {names.GROUP}/{names.VERSION} in your manifests")

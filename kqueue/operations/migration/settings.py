@@ -1,0 +1,131 @@
+"""A whole Configuration of Kueue: what of it kqueue reads, and what its chart takes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kqueue.config import Configuration, parse
+from kqueue.config.compatible import from_v1beta1
+from kqueue.config.load import ConfigFileError, document_of, drop_nulls
+from kqueue.operations.migration.findings import Finding, Level, converts, note, work
+
+JSON = dict[str, Any]
+_FILLED_IN = (
+    ("namespace",),
+    ("webhook",),
+    ("internalCertManagement",),
+    ("visibilityServer",),
+    ("pprofBindAddress",),
+    ("health", "healthProbeBindAddress"),
+    ("metrics", "bindAddress"),
+    ("leaderElection", "resourceNamespace"),
+)
+"""What the chart fills in itself, and refuses in its values."""
+_NEEDED = {
+    "multiKueue": "jobs of ClusterQueues with a MultiKueue check are not sent to other clusters; keep Kueue for these",
+    "resources.deviceClassMappings": (
+        "jobs with resource claims get no quota; ask for devices by extended resources, such as nvidia.com/gpu"
+    ),
+}
+"""Sections without effect that jobs may depend on, and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What was found in a Configuration."""
+
+    findings: tuple[Finding, ...]
+    values: JSON = field(default_factory=dict)
+    """For kqueue's chart."""
+    configuration: Configuration | None = None
+    """None: kqueue would not start with it."""
+
+
+def settings_in(text: str, *, source: str, above: str = "") -> Settings:
+    """Look at the Configuration in `text`.
+
+    Args:
+        text: the whole file.
+        source: what errors call it.
+        above: what stands before the paths of findings, such as a key of a values file.
+
+    Raises:
+        ConfigError: it is no YAML, or no Configuration of a version that is read.
+    """
+    document = document_of(text, source)
+    found = [] if document["apiVersion"].endswith("/v1beta2") else [_old_version(above)]
+    values, filled = _values_of(document, above)
+    try:
+        configuration = parse(text, source=source)
+    except ConfigFileError as e:
+        found += [work(f"{above}{p.path}", p.problem, f"correct {p.path}; nothing else was judged") for p in e.problems]
+        return Settings(findings=(*found, *filled), values=values)
+    found += [_judged(warning, above) for warning in configuration.warnings]
+    found += [converts(f"{above}{name}", f"configuration.{name}") for name in sorted(values["configuration"])]
+    integrations = values["configuration"].setdefault("integrations", {})
+    if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart is longer
+        integrations["frameworks"] = list(configuration.integrations.frameworks)
+    return Settings(findings=(*found, *filled), values=values, configuration=configuration)
+
+
+def _old_version(above: str) -> Finding:
+    return Finding(
+        level=Level.CONVERTS,
+        field=f"{above}apiVersion",
+        why="v1beta1 is read with the defaults of v1beta1, and told below as v1beta2",
+        remedy="take it from `values` of -o json, where it is written as v1beta2",
+    )
+
+
+def _judged(warning: str, above: str) -> Finding:
+    """A sentence about a setting without effect, as a finding."""
+    where, _, why = warning.partition(": ")
+    if where == "integrations.frameworks":
+        name = why.split(" ", 1)[0]
+        remedy = f"declare {name} in integrations.declaredKinds (docs/integrations.md), or keep Kueue for it"
+        return work(f"{above}{where}", f"objects of {name} are not queued: {why}", remedy)
+    if where in _NEEDED:
+        return work(f"{above}{where}", why, _NEEDED[where])
+    return note(f"{above}{where}", why, f"leave {where} out of the configuration")
+
+
+def _values_of(document: JSON, above: str) -> tuple[JSON, list[Finding]]:
+    """Values of kqueue's chart, and findings about what the chart fills in itself."""
+    data = copy.deepcopy(document)
+    version = data.pop("apiVersion")
+    del data["kind"]
+    drop_nulls(data)
+    found: list[Finding] = []
+    if version.endswith("/v1beta1"):
+        from_v1beta1(data)
+        if "waitForPodsReady" in data and data["waitForPodsReady"] is None:  # on by default in v1beta2
+            del data["waitForPodsReady"]
+            data["featureGates"] = {**(data.get("featureGates") or {}), "DisableWaitForPodsReady": True}
+            found.append(
+                converts(f"{above}waitForPodsReady", "configuration.featureGates.DisableWaitForPodsReady=true")
+            )
+    values: JSON = {"configuration": data}
+    management = data.get("internalCertManagement")
+    if isinstance(management, dict) and management.get("enable") is False:
+        values["certManager"] = {"enable": True}
+    return values, [*found, *_taken_out(data, above)]
+
+
+def _taken_out(data: JSON, above: str) -> Iterator[Finding]:
+    """Remove what the chart fills in."""
+    for path in _FILLED_IN:
+        section = data if len(path) == 1 else data.get(path[0])
+        if not isinstance(section, dict) or path[-1] not in section:
+            continue
+        value, name = section.pop(path[-1]), ".".join(path)
+        if len(path) > 1 and not section:
+            del data[path[0]]
+        if name == "internalCertManagement" and isinstance(value, dict) and value.get("enable") is False:
+            yield converts(f"{above}{name}.enable", "certManager.enable=true")
+        else:
+            yield note(
+                f"{above}{name}", "kqueue's chart fills this in, so that it fits its other objects", "leave it out"
+            )

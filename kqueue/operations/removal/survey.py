@@ -1,0 +1,249 @@
+"""Looks for what would be left behind: page by page through every kind that kqueue writes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from kqueue.api.wire.meta import Struct
+from kqueue.config.declared import DeclaredKind
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.leftovers import (
+    Left,
+    Leftover,
+    Seen,
+    of_declared,
+    of_job,
+    of_object,
+    of_pod,
+    waiting_owners,
+)
+from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
+from kqueue.jobs.declared import Declared
+from kqueue.manager.registration import CONFIGURATIONS
+from kqueue.runtime.client import Client
+from kqueue.runtime.resources import ResourceType
+from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME, is_ours
+from webhooks.routes import FRAMEWORK_PATHS
+
+JSON = dict[str, Any]
+_JOBS = (
+    ResourceType("batch", "v1", "jobs", "Job"),
+    ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
+)
+_CLUSTER_SCOPED = (
+    kinds.CLUSTER_QUEUES, kinds.COHORTS, kinds.RESOURCE_FLAVORS, kinds.TOPOLOGIES, kinds.ADMISSION_CHECKS,
+)  # fmt: skip
+_NAMESPACED = (kinds.LOCAL_QUEUES,)
+_SERVICES = ResourceType("", "v1", "services", "Service")
+API_SERVICES = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+_PAGE = "500"
+_ATTEMPTS = 3
+"""Lists of one kind that may be begun, when their continue token expires on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What is looked at.  Without `namespace` and `integrations`: everything."""
+
+    namespace: str = ""
+    integrations: frozenset[str] = frozenset()
+    """Frameworks whose objects are meant; empty: all, and what belongs to none."""
+    leave_gated: bool = False
+    """Gates of pods are not looked at."""
+    declared: tuple[DeclaredKind, ...] = ()
+    """Kinds of a user's own, whose objects are jobs too."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether kqueue as a whole is meant, with what belongs to no namespace."""
+        return not self.namespace and not self.integrations
+
+    def has(self, leftover: Leftover) -> bool:
+        """Whether it is among what is meant."""
+        return not self.integrations or leftover.integration in self.integrations
+
+
+class _ListMeta(Struct, frozen=True, kw_only=True, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _Page(Struct, frozen=True, kw_only=True):
+    items: tuple[Seen, ...] = ()
+    metadata: _ListMeta = _ListMeta()
+
+
+async def survey(client: Client, scope: Scope) -> list[Leftover]:
+    """Everything that is left, in the order in which it is to be released.
+
+    Raises:
+        ApiError: the API server refused a list, or cannot be reached.
+    """
+    found = [*await _webhooks(client), *await _api_services(client)] if scope.whole else []
+    leave = scope.leave_gated
+    found += await _found(client, kinds.PODS, scope, lambda pod: _one(of_pod(kinds.PODS, pod, leave_gated=leave)))
+    waiting: set[str] = set()
+
+    def of_workload(workload: Seen) -> Iterable[Leftover]:
+        waiting.update(waiting_owners([workload]))
+        return _one(of_object(kinds.WORKLOADS, workload))
+
+    found += await _found(client, kinds.WORKLOADS, scope, of_workload)
+    for resource in (*_NAMESPACED, *_CLUSTER_SCOPED) if scope.whole else _NAMESPACED:
+        found += await _found(client, resource, scope, _judge(resource))
+    for resource in _JOBS:
+        found += await _found(client, resource, scope, _judge_job(resource, waiting))
+    for declared in scope.declared:
+        found += await _of_declared(client, declared, scope, waiting)
+    return found
+
+
+async def _of_declared(client: Client, declared: DeclaredKind, scope: Scope, waiting: set[str]) -> list[Leftover]:
+    kind = Declared(declared)
+    resource = ResourceType(declared.group, declared.version, declared.plural, declared.kind)
+    try:
+        objects = await client.list_json(resource, scope.namespace or None)
+    except NotFoundError:
+        return []
+    found = [
+        leftover
+        for obj in objects
+        for leftover in of_declared(resource, obj, kind, waits_for_us=obj["metadata"]["uid"] in waiting)
+    ]
+    return [leftover for leftover in found if scope.has(leftover)]
+
+
+def _one(leftover: Leftover | None) -> tuple[Leftover, ...]:
+    return () if leftover is None else (leftover,)
+
+
+def _judge(resource: ResourceType) -> Callable[[Seen], Iterable[Leftover]]:
+    return lambda obj: _one(of_object(resource, obj))
+
+
+def _judge_job(resource: ResourceType, waiting: set[str]) -> Callable[[Seen], Iterable[Leftover]]:
+    return lambda job: of_job(resource, job, waits_for_us=job.metadata.uid in waiting)
+
+
+async def _found(
+    client: Client, resource: ResourceType, scope: Scope, judge: Callable[[Seen], Iterable[Leftover]]
+) -> list[Leftover]:
+    """What is left on objects of one kind; nothing where the cluster does not have the kind."""
+    for attempt in range(_ATTEMPTS):
+        found: list[Leftover] = []
+        try:
+            async for obj in _objects(client, resource, scope.namespace if resource.namespaced else ""):
+                found += [leftover for leftover in judge(obj) if scope.has(leftover)]
+        except NotFoundError:
+            return []
+        except GoneError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return found
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _objects(client: Client, resource: ResourceType, namespace: str) -> AsyncIterator[Seen]:
+    params = {"limit": _PAGE}
+    while True:
+        raw = await client.list_page(resource, namespace or None, params=params)
+        try:
+            page = msgspec.json.decode(raw, type=_Page)
+        except msgspec.ValidationError as e:
+            raise ServerError(f"list {resource}: the answer cannot be read: {e}") from e
+        for obj in page.items:
+            yield obj
+        if not page.metadata.token:
+            return
+        params["continue"] = page.metadata.token
+
+
+async def _webhooks(client: Client) -> list[Leftover]:
+    """Configurations that we made, and those of our names that somebody else applied.
+
+    The mutating ones come first: from then on nothing new is gated.
+    """
+    found = []
+    for resource in CONFIGURATIONS.values():
+        for obj in await client.list_json(resource):
+            metadata = obj["metadata"]
+            ours = is_ours(metadata)
+            if not ours and metadata["name"] not in (MUTATING_NAME, VALIDATING_NAME):
+                continue
+            found.append(
+                Leftover(
+                    left=Left.WEBHOOKS if ours else Left.OTHERS_WEBHOOKS,
+                    resource=resource,
+                    namespace="",
+                    name=metadata["name"],
+                    uid=metadata["uid"],
+                    version=metadata["resourceVersion"],
+                    ours=(f"{len(obj.get('webhooks') or ())} webhooks", *await _targets(client, obj)),
+                )
+            )
+    return found
+
+
+async def _api_services(client: Client) -> list[Leftover]:
+    """Those that a controller outside of the cluster has made, and could not take away when it was killed.
+
+    Who may not look has made none: in a cluster they come and go with what applied them.
+    """
+    selector = f"{MANAGED_BY}={OURSELVES}"
+    try:
+        listed = await client.list_json(API_SERVICES, label_selector=selector)
+    except (ForbiddenError, NotFoundError):
+        return []
+    return [
+        Leftover(
+            left=Left.API_SERVICES,
+            resource=API_SERVICES,
+            namespace="",
+            name=obj["metadata"]["name"],
+            uid=obj["metadata"]["uid"],
+            version=obj["metadata"]["resourceVersion"],
+            ours=(),
+        )
+        for obj in listed
+    ]
+
+
+async def _targets(client: Client, obj: JSON) -> list[str]:
+    """Where the entries lead, and whether there is anything: `Service a/b, which does not exist`."""
+    told: set[str] = set()
+    for hook in obj.get("webhooks") or ():
+        config = hook.get("clientConfig") or {}
+        service = config.get("service") or {}
+        told.add(f"Service {service['namespace']}/{service['name']}" if service else _base(str(config.get("url", ""))))
+    return [f"{target}{await _missing(client, target)}" for target in sorted(told)]
+
+
+def _base(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
+
+
+async def _missing(client: Client, target: str) -> str:
+    if not target.startswith("Service "):
+        return ""
+    namespace, _, name = target.removeprefix("Service ").partition("/")
+    try:
+        await client.get_json(_SERVICES, name, namespace)
+    except NotFoundError:
+        return ", which does not exist"
+    return ""
+
+
+async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:
+    """Those of the integrations whose webhooks are registered: somebody runs with them switched on."""
+    paths = {f"/mutate-{FRAMEWORK_PATHS[name]}": name for name in integrations if name in FRAMEWORK_PATHS}
+    asked: set[str] = set()
+    for obj in await client.list_json(CONFIGURATIONS["MutatingWebhookConfiguration"]):
+        for hook in obj.get("webhooks") or ():
+            config = hook.get("clientConfig") or {}
+            path = (config.get("service") or {}).get("path") or str(config.get("url", ""))
+            asked.update(name for end, name in paths.items() if path.endswith(end))
+    return sorted(asked)

@@ -1,0 +1,168 @@
+"""The result of a placement as JSON.  The order of keys is fixed, so equal results are equal texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kqueue.core.topology import (
+    Domain,
+    Exclusions,
+    Misfit,
+    MisfitCode,
+    PodSetPlacement,
+    encode,
+    encode_plain,
+)
+from kqueue.core.topology.result import Path
+from kqueue.placing.fields import Problem
+from kqueue.placing.solving import Outcome, Solution, UpdateConflict
+from kqueue.placing.values import Case
+
+_REASONS = ("notReady", "unschedulable", "flavorLabels", "missingLevel", "duplicateHostname")
+
+
+def text(value: Mapping[str, Any], *, compact: bool) -> str:
+    """The document, ending in a newline."""
+    if compact:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def error(document: Any, problems: Sequence[Problem]) -> dict[str, Any]:
+    """What stands in the place of the answer to an input that is not valid."""
+    name = document.get("name") if isinstance(document, dict) else None
+    return {
+        "name": name if isinstance(name, str) else "",
+        "error": {
+            "code": "InvalidInput",
+            "problems": [{"path": problem.path, "problem": problem.text} for problem in problems],
+        },
+    }
+
+
+def answer(solution: Solution) -> dict[str, Any]:
+    """The answer to a valid input."""
+    ignored = {reason: solution.ignored[reason] for reason in _REASONS if solution.ignored.get(reason)}
+    result: dict[str, Any] = {
+        "name": solution.case.name,
+        "placed": solution.placed,
+        "tree": {"leaves": len(solution.tree), "ignoredNodes": ignored},
+        "podSets": [_pod_set(solution.case, outcome) for outcome in solution.outcomes],
+    }
+    if solution.case.output.remaining:
+        result["remaining"] = _remaining(solution)
+    return result
+
+
+def _pod_set(case: Case, outcome: Outcome) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": outcome.name, "status": outcome.status.value}
+    if outcome.placement is not None:
+        entry.update(_placed(case, outcome, outcome.placement))
+    if outcome.failure is not None:
+        entry["failure"] = _failure(case, outcome.failure)
+    return entry
+
+
+def _placed(case: Case, outcome: Outcome, placement: PodSetPlacement) -> dict[str, Any]:
+    assignment = placement.assignment
+    entry: dict[str, Any] = {
+        "assignment": {
+            "levels": list(assignment.levels),
+            "domains": _domains(case, assignment.domains, placement.paths),
+        }
+    }
+    if case.output.encoding == "v1beta2" and assignment.domains:
+        entry["topologyAssignment"] = encode(assignment)
+    elif case.output.encoding == "v1beta1":
+        entry["topologyAssignment"] = encode_plain(assignment)
+    if outcome.kept is not None:
+        entry["kept"] = outcome.kept
+    if outcome.added is not None:
+        domains = _domains(case, outcome.added.assignment.domains, outcome.added.paths)
+        entry["replacement"] = {"node": case.unhealthy_nodes[0], "domains": domains}
+    if placement.proven is not None:
+        entry["proven"] = placement.proven
+    if placement.quality:
+        entry["quality"] = [
+            {"level": level.level, "used": level.used, "lowerBound": level.lower_bound} for level in placement.quality
+        ]
+    return entry
+
+
+def _domains(case: Case, domains: Sequence[Domain], paths: Sequence[Path]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{"values": list(domain.values), "count": domain.count} for domain in domains]
+    if case.output.paths:
+        for entry, path in zip(found, paths, strict=True):
+            entry["path"] = list(path)
+    return found
+
+
+def _failure(case: Case, why: Misfit | UpdateConflict) -> dict[str, Any]:
+    """A failure with the facts that belong to its code."""
+    if isinstance(why, UpdateConflict):
+        return {"code": "InvalidPodSetUpdate", "detail": f"pod set {why.pod_set}: {why.detail}"}
+    if why.code is MisfitCode.NO_REPLACEMENT:
+        return {"code": why.code.value, "node": case.unhealthy_nodes[0]}
+    return {"code": why.code.value, **_facts(why)}
+
+
+def _facts(why: Misfit) -> dict[str, Any]:
+    match why.code:
+        case MisfitCode.LEVEL_NOT_SPECIFIED | MisfitCode.SLICE_SIZE_MISSING:
+            return {}
+        case MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
+            return {"sliceLevel": why.other_level, "level": why.level}
+        case MisfitCode.COUNT_BELOW_SLICE_SIZE:
+            return {"count": why.count, "size": why.size}
+        case MisfitCode.INNER_LEVEL_NOT_LOWER:
+            return {"level": why.level, "previousLevel": why.other_level}
+        case MisfitCode.INNER_SIZE_NOT_DIVISOR:
+            return {"size": why.size, "previousSize": why.other_size}
+        case MisfitCode.NO_FIT:
+            return _no_fit(why)
+        case MisfitCode.STALE_ASSIGNMENT:
+            return {"domain": why.hosts[0]}
+        case MisfitCode.INVALID_GROUP:
+            return {"group": why.group, "detail": why.detail}
+        case MisfitCode.INVALID_NODE_SELECTOR | MisfitCode.INVALID_NODE_AFFINITY | MisfitCode.INTERNAL_INCONSISTENCY:
+            return {"detail": why.detail}
+        case _:
+            return {"level": why.level}
+
+
+def _no_fit(why: Misfit) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "topology": why.topology,
+        "level": why.level,
+        "unit": why.unit,
+        "fit": why.fit,
+        "total": why.total,
+    }
+    if why.layers:
+        facts["layers"] = [{"level": layer.level, "fit": layer.fit, "total": layer.total} for layer in why.layers]
+    return {**facts, "totalNodes": why.leaves, "excluded": _excluded(why.excluded)}
+
+
+def _excluded(excluded: Exclusions) -> dict[str, Any]:
+    counts: dict[str, Any] = {
+        "nodeSelector": excluded.node_selector,
+        "affinity": excluded.affinity,
+        "topologyDomain": excluded.topology_domain,
+        "taints": dict(sorted(excluded.taints.items())),
+        "resources": dict(sorted(excluded.resources.items())),
+    }
+    return {cause: count for cause, count in counts.items() if count}
+
+
+def _remaining(solution: Solution) -> list[dict[str, Any]]:
+    tree, capacity = solution.tree, solution.capacity
+    found = []
+    for i, leaf in enumerate(tree.leaves):
+        values, free = tree.written(i), capacity.free(i)
+        resources = solution.used[values].union(*(node.allocatable for node in leaf.nodes))
+        found.append(
+            {"values": list(values), "resources": {resource: free.get(resource, 0) for resource in sorted(resources)}}
+        )
+    return found

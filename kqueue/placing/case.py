@@ -1,0 +1,59 @@
+"""A document becomes a placement to be done, or the list of everything that is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.core.topology import HOSTNAME, Membership, membership
+from kqueue.placing.asking import output_options, pod_sets, switches, workload
+from kqueue.placing.cluster import cluster
+from kqueue.placing.document import pointer
+from kqueue.placing.fields import Problem, Problems
+from kqueue.placing.values import Case, Cluster
+
+_KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
+
+
+def read(document: Any) -> Case | list[Problem]:
+    """The placement that a document asks for, or everything that is wrong with it."""
+    problems = Problems()
+    fields = problems.fields(document, "", _KEYS)
+    name = fields.text("name")
+    found_cluster = cluster(problems, fields)
+    levels = found_cluster.levels
+    chosen = switches(problems, fields)
+    unhealthy, owned = workload(problems, fields, levels)
+    asked = pod_sets(problems, fields, levels)
+    output = output_options(problems, fields)
+    if problems:
+        return problems.found
+    members = membership(
+        found_cluster.nodes,
+        levels=levels,
+        node_labels=found_cluster.node_labels,
+        merge_duplicate_hostnames=chosen.duplicate_hostnames == "merge",
+    )
+    if chosen.duplicate_hostnames == "error" and found_cluster.is_hostname:
+        _check_hostnames(problems, found_cluster, members)
+    return problems.found or Case(
+        name=name,
+        cluster=found_cluster,
+        members=members,
+        switches=chosen,
+        pod_sets=asked,
+        unhealthy_nodes=unhealthy,
+        owned_by_single_pod=owned,
+        output=output,
+        noted=tuple(problems.remarks),
+    )
+
+
+def _check_hostnames(problems: Problems, found: Cluster, members: Membership) -> None:
+    """Two nodes of the flavor with one host name."""
+    for i, node in enumerate(found.nodes):
+        if node.name in members.duplicates:
+            problems.add(
+                pointer(pointer(f"/nodes/{i}", "labels"), HOSTNAME),
+                f"node {members.duplicates[node.name]} has the host name {node.labels[HOSTNAME]!r}, too: correct one "
+                "of them, or set algorithm.duplicateHostnames to drop or merge",
+            )

@@ -1,0 +1,126 @@
+"""The result of a placement for people: what fits into which domain, what was chosen, and where a search ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from kqueue.core.explain import Blocker, BlockerKind, sentence
+from kqueue.core.quantity import format_quantity
+from kqueue.core.topology import Misfit, MisfitCode, PodSetPlacement, PodSetRequest, TopologyRequest, Tree
+from kqueue.core.topology.result import Path
+from kqueue.placing.fields import Problem
+from kqueue.placing.picture import picture
+from kqueue.placing.solving import Outcome, Solution, Status, Step, UpdateConflict
+from kqueue.placing.values import Case
+
+_MOST_PROBLEMS = 50
+
+
+def explain_problems(document: Any, problems: Sequence[Problem]) -> str:
+    """An invalid input: every problem with its place."""
+    name = document.get("name") if isinstance(document, dict) else None
+    lines = [f"{name or 'the input'} is not valid:"]
+    lines += [f"  {problem.path or '(the whole input)'}: {problem.text}" for problem in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"  and {len(problems) - _MOST_PROBLEMS} more, all of which are in the JSON answer")
+    return "\n".join(lines) + "\n"
+
+
+class Explainer:
+    """Collects the account of one case while it is placed."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._parts: list[str] = []
+
+    def watch(self, step: Step) -> None:
+        """Tell of one group, with what was free before it."""
+        self._parts.append("\n".join(_tell(self._case, step)))
+
+    def text(self, solution: Solution) -> str:
+        """The whole account."""
+        return "\n\n".join([_head(solution), *self._parts, *_rest(solution.outcomes)]) + "\n"
+
+
+def _head(solution: Solution) -> str:
+    tree, cluster = solution.tree, solution.case.cluster
+    domains = ", ".join(f"{tree.domains(i)} x {level}" for i, level in enumerate(tree.levels))
+    left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(solution.ignored.items()))
+    lines = [
+        f"{solution.case.name or 'placement'}: {'placed' if solution.placed else 'not placed'}",
+        f"topology {cluster.topology}: {domains}",
+        f"nodes: {len(cluster.nodes)}, of which {len(tree)} leaves" + (f"; left out: {left_out}" if left_out else ""),
+    ]
+    return "\n".join(lines)
+
+
+def _rest(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Pod sets that no search was made for."""
+    skipped = [outcome.name for outcome in outcomes if outcome.status is Status.SKIPPED]
+    waiting = [outcome.name for outcome in outcomes if outcome.status is Status.NOT_EVALUATED]
+    if skipped:
+        yield f"skipped, nothing to place: {', '.join(skipped)}"
+    if waiting:
+        yield f"not evaluated after the failure: {', '.join(waiting)}"
+
+
+def _tell(case: Case, step: Step) -> Iterator[str]:
+    yield _asked(step.requests)
+    if isinstance(step.result, UpdateConflict):
+        yield f"  failed: {step.result.detail}"
+        return
+    if isinstance(step.result, Misfit):
+        yield from _why(case.cluster.flavor, step.result)
+    else:
+        yield f"  {_where(step.capacity.tree, step.result, step.requests[0].topology.preferred)}"
+    yield from picture(case, step)
+
+
+def _asked(requests: Sequence[PodSetRequest]) -> str:
+    parts = []
+    for request in requests:
+        amounts = (f"{resource} {format_quantity(n, resource)}" for resource, n in sorted(request.requests.items()))
+        each = ", ".join(amounts)
+        parts.append(f"{request.name or 'pod set'}: {_pods(request.count)}" + (f" of {each}" if each else ""))
+    group = f"group {requests[0].group}: " if len(requests) > 1 else ""
+    return f"{group}{' + '.join(parts)} ({_wish(requests[0].topology)})"
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
+
+
+def _wish(request: TopologyRequest) -> str:
+    if request.required is not None:
+        wish = f"required {request.required}"
+    elif request.preferred is not None:
+        wish = f"preferred {request.preferred}"
+    else:
+        wish = "anywhere"
+    return wish + "".join(f", slices of {layer.size} per {layer.level}" for layer in request.slices)
+
+
+def _where(tree: Tree, placed: Sequence[PodSetPlacement], preferred: str | None) -> str:
+    """The narrowest domain that holds everything, or how far it is spread."""
+    paths = {path for pod_set in placed for path in pod_set.paths}
+    together: Path = ()
+    for level in range(len(tree.levels)):
+        tops = {path[: level + 1] for path in paths}
+        if len(tops) != 1:
+            break
+        together = next(iter(tops))
+    leaves = f"on {len(paths)} {'domain' if len(paths) == 1 else 'domains'} of level {tree.levels[-1]}"
+    wider = preferred in tree.levels[len(together) :]
+    note = f"; that is wider than the preferred level {preferred}" if wider else ""
+    if not together:
+        widest = len({path[:1] for path in paths})
+        return f"placed, spread over {widest} domains of level {tree.levels[0]}, {leaves}{note}"
+    return f"placed in {'/'.join(together)} (level {tree.levels[len(together) - 1]}), {leaves}{note}"
+
+
+def _why(flavor: str, misfit: Misfit) -> Iterator[str]:
+    text = sentence(Blocker(kind=BlockerKind.TOPOLOGY, flavor=flavor, misfit=misfit))
+    yield f"  failed, {misfit.code}: {text}"
+    if misfit.level is not None and misfit.code in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
+        yield f"  the search ended at level {misfit.level}"

@@ -1,0 +1,301 @@
+"""What is valid in a placement, but hardly meant so: each with its JSON pointer and what to write instead.
+
+The answer stays as it is.  Remarks are found before anything is placed and do not depend on what has room, so that they
+can also be taken as errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain, pairwise
+
+from kqueue.core.topology import HOSTNAME, DomainUsage, Misfit, MisfitCode, NodeRules, SliceLayer, Tree
+from kqueue.core.topology.elastic import inherit
+from kqueue.core.topology.matching import rules_problem
+from kqueue.core.topology.request import resolve
+from kqueue.placing.document import pointer
+from kqueue.placing.fields import Problem, quoted, similar
+from kqueue.placing.solving import groups, previous_of, roles, tree_of
+from kqueue.placing.values import AskedPodSet, Case
+
+_ORDER = ("topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
+_LONGEST_INDEX = 9
+_REQUIRED_TERMS = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+_PREFERRED_TERMS = ("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+
+
+def remarks(case: Case) -> tuple[Problem, ...]:
+    """All remarks on a case, in the order of the document (of keys, that in which the documentation lists them)."""
+    asked = _replaced(case) if case.unhealthy_nodes else _placed(case)
+    found = chain(case.noted, _unlabelled(case), _unknown_domains(case), _empty(case), asked)
+    return tuple(sorted(found, key=_document_order))
+
+
+def _document_order(remark: Problem) -> tuple[int, list[tuple[int, str]]]:
+    _, top, *keys = remark.path.split("/")
+    return _ORDER.index(top), [
+        (int(key), "") if key.isascii() and key.isdigit() and len(key) <= _LONGEST_INDEX else (-1, key) for key in keys
+    ]
+
+
+# --- the cluster -----------------------------------------------------------------------------------------------------
+
+
+def _unlabelled(case: Case) -> Iterator[Problem]:
+    """Nodes of the flavor that are no part of the topology."""
+    for i, node in enumerate(case.cluster.nodes if case.members.missing_levels else ()):
+        missing = case.members.missing_levels.get(node.name)
+        if missing:
+            yield Problem(
+                pointer(f"/nodes/{i}/labels", missing[0]),
+                f"node {quoted(node.name)} is left out of the topology, because it lacks the label of this level: "
+                "label it, or keep such nodes out by flavor.nodeLabels",
+            )
+
+
+def _unknown_domains(case: Case) -> Iterator[Problem]:
+    """Usage of workloads in domains that no node is in, as far as it would count otherwise."""
+    cluster = case.cluster
+    if (case.switches.simulate_empty and not case.unhealthy_nodes) or not (cluster.usage or cluster.other_usage):
+        return
+    written = cluster.levels[-1:] if cluster.is_hostname else cluster.levels
+    known = {tuple([node.labels.get(level) for level in written]) for node in cluster.nodes}
+
+    def unknown(usage: Sequence[DomainUsage], path: str) -> Iterator[Problem]:
+        for i, item in enumerate(usage):
+            if item.count and item.values not in known:
+                labels = ", ".join(
+                    f"{level} {quoted(value)}" for level, value in zip(written, item.values, strict=True)
+                )
+                yield Problem(
+                    f"{path}/{i}/values",
+                    f"no node has the label{'' if len(written) == 1 else 's'} {labels}: this usage does not count; "
+                    "correct the values, or leave the entry out",
+                )
+
+    yield from unknown(cluster.usage, "/usage/tas")
+    if case.switches.overlapping_flavors and cluster.is_hostname:
+        yield from unknown(cluster.other_usage, "/usage/otherFlavors")
+
+
+# --- what is asked ---------------------------------------------------------------------------------------------------
+
+
+def _empty(case: Case) -> Iterator[Problem]:
+    for pod_set in case.pod_sets:
+        if pod_set.request.count == 0:
+            yield Problem(
+                pod_set.places.of("count"), "0 pods: the pod set is skipped; write how many there are, or leave it out"
+            )
+
+
+def _replaced(case: Case) -> Iterator[Problem]:
+    """What keeps failed nodes from being replaced."""
+    failed, *more = case.unhealthy_nodes
+    known = any(failed in (node.name, node.labels.get(HOSTNAME)) for node in case.cluster.nodes)
+    assigned = (pod_set.assignment for pod_set in case.pod_sets if pod_set.assignment is not None)
+    if not known and not any(failed == domain.values[-1] for old in assigned for domain in old.domains):
+        yield Problem(
+            "/workload/unhealthyNodes/0",
+            f"{quoted(failed)} is neither a node nor a host of any assignment: nothing is replaced; correct the name",
+        )
+    if more:
+        yield Problem(
+            "/workload/unhealthyNodes/1", "only the first node is replaced; leave the others out, and ask for each"
+        )
+    for pod_set in case.pod_sets:
+        old = pod_set.assignment
+        if pod_set.request.count and old is None:
+            yield Problem(
+                pod_set.places.of("assignment"),
+                "without an assignment there is nothing to replace, and the pod set is skipped; write where its pods "
+                "are, or leave it out",
+            )
+        elif pod_set.request.count and old is not None:
+            layers = pod_set.request.topology.slices
+            yield from _unusable(case, pod_set, max(old.count, layers[0].size if layers else 1))
+
+
+def _placed(case: Case) -> Iterator[Problem]:
+    """What keeps pod sets, or some of their pods, from being placed, however much room there is."""
+
+    @cache
+    def tree() -> Tree:
+        return tree_of(case)
+
+    for group in groups(case.pod_sets):
+        mismatch = _group_mismatch(group)
+        if mismatch is not None:
+            yield mismatch
+        else:
+            yield from _searched(case, group, tree)
+
+
+def _group_mismatch(group: Sequence[AskedPodSet]) -> Problem | None:
+    """What keeps pod sets from being a group, told of the later one."""
+    if len(group) == 1:
+        return None
+    first, second = group[:2]
+    if len(group) > 2:
+        return Problem(
+            group[2].places.group,
+            f"{len(group)} pod sets are in this group, which may have 2; give the others a group of their own",
+        )
+    if 1 not in (first.request.count, second.request.count):
+        return Problem(
+            second.places.of("count"),
+            f"{first.request.count} and {second.request.count} pods are in one group: one of the two, the leader, must "
+            "have 1",
+        )
+    for key in ("required", "preferred"):
+        levels = [getattr(pod_set.request.topology, key) for pod_set in group]
+        if levels[0] != levels[1]:
+            return Problem(
+                second.places.of("topologyRequest", key),
+                f"pod set {quoted(first.request.name)} of the same group has {quoted(levels[0])} here, this one "
+                f"{quoted(levels[1])}: write the same",
+            )
+    return None
+
+
+def _searched(case: Case, group: Sequence[AskedPodSet], tree: Callable[[], Tree]) -> Iterator[Problem]:
+    """Remarks on those for whom places are searched; nobody asks what has all its places from before."""
+    workers, leader = roles(group)
+    pods = workers.request.count
+    previous = previous_of(case, group)
+    if previous:
+        led = leader.request if leader is not None else None
+        kept = inherit(tree(), previous, workers=workers.request, leader=led)
+        if kept is not None:
+            pods = kept.missing
+            leader = leader if kept.leader is None else None
+    if not pods:
+        return
+    yield from _unusable(case, workers, pods)
+    yield from _left_over(workers, pods)
+    if leader is not None:
+        yield from _unusable_template(case, leader)
+
+
+def _left_over(workers: AskedPodSet, pods: int) -> Iterator[Problem]:
+    """Pods that fill no slice."""
+    layers, count = workers.request.topology.slices, workers.request.count
+    size = layers[0].size if layers else 1
+    rest = pods % size if size else 0
+    if rest and rest != pods:
+        of = f"count {count}" if pods == count else f"the {pods} pods of {count} that are new"
+        yield Problem(
+            workers.places.layers[0][1],
+            f"{size} does not divide {of}: {rest} {'pod is' if rest == 1 else 'pods are'} not placed; "
+            f"make {'the count' if pods == count else 'what is new'} a multiple of the slice size",
+        )
+
+
+def _unusable(case: Case, pod_set: AskedPodSet, pods: int) -> Iterator[Problem]:
+    """What is wrong with a request for so many pods: its updates, the first of its levels and sizes, its rules."""
+    request = pod_set.request if pod_set.request.count == pods else replace(pod_set.request, count=pods)
+    found = resolve(request, case.cluster.levels, case.switches.profile)
+    if isinstance(found, Misfit):
+        yield Problem(_path_of(found, pod_set), _sentence(found, case.cluster.levels))
+    yield from _unusable_template(case, pod_set)
+
+
+def _path_of(misfit: Misfit, pod_set: AskedPodSet) -> str:
+    """Where the request says what it cannot be given."""
+    topology, layers = pod_set.request.topology, pod_set.places.layers
+    match misfit.code:
+        case MisfitCode.LEVEL_NOT_FOUND:
+            return pod_set.places.of("topologyRequest", "preferred" if topology.required is None else "required")
+        case MisfitCode.SLICE_LEVEL_NOT_FOUND | MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
+            return layers[0][0]
+        case MisfitCode.SLICE_SIZE_MISSING | MisfitCode.COUNT_BELOW_SLICE_SIZE:
+            return layers[0][1]
+        case MisfitCode.INNER_LEVEL_NOT_FOUND | MisfitCode.INNER_LEVEL_NOT_LOWER:
+            return layers[_layer_of(misfit, topology.slices)][0]
+        case MisfitCode.INNER_SIZE_NOT_DIVISOR:
+            return layers[_layer_of(misfit, topology.slices)][1]
+        case _:
+            return pod_set.places.of("topologyRequest")
+
+
+def _layer_of(misfit: Misfit, layers: Sequence[SliceLayer]) -> int:
+    """The number of the slice layer that a misfit names, together with the one above it where that is at issue."""
+    return next(
+        i
+        for i, (above, layer) in enumerate(pairwise(layers), 1)
+        if layer.level == misfit.level and misfit.other_level in (None, above.level)
+    )
+
+
+def _sentence(misfit: Misfit, levels: Sequence[str]) -> str:
+    """What is wrong, and what to write instead."""
+    match misfit.code:
+        case MisfitCode.LEVEL_NOT_SPECIFIED:
+            return "no level is asked for; write required or preferred with a level, or unconstrained: true"
+        case MisfitCode.LEVEL_NOT_FOUND | MisfitCode.SLICE_LEVEL_NOT_FOUND | MisfitCode.INNER_LEVEL_NOT_FOUND:
+            return f"the topology has no level {quoted(misfit.level)}; its levels are {', '.join(levels)}" + (
+                f"; perhaps {meant} is meant" if (meant := similar(misfit.level or "", levels)) else ""
+            )
+        case MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
+            return (
+                f"slices of level {misfit.other_level} are wider than {misfit.level}, the level of the pod set; write "
+                f"{misfit.level} or a narrower one"
+            )
+        case MisfitCode.SLICE_SIZE_MISSING:
+            return "slices have a level but no size; write how many pods each of them has"
+        case MisfitCode.COUNT_BELOW_SLICE_SIZE:
+            return (
+                f"one slice has {misfit.size} pods, and {misfit.count} are to be placed; write a smaller size, or more "
+                "pods"
+            )
+        case MisfitCode.INNER_LEVEL_NOT_LOWER:
+            return (
+                f"{misfit.level} is not narrower than {misfit.other_level}, the layer before it; order layers by width"
+            )
+        case MisfitCode.INNER_SIZE_NOT_DIVISOR:
+            return (
+                f"{misfit.size} does not divide {misfit.other_size}, the size of the layer before it; write a divisor"
+            )
+        case _:
+            return misfit.detail or str(misfit.code)
+
+
+def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[Problem]:
+    """Updates that contradict each other, a node selector or affinity that no node could be asked."""
+    if pod_set.conflict is not None:
+        yield Problem(pod_set.conflict.path, f"{pod_set.conflict.text}; keep one of them")
+        return  # what the rules are, is open
+
+    def problem(rules: NodeRules) -> str | None:
+        found = rules_problem(
+            rules, is_hostname=case.cluster.is_hostname, preferred=case.switches.profile.preferred_affinity
+        )
+        return found[1] if found is not None else None
+
+    rules = pod_set.request.rules
+    whole = problem(rules)
+    if whole is None:
+        return
+    parts = [
+        *((pod_set.places.selector[key], NodeRules(selector=((key, value),))) for key, value in rules.selector),
+        *(
+            (pod_set.places.of(*_REQUIRED_TERMS, i), NodeRules(required=(term,)))
+            for i, term in enumerate(rules.required or ())
+        ),
+        *(
+            (pod_set.places.of(*_PREFERRED_TERMS, i, "preference"), NodeRules(preferred=(weighted,)))
+            for i, weighted in enumerate(rules.preferred)
+        ),
+    ]
+    told = [Problem(path, text) for path, part in parts if (text := problem(part)) is not None]
+    if told:
+        yield from told
+    else:  # each is sound, and there are too many of them
+        yield Problem(
+            pod_set.places.of(
+                "nodeSelector" if problem(replace(rules, required=None, preferred=())) else "nodeAffinity"
+            ),
+            whole,
+        )

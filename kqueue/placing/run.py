@@ -1,0 +1,115 @@
+"""From the bytes of an input to the text of the answer and the exit code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kqueue.placing.answer import answer, error, text
+from kqueue.placing.case import read
+from kqueue.placing.document import NotJsonError, parse
+from kqueue.placing.explaining import Explainer, explain_problems
+from kqueue.placing.fields import Problem, Problems, printable
+from kqueue.placing.remarks import remarks
+from kqueue.placing.solving import solve
+
+PLACED, NOT_PLACED, INVALID = 0, 1, 2
+MOST_LINES = 20
+"""Remarks that are told before the rest is only counted."""
+_LONGEST_LINE = 600
+_NUMBER = re.compile(r"/[0-9]+(?=/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the command gives back: a JSON document, an exit code, and on request an account for people.
+
+    `remarks` are about inputs that are valid, and no part of the document.
+    """
+
+    document: dict[str, Any]
+    code: int
+    explanation: str = ""
+    remarks: tuple[Problem, ...] = ()
+
+    def text(self, *, compact: bool) -> str:
+        """The document as text."""
+        return text(self.document, compact=compact)
+
+    def remark_lines(self) -> Iterator[str]:
+        """The remarks for a terminal: a bounded number of lines of bounded length."""
+        told = _fair_share(self.remarks)
+        for remark in told:
+            yield _line(f"remark: {remark.path}: {remark.text}")
+        if len(told) < len(self.remarks):
+            yield f"remark: and {len(self.remarks) - len(told)} more; the answer of --strict lists all of them"
+
+
+def run(data: bytes, *, explain: bool = False, strict: bool = False) -> Answer:
+    """Answer one input, with one placement or with `cases`.  `strict`: a case with remarks is not valid."""
+    try:
+        document = parse(data)
+    except NotJsonError as e:
+        return _invalid(None, [Problem("", str(e))])
+    if isinstance(document, dict) and "cases" in document:
+        return _cases(document, explain=explain, strict=strict)
+    return _one(document, explain=explain, strict=strict)
+
+
+def _cases(document: dict[str, Any], *, explain: bool, strict: bool) -> Answer:
+    problems = Problems()
+    fields = problems.fields(document, "", ("cases",))
+    cases = [case for _, case in fields.items("cases")]
+    if problems:
+        return _invalid(document, problems.found)
+    answers = [_one(case, explain=explain, strict=strict) for case in cases]
+    return Answer(
+        {"results": [found.document for found in answers]},
+        INVALID if any(found.code == INVALID for found in answers) else PLACED,
+        "\n".join(found.explanation for found in answers),
+        tuple(
+            [
+                Problem(f"/cases/{i}{remark.path}", remark.text)
+                for i, found in enumerate(answers)
+                for remark in found.remarks
+            ]
+        ),
+    )
+
+
+def _one(document: Any, *, explain: bool, strict: bool) -> Answer:
+    case = read(document)
+    if isinstance(case, list):
+        return _invalid(document, case)
+    remarked = remarks(case)
+    if remarked and strict:
+        return _invalid(document, remarked)
+    explainer = Explainer(case) if explain else None
+    solution = solve(case, watch=explainer.watch) if explainer else solve(case)
+    code = PLACED if solution.placed else NOT_PLACED
+    return Answer(answer(solution), code, explainer.text(solution) if explainer else "", remarked)
+
+
+def _invalid(document: Any, problems: Sequence[Problem]) -> Answer:
+    return Answer(error(document, problems), INVALID, explain_problems(document, problems))
+
+
+def _fair_share(found: Sequence[Problem]) -> list[Problem]:
+    """As many remarks as are told, in their order: the first of each kind of place come before the second of any."""
+    if len(found) <= MOST_LINES:
+        return list(found)
+    seen: dict[str, int] = {}
+    ranks = []
+    for i, remark in enumerate(found):
+        kind = _NUMBER.sub("/*", remark.path)
+        ranks.append((seen.setdefault(kind, 0), i))
+        seen[kind] += 1
+    return [found[i] for i in sorted(i for _, i in sorted(ranks)[:MOST_LINES])]
+
+
+def _line(text: str) -> str:
+    """One line that does nothing to the terminal, whatever names stand in it."""
+    cut = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}..."
+    return printable(cut)

@@ -1,0 +1,297 @@
+"""Runs the placement of a case: group by group, or pod set by pod set where failed nodes are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kqueue.core.topology import (
+    ANY_NODE,
+    PODS,
+    Capacity,
+    DomainUsage,
+    Leaf,
+    Misfit,
+    MisfitCode,
+    Placement,
+    PodSetPlacement,
+    PodSetRequest,
+    Replacement,
+    TopologyAssignment,
+    Tree,
+    failed_hosts,
+    find_replacement,
+    place,
+    stands_on,
+    usage_of,
+)
+from kqueue.core.topology.elastic import inherit
+from kqueue.core.topology.result import Path
+from kqueue.placing.values import AskedPodSet, Case
+
+_LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_INCONSISTENCY)
+"""Found by the search, after all checks of what was asked."""
+
+
+class Status(StrEnum):
+    """What became of a pod set."""
+
+    PLACED = "Placed"
+    FAILED = "Failed"
+    NOT_EVALUATED = "NotEvaluated"
+    SKIPPED = "Skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateConflict:
+    """The updates of a pod set contradict each other."""
+
+    pod_set: str
+    detail: str
+
+
+Result = tuple[PodSetPlacement, ...] | Misfit | UpdateConflict
+"""Placements of all members of a group, or what kept them from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one pod set.
+
+    Args:
+        placement: where its pods are; None unless it is placed.
+        failure: why it is not; None unless it failed.
+        kept: in a replacement, whether it stays as it was; None where nothing was to be replaced.
+        added: what a replacement chose newly.
+    """
+
+    name: str
+    status: Status
+    placement: PodSetPlacement | None = None
+    failure: Misfit | UpdateConflict | None = None
+    kept: bool | None = None
+    added: PodSetPlacement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One group as its placement begins.
+
+    Args:
+        requests: of its pod sets, in input order; in a replacement, of the missing pods.
+        capacity: what is free before anything of it is placed; changes afterwards.
+        result: a placement per request, or the failure of all.
+    """
+
+    requests: tuple[PodSetRequest, ...]
+    capacity: Capacity
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solution:
+    """A case, done.
+
+    Args:
+        ignored: nodes left out of the tree, by reason.
+        capacity: what is left after all that was placed.
+        used: per written domain, the resources of which something is used there.
+        outcomes: one per pod set, in input order.
+    """
+
+    case: Case
+    tree: Tree
+    ignored: Mapping[str, int]
+    capacity: Capacity
+    used: Mapping[Path, set[str]]
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def placed(self) -> bool:
+        """Whether nothing failed."""
+        return all(outcome.status in (Status.PLACED, Status.SKIPPED) for outcome in self.outcomes)
+
+
+def _unwatched(step: Step) -> None:
+    """Nobody looks."""
+
+
+def solve(case: Case, *, watch: Callable[[Step], None] = _unwatched) -> Solution:
+    """Place everything that the case asks for, up to the first failure.  `watch` sees each group when it is done."""
+    tree = tree_of(case)
+    run = _Run(case, tree, watch)
+    outcomes = run.replacements() if case.unhealthy_nodes else run.placements()
+    return Solution(
+        case=case,
+        tree=tree,
+        ignored=case.members.ignored,
+        capacity=run.capacity,
+        used=run.used,
+        outcomes=tuple(outcomes),
+    )
+
+
+def tree_of(case: Case) -> Tree:
+    """The topology of a case."""
+    cluster = case.cluster
+    return Tree(
+        topology=cluster.topology, levels=cluster.levels, leaves=case.members.leaves, tolerations=cluster.tolerations
+    )
+
+
+class _Run:
+    """One case on its way: the capacity shrinks with all that is placed."""
+
+    def __init__(self, case: Case, tree: Tree, watch: Callable[[Step], None]) -> None:
+        self._case, self._tree, self._watch = case, tree, watch
+        usage = _counted_usage(case)
+        self.capacity = Capacity.of(tree, foreign=case.cluster.foreign, usage=usage)
+        self.used = {tree.written(i): _foreign_resources(case, leaf) for i, leaf in enumerate(tree.leaves)}
+        self._note(usage)
+
+    def placements(self) -> list[Outcome]:
+        """Group after group."""
+        done: dict[str, Outcome] = {}
+        for group in groups(self._case.pod_sets):
+            result = self._place_group(group)
+            self._watch(Step(tuple(pod_set.request for pod_set in group), self.capacity, result))
+            if not isinstance(result, tuple):
+                names = [pod_set.request.name for pod_set in group]
+                done.update((name, Outcome(name, Status.FAILED, failure=result)) for name in names)
+                break
+            done.update((found.name, Outcome(found.name, Status.PLACED, placement=found)) for found in result)
+            self._charge(result)
+        return [
+            Outcome(pod_set.request.name, Status.SKIPPED)
+            if pod_set.request.count == 0
+            else done.get(pod_set.request.name, Outcome(pod_set.request.name, Status.NOT_EVALUATED))
+            for pod_set in self._case.pod_sets
+        ]
+
+    def _place_group(self, group: Sequence[AskedPodSet]) -> Result:
+        """What `place` says, unless contradicting updates come before it in the order of checks."""
+        requests = [pod_set.request for pod_set in group]
+        workers, leader = roles(group)
+        searched = self._searched(workers, leader) if len(group) <= 2 else ()
+        conflict = next((pod_set for pod_set in searched if pod_set.conflict is not None), None)
+        if conflict is leader and leader is not None:  # its own rules are judged after its updates
+            requests[group.index(leader)] = replace(leader.request, rules=ANY_NODE)
+        found = place(
+            self.capacity,
+            requests,
+            profile=self._case.switches.profile,
+            measure=self._case.output.quality,
+            previous=previous_of(self._case, group),
+        )
+        if conflict is not None and not (isinstance(found, Misfit) and _is_earlier(found, conflict is workers)):
+            return _conflict_of(conflict)
+        return found if isinstance(found, Misfit) else found.pod_sets
+
+    def _searched(self, workers: AskedPodSet, leader: AskedPodSet | None) -> tuple[AskedPodSet, ...]:
+        """The pod sets that a search is made for, workers first; what keeps all its places is not looked at."""
+        both = (workers,) if leader is None else (workers, leader)
+        led = leader.request if leader is not None else None
+        kept = inherit(self._tree, previous_of(self._case, both), workers=workers.request, leader=led)
+        if kept is None:
+            return both
+        if not kept.missing:
+            return ()
+        return both if kept.leader is None else (workers,)
+
+    def replacements(self) -> list[Outcome]:
+        """Pod set after pod set, each by itself; after a failure nothing is looked at any more."""
+        failed = failed_hosts(self._case.unhealthy_nodes[:1], self._case.cluster.nodes)
+        outcomes: list[Outcome] = []
+        failure = False
+        for pod_set in self._case.pod_sets:
+            name = pod_set.request.name
+            outcomes.append(Outcome(name, Status.NOT_EVALUATED) if failure else self._replace(pod_set, failed))
+            failure = outcomes[-1].status is Status.FAILED or failure
+        return outcomes
+
+    def _replace(self, pod_set: AskedPodSet, failed: Collection[str]) -> Outcome:
+        name, old = pod_set.request.name, pod_set.assignment
+        if pod_set.request.count == 0 or old is None:
+            return Outcome(name, Status.SKIPPED)
+        stays = self._case.owned_by_single_pod and self._case.switches.skip_pod_owned
+        if stays or not stands_on(old, failed):
+            return Outcome(name, Status.PLACED, placement=self._as_it_is(pod_set.request, old), kept=True)
+        found: Replacement | Misfit | UpdateConflict = find_replacement(
+            self.capacity, pod_set.request, old, failed, profile=self._case.switches.profile
+        )
+        early = isinstance(found, Misfit) and found.code in (MisfitCode.STALE_ASSIGNMENT, MisfitCode.SLICE_SIZE_MISSING)
+        if pod_set.conflict is not None and not early:
+            found = _conflict_of(pod_set)
+        missing = sum(domain.count for domain in old.domains if domain.values[-1] in failed)
+        request = replace(pod_set.request, count=missing, group=None)
+        self._watch(Step((request,), self.capacity, (found.added,) if isinstance(found, Replacement) else found))
+        if not isinstance(found, Replacement):
+            return Outcome(name, Status.FAILED, failure=found)
+        self._charge((found.added,))
+        return Outcome(name, Status.PLACED, placement=found.whole, kept=False, added=found.added)
+
+    def _as_it_is(self, request: PodSetRequest, assignment: TopologyAssignment) -> PodSetPlacement:
+        leaves = [self._tree.leaf_of(domain.values) for domain in assignment.domains]
+        paths = [
+            domain.values if leaf is None else self._tree.paths[leaf]
+            for leaf, domain in zip(leaves, assignment.domains, strict=True)
+        ]
+        return PodSetPlacement(name=request.name, assignment=assignment, paths=tuple(paths), requests=request.requests)
+
+    def _charge(self, placed: tuple[PodSetPlacement, ...]) -> None:
+        taken = usage_of(Placement(placed))
+        self.capacity.charge(taken)
+        self._note(taken)
+
+    def _note(self, usage: Iterable[DomainUsage]) -> None:
+        """Remember the resources of which something is used."""
+        for item in usage:
+            if item.count and item.values in self.used:
+                used = (resource for resource, amount in item.requests.items() if amount)
+                self.used[item.values].update([PODS, *used])
+
+
+def _is_earlier(misfit: Misfit, of_workers: bool) -> bool:
+    """Whether this failure is found before contradicting updates of the workers, or else of the leader."""
+    return misfit.code is MisfitCode.INVALID_GROUP or (not of_workers and misfit.code not in _LATE)
+
+
+def _conflict_of(pod_set: AskedPodSet) -> UpdateConflict:
+    return UpdateConflict(pod_set.request.name, pod_set.conflict.text if pod_set.conflict else "")
+
+
+def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
+    """What counts of the usage of workloads that topology placed."""
+    if case.switches.simulate_empty and not case.unhealthy_nodes:
+        return ()
+    others = case.switches.overlapping_flavors and case.cluster.is_hostname
+    return (*case.cluster.usage, *(case.cluster.other_usage if others else ()))
+
+
+def _foreign_resources(case: Case, leaf: Leaf) -> set[str]:
+    amounts = (case.cluster.foreign.get(node.name, {}) for node in leaf.nodes)
+    return {resource for found in amounts for resource, amount in found.items() if amount}
+
+
+def previous_of(case: Case, group: Iterable[AskedPodSet]) -> dict[str, TopologyAssignment]:
+    """By pod set, what the replaced workload slice holds, where this counts."""
+    if not case.switches.elastic_slices:
+        return {}
+    return {pod_set.request.name: pod_set.previous for pod_set in group if pod_set.previous is not None}
+
+
+def roles(group: Sequence[AskedPodSet]) -> tuple[AskedPodSet, AskedPodSet | None]:
+    """The workers of a group, which are the larger pod set or the first of equals, and their leader."""
+    workers = max(group, key=lambda pod_set: pod_set.request.count)
+    return workers, next((pod_set for pod_set in group if pod_set is not workers), None)
+
+
+def groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
+    """Groups in order of first appearance; pod sets without pods are in none."""
+    found: dict[tuple[str | None, int], list[AskedPodSet]] = {}
+    for i, pod_set in enumerate(pod_sets):
+        if pod_set.request.count:
+            group = pod_set.request.group
+            found.setdefault((group, -1 if group is not None else i), []).append(pod_set)
+    return [tuple(members) for members in found.values()]

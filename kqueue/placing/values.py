@@ -1,0 +1,132 @@
+"""One placement as core values: what `place` needs, and what its answer repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kqueue.core.topology import (
+    HOSTNAME,
+    DomainUsage,
+    Membership,
+    NodeFacts,
+    PodSetRequest,
+    Profile,
+    Toleration,
+    TopologyAssignment,
+)
+from kqueue.placing.document import pointer
+from kqueue.placing.fields import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The nodes of one flavor and what is used of them.
+
+    Args:
+        topology: its name, used in failures alone.
+        flavor: its name, told to people alone.
+        levels: node label keys, widest first.
+        foreign: per node, what pods take that are not placed by topology; `pods` included.
+        usage: what workloads placed by topology take, of this flavor and (where they count) of others.
+    """
+
+    topology: str
+    flavor: str
+    levels: tuple[str, ...]
+    node_labels: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+    nodes: tuple[NodeFacts, ...]
+    foreign: Mapping[str, Mapping[str, int]]
+    usage: tuple[DomainUsage, ...]
+    other_usage: tuple[DomainUsage, ...]
+
+    @property
+    def is_hostname(self) -> bool:
+        """Whether leaves are hosts."""
+        return self.levels[-1] == HOSTNAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switches:
+    """How to place: the profile, and the switches that decide what counts."""
+
+    profile: Profile
+    overlapping_flavors: bool = True
+    skip_pod_owned: bool = True
+    elastic_slices: bool = False
+    simulate_empty: bool = False
+    duplicate_hostnames: str = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """JSON pointers of what a pod set says.
+
+    Args:
+        pod_set: the whole of it.
+        group: the name of its group; the pod set itself where it names none.
+        layers: level and size of each slice layer, as in the request.
+        selector: by label key, each demand of the node selector, with those that updates add.
+    """
+
+    pod_set: str
+    group: str
+    layers: tuple[tuple[str, str], ...] = ()
+    selector: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, *keys: str | int) -> str:
+        """The pointer of a part that lies so many keys deep."""
+        path = self.pod_set
+        for key in keys:
+            path = pointer(path, key)
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPodSet:
+    """A pod set of the input.
+
+    Args:
+        request: what to place; its count may be 0.
+        places: where the document says it.
+        conflict: why its updates cannot be merged; None when they can.
+        assignment: what it was admitted with, for a replacement.
+        previous: the assignment of the workload slice that it replaces.
+    """
+
+    request: PodSetRequest
+    places: Places
+    conflict: Problem | None = None
+    assignment: TopologyAssignment | None = None
+    previous: TopologyAssignment | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputOptions:
+    """What the answer carries besides the assignments."""
+
+    paths: bool = False
+    encoding: str = "none"
+    quality: bool = False
+    remaining: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One placement to be done.
+
+    Args:
+        members: which nodes are leaves of the topology, and which are left out.
+        noted: what whoever reads the document saw in it that is valid, but hardly meant so.
+    """
+
+    name: str
+    cluster: Cluster
+    members: Membership
+    switches: Switches
+    pod_sets: tuple[AskedPodSet, ...]
+    unhealthy_nodes: tuple[str, ...] = ()
+    owned_by_single_pod: bool = False
+    output: OutputOptions = field(default=OutputOptions())
+    noted: tuple[Problem, ...] = ()

@@ -99,6 +99,9 @@ def doctor(
     only: Annotated[
         list[str] | None, typer.Option(metavar="STEP", help="Only this step of an installation; may be repeated.")
     ] = None,
+    wait: Annotated[
+        float, typer.Option(min=0, max=3600, help="Seconds in which failed steps are repeated, after an install.")
+    ] = 0.0,
     before_install: Annotated[
         bool, typer.Option("--before-install", help="Whether kqueue can be installed or upgraded, instead.")
     ] = False,
@@ -111,6 +114,7 @@ def doctor(
     \b
         kqueue doctor
         kqueue doctor -n team-a -q main      # and a canary gang through LocalQueue main
+        kqueue doctor --wait 60              # an installation that is just starting
         kqueue doctor --before-install       # whether kqueue can be installed or upgraded
 
     The canary is one small Job.  It goes through suspension, admission, gate, placement and release like any gang, each
@@ -140,7 +144,15 @@ def doctor(
     plan = Plan(namespace="", queue=queue, pods=pods, image=image, seconds=limit, requests=_requests(request or []))
     try:
         steps = run(
-            _examine(reach, load(config), plan, scope=scope, flies=bool(queue) and canary is not False, output=output)
+            _examine(
+                reach,
+                load(config),
+                plan,
+                scope=scope,
+                flies=bool(queue) and canary is not False,
+                patience=wait,
+                output=output,
+            )
         )
     except asyncio.CancelledError:
         raise typer.Exit(_ENDED) from None
@@ -170,7 +182,14 @@ def _requests(written: list[str]) -> dict[str, str]:
 
 
 async def _examine(
-    reach: Reach, configuration: Configuration, plan: Plan, *, scope: _Scope, flies: bool, output: Output
+    reach: Reach,
+    configuration: Configuration,
+    plan: Plan,
+    *,
+    scope: _Scope,
+    flies: bool,
+    patience: float,
+    output: Output,
 ) -> list[Step]:
     import asyncio
     import contextlib
@@ -194,7 +213,7 @@ async def _examine(
     async with reach.session() as session:
         client = session.client
         checks = scope.checks(client, session.namespace, plan, configuration=configuration, clock=clock)
-        steps = await examine(checks, clock, tell)
+        steps = await examine(checks, clock, tell, patience=patience)
         if flies and steps[0].verdict.status is Status.OK:
             steps += await Canary(client, replace(plan, namespace=session.namespace), clock, tell).fly()
     return steps

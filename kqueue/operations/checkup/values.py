@@ -83,21 +83,39 @@ def many(count: int, word: str) -> str:
     return f"{count} {word if count == 1 else plural}"
 
 
+PAUSE_SECONDS = 2.0
+"""Between two looks at what fails."""
 Check = Callable[[], Awaitable[Verdict]]
 
 
 async def examine(
-    checks: Iterable[tuple[str, Check]], clock: Clock, tell: Callable[[Step], None], *, seconds: float = STEP_SECONDS
+    checks: Iterable[tuple[str, Check]],
+    clock: Clock,
+    tell: Callable[[Step], None],
+    *,
+    seconds: float = STEP_SECONDS,
+    patience: float = 0.0,
 ) -> list[Step]:
     """Run the checks one after the other, and tell of each when it is over.
 
     Where the API server does not answer the rest is skipped.
+
+    Args:
+        checks: names and checks, in their order.
+        clock: measures each step.
+        tell: gets each step when it is over.
+        seconds: what one look may take.
+        patience: seconds from the start in which a check that fails is repeated; an installation may just be starting.
     """
     steps: list[Step] = []
     unreachable = ""
+    until = clock.monotonic() + patience
     for name, check in checks:
         before = clock.monotonic()
         verdict = skipped(unreachable) if unreachable else await judged(check, seconds)
+        while verdict.status is Status.FAILED and clock.monotonic() + PAUSE_SECONDS <= until:
+            await clock.sleep(PAUSE_SECONDS)
+            verdict = await judged(check, seconds)
         steps.append(Step(name, clock.monotonic() - before, verdict))
         tell(steps[-1])
         if len(steps) == 1 and verdict.status is Status.FAILED:

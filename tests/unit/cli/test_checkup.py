@@ -98,6 +98,26 @@ async def test_steps_are_told_one_by_one_and_errors_are_verdicts() -> None:
     assert "0.05 s" in steps[2].verdict.message
 
 
+async def test_what_fails_is_repeated_while_there_is_patience() -> None:
+    """Until it does not fail, and no longer than that; each step is told once."""
+    clock, looks, told = FakeClock(), {"late": 0, "never": 0}, list[Step]()
+
+    async def late() -> Verdict:
+        looks["late"] += 1
+        return ok("fine") if looks["late"] == 3 else failed("not yet", "wait")
+
+    async def never() -> Verdict:
+        looks["never"] += 1
+        return failed("no", "look")
+
+    work = asyncio.ensure_future(examine([("late", late), ("never", never)], clock, told.append, patience=10))
+    await clock.advance(20)
+    steps = await work
+
+    assert [step.verdict.status for step in steps] == [Status.OK, Status.FAILED]
+    assert (looks, told) == ({"late": 3, "never": 4}, steps)
+
+
 async def test_without_an_api_server_nothing_else_is_looked_at() -> None:
     async def down() -> Verdict:
         raise UnreachableError("refused")

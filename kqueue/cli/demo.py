@@ -23,6 +23,9 @@ def register(app: typer.Typer) -> None:
         Ends with exit code 1 when a pod ran outside its gang's domain, a quota was exceeded, or a job that had to leave
         was not given back as it was.
         """
+        from kqueue.cli.sandbox import need_sandbox
+
+        need_sandbox()
         from kqueue.cli.story import tell
         from kqueue.observe import configure_logs
         from kqueue.runtime.loop import run

@@ -23,6 +23,16 @@ class _Form(StrEnum):
     JSON = "json"
 
 
+def need_sandbox() -> None:
+    """Raise ConfigError where the library is missing that the simulated API server needs."""
+    from importlib.util import find_spec
+
+    from kqueue.errors import ConfigError
+
+    if find_spec("jsonpatch") is None:
+        raise ConfigError("the simulated cluster needs the library jsonpatch: pip install 'kqueue[sandbox]'")
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
@@ -61,6 +71,7 @@ def register(app: typer.Typer) -> None:
         Pods run as long as their annotation sandbox.kqueue.dev/run-seconds says, and fail with sandbox.kqueue.dev/fail:
         "true"; on a node, the latter makes the node fail.  Nothing is kept when it stops.
         """
+        need_sandbox()
         from kqueue.errors import ConfigError
         from kqueue.observe import configure_logs
         from kqueue.runtime.loop import run, tune_collector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import subprocess
 import sys
@@ -154,3 +155,20 @@ def _with_command(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         return application
 
     monkeypatch.setattr(app, "build", extended)
+
+
+@pytest.mark.parametrize("command", [["demo"], ["sandbox", "--port", "0"]])
+def test_a_simulated_cluster_without_its_library_is_one_sentence(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The image comes without the extra."""
+
+    def found(name: str, package: str | None = None) -> object:
+        return None if name == "jsonpatch" else importlib.machinery.ModuleSpec(name, None)
+
+    monkeypatch.setattr("importlib.util.find_spec", found)
+
+    assert app.run(command) == 2
+    assert capsys.readouterr().err == (
+        "kqueue: the simulated cluster needs the library jsonpatch: pip install 'kqueue[sandbox]'\n"
+    )

@@ -204,7 +204,7 @@ JOB_PARALLELISM_ANNOTATION: Final = "kqueue.dev/parallelism"
 """On a Job that was started with fewer pods: the parallelism that its user wrote, where it is above the completions."""
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
 """On ClusterQueues, and on jobs and Workloads, where it wins: how domains are chosen, BestFit (as it comes),
-LeastFreeCapacity, balanced or optimal."""
+LeastFreeCapacity, balanced, optimal, or the name of an installed placer."""
 PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced")
 """What that annotation may say."""
 MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"

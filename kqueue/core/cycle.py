@@ -30,7 +30,7 @@ from kqueue.core.preemption import Rules, Target, lesser, nobody_may_go, simulat
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
-from kqueue.core.topology.request import Algorithm, algorithm_for
+from kqueue.core.topology.request import algorithm_for
 from kqueue.core.topology.result import LevelQuality, usage_of
 from kqueue.core.value import value
 from kqueue.core.workload import (
@@ -110,7 +110,7 @@ class PlacementQuality:
         levels: domains used against the fewest possible, widest level first.
     """
 
-    algorithm: Algorithm
+    algorithm: str
     proven: bool | None
     levels: tuple[LevelQuality, ...]
 

@@ -12,7 +12,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import Taint, Toleration
-from kqueue.core.topology.request import DEFAULT_PROFILE, Algorithm, PodSetRequest, Profile
+from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
@@ -130,7 +130,7 @@ class Head:
     timestamp: datetime
     pod_sets: tuple[PodSet, ...]
     last_tried: LastTried = field(default_factory=dict)
-    algorithm: Algorithm | None = None
+    algorithm: str | None = None
     problem: str = ""
     replaces: Replaced | None = None
     avoided: frozenset[str] = frozenset()

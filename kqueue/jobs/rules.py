@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.errors import FieldError
-from kqueue.jobs import syntax
+from kqueue.jobs import profiles, syntax
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.kind import Surroundings
 from kqueue.jobs.patch import Patch, apply_merge_patch
@@ -166,8 +166,8 @@ def gate_change_problems(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iter
 
 def _profile_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
     name = placement_profile(job)
-    if name and name not in names.PLACEMENT_PROFILES:
-        yield FieldError(_PROFILE, f"there is no such profile; use one of {', '.join(names.PLACEMENT_PROFILES)}", name)
+    if name and name not in profiles.known():
+        yield FieldError(_PROFILE, f"there is no such profile; use one of {', '.join(profiles.known())}", name)
 
 
 def _queue_change(

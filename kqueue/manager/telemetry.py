@@ -157,7 +157,7 @@ class CycleObserver:
         cluster.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted)
         local.quota_reserved(priority_class=priority_class, waited=waited, admitted=admitted, values=values)
         for found in decision.quality:
-            cluster.placed(algorithm=found.algorithm.value, proven=found.proven, levels=found.levels)
+            cluster.placed(algorithm=str(found.algorithm), proven=found.proven, levels=found.levels)
         flavors = sorted({flavor for held in admission.pod_sets for flavor in held.flavors.values()})
         reserved = f"Quota reserved in ClusterQueue {admission.queue} after {int(waited)} s"
         if flavors:

@@ -17,17 +17,12 @@ from kqueue.core.topology import (
     TopologyRequest,
     WeightedTerm,
 )
+from kqueue.core.topology.placers import PLACERS
 from kqueue.placing.document import pointer
 from kqueue.placing.fields import Fields, Problem, Problems
 from kqueue.placing.parts import assignment, node_affinity, quantities, tolerations
 from kqueue.placing.values import AskedPodSet, OutputOptions, Places, Switches
 
-_PROFILES = {
-    "BestFit": Algorithm.BEST_FIT,
-    "LeastFreeCapacity": Algorithm.LEAST_FREE_CAPACITY,
-    "balanced": Algorithm.BALANCED,
-    "optimal": Algorithm.OPTIMAL,
-}
 _UNCONSTRAINED_PROFILES = ("LeastFreeCapacity", "BestFit")
 _MOST_LAYERS = 3
 _SEARCH_LIMIT = 1_000_000
@@ -78,12 +73,12 @@ def switches(problems: Problems, document: Fields) -> Switches:
             "searchLimit",
         ),
     )
-    profile = fields.choice("profile", _PROFILES, "BestFit")
+    profile = fields.choice("profile", PLACERS, Algorithm.BEST_FIT)
     unconstrained = fields.choice("unconstrainedProfile", _UNCONSTRAINED_PROFILES, "LeastFreeCapacity")
     return Switches(
         profile=Profile(
-            constrained=_PROFILES[profile],
-            unconstrained=_PROFILES[unconstrained],
+            constrained=profile,
+            unconstrained=Algorithm(unconstrained),
             preferred_affinity=fields.flag("preferredNodeAffinity"),
             search_limit=fields.integer("searchLimit", _SEARCH_LIMIT, least=0),
         ),

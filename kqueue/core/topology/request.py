@@ -35,13 +35,14 @@ class Profile:
     """Which algorithm serves which request.
 
     `unconstrained` serves unconstrained, implied and slice-only requests, `constrained` required and preferred ones;
-    LeastFreeCapacity for constrained requests applies to all.  `preferred_affinity` puts preferred node affinity
-    before capacity in every order, but not for `optimal`.  `search_limit` is the largest number of steps that `optimal`
-    makes: partial placements that it looks at, and other work of about as long.  A step takes 1 to 3 us, so the default
-    keeps one search below 100 ms whatever is asked on however large a tree.
+    LeastFreeCapacity for constrained requests applies to all.  `constrained` may be any name in `placers.py`.
+    `preferred_affinity` puts preferred node affinity before capacity in every order, but not for `optimal`.
+    `search_limit` is the largest number of steps that `optimal` makes: partial placements that it looks at, and other
+    work of about as long.  A step takes 1 to 3 us, so the default keeps one search below 100 ms whatever is asked on
+    however large a tree.
     """
 
-    constrained: Algorithm = Algorithm.BEST_FIT
+    constrained: str = Algorithm.BEST_FIT
     unconstrained: Algorithm = Algorithm.LEAST_FREE_CAPACITY
     preferred_affinity: bool = False
     search_limit: int = 30_000
@@ -55,7 +56,7 @@ class Profile:
     def __hash__(self) -> int:
         return self._hash
 
-    def with_algorithm(self, algorithm: Algorithm | None) -> Profile:
+    def with_algorithm(self, algorithm: str | None) -> Profile:
         """The same with this algorithm for constrained requests; as it is for None."""
         return self if algorithm is None else replace(self, constrained=algorithm)
 
@@ -182,9 +183,8 @@ class Resolved:
         count, need: pods and slices to place, the surplus of a pod set included.
         widest: the widest level that the search may come to, one domain of which must hold everything; None: any, and
             several domains will do.  It says nothing beside `required`.
-        least: LeastFreeCapacity instead of BestFit.
-        balanced: balanced placement is to be tried first.
-        optimal: what BestFit finds is where the search for the best starts.
+        algorithm: name of the placer.
+        least: LeastFreeCapacity, so the smallest domains come first.
     """
 
     level: int
@@ -197,8 +197,7 @@ class Resolved:
     required: bool
     unconstrained: bool
     least: bool
-    balanced: bool = False
-    optimal: bool = False
+    algorithm: str = Algorithm.BEST_FIT
     widest: int | None = None
 
     @property
@@ -226,9 +225,17 @@ def _bound(resolved: Resolved, labels: tuple[str, ...], levels: tuple[str, ...])
     if bound < 0 or (resolved.required and resolved.level >= bound):
         return resolved
     if resolved.level > bound and not resolved.unconstrained:  # a preferred level, as long as it stays in one domain
-        return replace(resolved, widest=bound, balanced=False, optimal=False)
+        return replace(resolved, widest=bound, algorithm=_without(resolved, Algorithm.BALANCED, Algorithm.OPTIMAL))
     slice_level = max(resolved.slice_level, bound)  # one domain holds all slices, so it is in one domain of theirs
-    return replace(resolved, level=bound, slice_level=slice_level, required=True, unconstrained=False, balanced=False)
+    algorithm = _without(resolved, Algorithm.BALANCED)
+    return replace(
+        resolved, level=bound, slice_level=slice_level, required=True, unconstrained=False, algorithm=algorithm
+    )
+
+
+def _without(resolved: Resolved, *algorithms: Algorithm) -> str:
+    """Best fit in place of algorithms that do not serve such a request."""
+    return Algorithm.BEST_FIT if resolved.algorithm in algorithms else resolved.algorithm
 
 
 @lru_cache(maxsize=4096)
@@ -268,20 +275,19 @@ def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], prof
         need=need,
         required=request.required is not None,
         unconstrained=unconstrained,
-        least=algorithm is Algorithm.LEAST_FREE_CAPACITY,
-        optimal=algorithm is Algorithm.OPTIMAL,
-        balanced=algorithm is Algorithm.BALANCED,
+        least=algorithm == Algorithm.LEAST_FREE_CAPACITY,
+        algorithm=algorithm,
     )
 
 
-def algorithm_for(request: TopologyRequest, profile: Profile) -> Algorithm:
+def algorithm_for(request: TopologyRequest, profile: Profile) -> str:
     """The algorithm that serves such a request; `balanced` may still fall back to BestFit when it finds nothing."""
-    if Algorithm.LEAST_FREE_CAPACITY is profile.constrained:
+    if profile.constrained == Algorithm.LEAST_FREE_CAPACITY:
         return Algorithm.LEAST_FREE_CAPACITY
     if _is_unconstrained(request):
         least = profile.unconstrained is Algorithm.LEAST_FREE_CAPACITY
         return Algorithm.LEAST_FREE_CAPACITY if least else Algorithm.BEST_FIT
-    if profile.constrained is Algorithm.BALANCED and request.required is not None:
+    if profile.constrained == Algorithm.BALANCED and request.required is not None:
         return Algorithm.BEST_FIT
     return profile.constrained
 

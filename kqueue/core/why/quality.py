@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.counting import tally
-from kqueue.core.topology.placement import quality_of
+from kqueue.core.topology.quality import quality_of
 from kqueue.core.topology.request import PodSetRequest, Profile, Resolved, resolve
 from kqueue.core.topology.result import DomainUsage, LevelQuality
 from kqueue.core.workload import TopologyView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kqueue.api import names
 from kqueue.api.wire.meta import ObjectMeta
-from kqueue.core.topology import Algorithm
+from kqueue.core.topology.placers import PLACERS
 
 
 def profile_name(meta: ObjectMeta) -> str | None:
@@ -12,10 +12,10 @@ def profile_name(meta: ObjectMeta) -> str | None:
     return meta.annotations.get(names.PLACEMENT_PROFILE_ANNOTATION)
 
 
-def chosen_algorithm(meta: ObjectMeta) -> tuple[Algorithm | None, str]:
-    """The algorithm of the profile that it names (None: none, or there is no such profile), and what is wrong."""
+def chosen_algorithm(meta: ObjectMeta) -> tuple[str | None, str]:
+    """The name of the placer of its profile (None: none, or there is no such profile), and what is wrong."""
     name = profile_name(meta)
-    if name is None or name in set(Algorithm):
-        return None if name is None else Algorithm(name), ""
+    if name is None or name in PLACERS:
+        return name, ""
     path = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
-    return None, f"{path}: {name!r} is no profile; use one of {', '.join(Algorithm)}"
+    return None, f"{path}: {name!r} is no profile; use one of {', '.join(PLACERS)}"

@@ -1,0 +1,178 @@
+"""Placement algorithms by name: each is a function from a question to places, or the reason why there are none.
+
+A new algorithm is one file with a `Placer`, and one line in `PLACERS`.  Other packages register theirs by the entry
+point group `kqueue.placers`; `kqueue.placing.contract` has the test that each of them must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from kqueue.core.topology.counting import Tally
+from kqueue.core.topology.optimal import Arrangement, optimal
+from kqueue.core.topology.request import Algorithm, Resolved
+from kqueue.core.topology.result import Misfit, MisfitCode
+from kqueue.core.topology.search import Search
+from kqueue.core.topology.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a placer decides on; it changes none of this.
+
+    Args:
+        tree: levels and domains.
+        counts: what fits into each domain of each level.
+        request: level, slices, and pods that are asked for.
+        leaders: 1 when a leader pod goes beside the workers, else 0.
+        steps: budget for searches without a bound of their own; a count, so that results do not depend on the machine.
+    """
+
+    tree: Tree
+    counts: Tally
+    request: Resolved
+    leaders: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where the pods go.  `proven`: whether there is no better placement, None where that was not asked."""
+
+    arrangement: Arrangement
+    proven: bool | None = None
+
+
+class Placer(Protocol):
+    """Chooses domains for one pod set, perhaps with its leader."""
+
+    def __call__(self, question: Question) -> Found | Misfit:
+        """All pods of the request, or the reason; equal questions have equal answers."""
+        ...
+
+
+def greedy(question: Question) -> Found | Misfit:
+    """Best fit or least free capacity, as the request says."""
+    found = Search(question.tree, question.counts, question.request, leaders=question.leaders).run()
+    return found if isinstance(found, Misfit) else Found(Arrangement(*found))
+
+
+def balanced(question: Question) -> Found | Misfit:
+    """Few domains, filled evenly; best fit where that is not possible, and where one domain must hold all pods."""
+    if question.request.binding is not None:
+        return greedy(question)
+    found = Search(question.tree, question.counts, question.request, leaders=question.leaders).balanced()
+    return greedy(question) if found is None else Found(Arrangement(*found))
+
+
+def best(question: Question) -> Found | Misfit:
+    """Fewest domains, then least surplus, of all placements, as far as the steps allow."""
+    first = greedy(question)
+    if isinstance(first, Misfit):
+        return first
+    arrangement, proven = optimal(
+        question.tree,
+        question.counts,
+        question.request,
+        leader=question.leaders > 0,
+        limit=question.steps,
+        incumbent=first.arrangement,
+    )
+    return Found(arrangement, proven)
+
+
+PLACERS: dict[str, Placer] = {
+    Algorithm.BEST_FIT: greedy,
+    Algorithm.LEAST_FREE_CAPACITY: greedy,
+    Algorithm.OPTIMAL: best,
+    Algorithm.BALANCED: balanced,
+}
+"""Placers by the name of their profile."""
+
+
+def register(name: str, placer: Placer) -> None:
+    """Add a placer at the start of a process.  Raises ValueError when the name is taken or empty."""
+    if not name or name in PLACERS:
+        raise ValueError(f"a placer of the name {name!r} is registered already" if name else "a placer needs a name")
+    PLACERS[name] = placer
+
+
+def answer(question: Question) -> Found | Misfit:
+    """What the placer of the request finds; its answer is checked unless it is one of ours."""
+    name = question.request.algorithm
+    found = PLACERS[name](question)
+    if isinstance(found, Misfit) or name in _OURS:
+        return found
+    problem = problem_with(question, found.arrangement)
+    if problem is None:
+        return found
+    return Misfit(
+        code=MisfitCode.INTERNAL_INCONSISTENCY,
+        pod_set="",
+        topology=question.tree.topology,
+        level=question.tree.levels[question.request.level],
+        detail=f"placer {name} gave a placement that cannot be: {problem}",
+    )
+
+
+_OURS = frozenset(Algorithm)
+
+
+def problem_with(question: Question, arrangement: Arrangement) -> str | None:
+    """Why a placement is not one of the request; None: it is one."""
+    tests: tuple[Callable[[Question, Arrangement], str | None], ...] = (_form, _room, _leader, _domains, _slices)
+    return next((problem for test in tests if (problem := test(question, arrangement)) is not None), None)
+
+
+def _form(question: Question, arrangement: Arrangement) -> str | None:
+    leaves, pods, leader = arrangement
+    request, size = question.request, len(question.tree)
+    if len(leaves) != len(pods) or any(b <= a for a, b in pairwise(leaves)):
+        return "leaves must be in path order, each once, with a number of pods for each"
+    if any(not 0 <= leaf < size for leaf in (*leaves, *([leader] if question.leaders else []))):
+        return f"leaves are numbered from 0 to {size - 1}"
+    wanted = request.need * request.slice_size
+    if min(pods, default=1) < 1 or sum(pods) != wanted:
+        return f"{sum(pods)} pods are placed, {wanted} are to be"
+    return None
+
+
+def _room(question: Question, arrangement: Arrangement) -> str | None:
+    counts = question.counts
+    for leaf, pods in zip(arrangement.leaves, arrangement.pods, strict=True):
+        leads = question.leaders > 0 and leaf == arrangement.leader
+        room = (counts.pods_led if leads else counts.pods)[-1].item(leaf)
+        if pods > room:
+            return f"leaf {leaf} has room for {room} pods and got {pods}"
+    return None
+
+
+def _leader(question: Question, arrangement: Arrangement) -> str | None:
+    leaders = question.counts.leaders
+    if question.leaders and (leaders is None or not leaders[-1].item(arrangement.leader)):
+        return f"leaf {arrangement.leader} has no room for the leader"
+    return None
+
+
+def _domains(question: Question, arrangement: Arrangement) -> str | None:
+    level = question.request.binding
+    if level is None:
+        return None
+    used = [*arrangement.leaves, *([arrangement.leader] if question.leaders else [])]
+    domains = {question.tree.domain_of(level).item(leaf) for leaf in used}
+    label = question.tree.levels[level]
+    return None if len(domains) == 1 else f"{len(domains)} domains of level {label} are used, one must hold all pods"
+
+
+def _slices(question: Question, arrangement: Arrangement) -> str | None:
+    for level, size in question.request.layers:
+        held: dict[int, int] = {}
+        for leaf, pods in zip(arrangement.leaves, arrangement.pods, strict=True):
+            domain = question.tree.domain_of(level).item(leaf)
+            held[domain] = held.get(domain, 0) + pods
+        if any(pods % size for pods in held.values()):
+            return f"a slice of {size} pods is cut at level {question.tree.levels[level]}"
+    return None

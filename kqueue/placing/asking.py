@@ -23,6 +23,8 @@ from kqueue.placing.fields import Fields, Problem, Problems
 from kqueue.placing.parts import assignment, node_affinity, quantities, tolerations
 from kqueue.placing.values import AskedPodSet, OutputOptions, Places, Switches
 
+_PROFILES = ("BestFit", "LeastFreeCapacity", "balanced", "optimal")
+"""Those of kqueue; others come with installed packages."""
 _UNCONSTRAINED_PROFILES = ("LeastFreeCapacity", "BestFit")
 _MOST_LAYERS = 3
 _SEARCH_LIMIT = 1_000_000
@@ -73,7 +75,7 @@ def switches(problems: Problems, document: Fields) -> Switches:
             "searchLimit",
         ),
     )
-    profile = fields.choice("profile", PLACERS, Algorithm.BEST_FIT)
+    profile = fields.choice("profile", (*_PROFILES, *sorted(PLACERS.keys() - set(_PROFILES))), Algorithm.BEST_FIT)
     unconstrained = fields.choice("unconstrainedProfile", _UNCONSTRAINED_PROFILES, "LeastFreeCapacity")
     return Switches(
         profile=Profile(

@@ -31,7 +31,7 @@ test-deep: venv ## minutes: 20,000 placements of each kind against the reference
 	@KQUEUE_SIM_TURNS=$${KQUEUE_SIM_TURNS:-all} KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} \
 		$(PYTEST) -n $(JOBS) -q tests/unit/core/test_topology_reference.py tests/sim $(ARGS)
 
-check: venv ## ruff, ruff format, mypy --strict, import-linter
+check: venv ## ruff, ruff format, mypy --strict (tests, too), import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

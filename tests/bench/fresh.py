@@ -48,7 +48,7 @@ def filled(settings: LoopSettings, *, reports: bool = True) -> World:
     if not reports:
         silent = Silent()
         for part in (world.loop, world.loop._admissions, world.loop._waits):
-            part._observer = silent  # type: ignore[assignment]
+            part._observer = silent
     world.flavor(topology=False)
     for cohort in range(COHORTS):
         world.cohort(f"cohort-{cohort}")

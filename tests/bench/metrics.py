@@ -29,7 +29,7 @@ from kqueue.clock import SystemClock
 from kqueue.core.topology import HOSTNAME, NodeFacts
 from kqueue.core.workload import Flavor
 from kqueue.manager.gauges import QueueGauges
-from kqueue.manager.upkeep import ForeignGauges, Gauges, NodeGauges, RoomGauges
+from kqueue.manager.upkeep import ForeignGauges, Gauges, NodeGauges, PodGauges, RoomGauges
 from kqueue.observe import Metrics
 from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
 from kqueue.state import from_api
@@ -85,6 +85,7 @@ class World:
             nodes=NodeGauges(self.metrics, ledger, Nobody()),
             foreign=ForeignGauges(self.metrics, ledger, clock),
             room=RoomGauges(self.metrics, self.cache, clock),
+            pods=PodGauges(self.metrics, clock, workloads=lambda: (), not_running=lambda _workload: ()),
         )
 
     def _queue(self, number: int) -> None:

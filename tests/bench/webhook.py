@@ -94,7 +94,7 @@ def pod_spec() -> JSON:
 
 def metadata(name: str) -> JSON:
     """With managed fields, which are a third of what an API server sends."""
-    fields = {f'f:label-{i}"': {".": {}, "f:value": {}, "f:other": {}} for i in range(20)}
+    fields: dict[str, Any] = {f'f:label-{i}"': {".": {}, "f:value": {}, "f:other": {}} for i in range(20)}
     managed = {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": {"f:metadata": fields}}
     return {"name": name, "namespace": "team", "labels": dict(QUEUE), "managedFields": [managed]}
 

@@ -116,7 +116,7 @@ async def kill(both: Pair, leader: Contender, _: random.Random) -> Loss:
     began = time.time()
     leader.signal(signal.SIGKILL)
     await leader.ended()
-    _, won = await both.leader(other_than=leader, since=began)
+    _leader, won = await both.leader(other_than=leader, since=began)
     await both.start(leader.name)
     return Loss(lost=True, seconds=won - began)
 
@@ -126,7 +126,7 @@ async def stop(both: Pair, leader: Contender, chance: random.Random) -> Loss:
     began = time.time()
     leader.signal(signal.SIGSTOP)
     try:
-        _, won = await both.leader(other_than=leader, since=began)
+        _leader, won = await both.leader(other_than=leader, since=began)
         await asyncio.sleep(chance.uniform(0, 1))  # how long a machine pauses is not for the leader to choose
     finally:
         leader.signal(signal.SIGCONT)
@@ -140,7 +140,7 @@ async def cut(both: Pair, leader: Contender, chance: random.Random) -> Loss:
     if chance.random() < 0.5:
         relay.cut()
     try:
-        _, won = await both.leader(other_than=leader, since=began)
+        _leader, won = await both.leader(other_than=leader, since=began)
         await asyncio.sleep(chance.uniform(0, 1))
     finally:
         relay.resume()
@@ -168,7 +168,7 @@ async def regain(both: Pair, leader: Contender, chance: random.Random) -> Loss:
             return Loss(lost=False)
         if leader.process.returncode is not None:  # its work did not end in time, so it ended itself
             follower.signal(signal.SIGCONT)
-        _, won = await both.leader(since=began)
+        _leader, won = await both.leader(since=began)
     finally:
         both.relays[leader.name].resume()
         follower.signal(signal.SIGCONT)
@@ -182,7 +182,7 @@ async def starve(both: Pair, leader: Contender, _: random.Random) -> Loss:
         await _loses(leader, began, STARVED_SECONDS)
     if not _has_lost(leader, began) and leader.process.returncode is None:
         return Loss(lost=False)
-    _, won = await both.leader(since=began)
+    _leader, won = await both.leader(since=began)
     return Loss(lost=True, seconds=won - began)
 
 

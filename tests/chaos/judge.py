@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tests.chaos import world as w
 from tests.chaos.world import Change, Object, World
 from tests.integration.road import has, hosts_of
+from tests.sim.quota_tree import Column
 
 STUCK = "stuck"
 """The rule that counts as a job that waits; all other rules count as breaches."""
@@ -144,7 +145,7 @@ def _quota_of_pods(world: World, _: Object | None, __: Change) -> Found:
         yield w.label(pod), "the pod runs, and the Workload of its Job has no admission"
 
 
-def _overruns(world: World, used: dict[str, Counter[w.Column]], how: str) -> Found:
+def _overruns(world: World, used: dict[str, Counter[Column]], how: str) -> Found:
     for queue, columns in used.items():
         others = {each: taken for each, taken in used.items() if each != queue}
         for column, taken in columns.items():
@@ -259,7 +260,7 @@ def _not_whole(world: World, workload: Object) -> Iterator[tuple[str, str, str]]
 
 
 def _waits_for_nothing(
-    world: World, workload: Object, reserved: dict[str, Counter[w.Column]], free: dict[str, Counter[str]]
+    world: World, workload: Object, reserved: dict[str, Counter[Column]], free: dict[str, Counter[str]]
 ) -> Iterator[tuple[str, str, str]]:
     """A Workload that waits although quota and hosts are free."""
     queue = next((each for each in world.all("ClusterQueue") if w.name(each) == world.cluster_queue_of(workload)), None)

@@ -134,7 +134,7 @@ class World:
         wanted = sum(pod_set["count"] for pod_set in workload["spec"]["podSets"])
         job = self.objects["Job"].get(owner(workload))
         of_job = wanted - (counted(job) if job is not None else 0)
-        return max(0, min(of_job, admitted_pods(workload) - len(self.done(workload))))
+        return max(0, min(int(of_job), admitted_pods(workload) - len(self.done(workload))))
 
     def on_hosts(self, workload: Object) -> Counter[str]:
         """Host to the number of pods that the Workload's admission puts there and that have not succeeded.
@@ -214,7 +214,7 @@ def usage(workload: Object) -> Counter[Column]:
 
 def admitted_pods(workload: Object) -> int:
     """How many pods the admission is for; 1 at least."""
-    return max(1, sum(assigned.get("count", 0) for assigned in admission(workload).get("podSetAssignments", ())))
+    return max(1, sum(int(assigned.get("count", 0)) for assigned in admission(workload).get("podSetAssignments", ())))
 
 
 def requests(workload: Object) -> Counter[str]:

@@ -354,7 +354,7 @@ def _gpus(workload: Object) -> int:
     """What it holds: pods that have ended for good hold nothing."""
     held = workload["status"]["admission"]["podSetAssignments"]
     ended = sum(each["count"] for each in workload["status"].get("reclaimablePods", ()))
-    return sum(int(each["resourceUsage"]["nvidia.com/gpu"]) for each in held) - GPUS_OF_POD * ended
+    return sum(int(each["resourceUsage"]["nvidia.com/gpu"]) for each in held) - GPUS_OF_POD * int(ended)
 
 
 @asynccontextmanager

@@ -265,4 +265,4 @@ def charged(workload: Object) -> int:
         return 0
     (held,) = status["admission"]["podSetAssignments"]
     ended = sum(entry["count"] for entry in status.get("reclaimablePods", []))
-    return int(held["resourceUsage"]["cpu"]) // held["count"] * (held["count"] - ended)
+    return int(held["resourceUsage"]["cpu"]) // int(held["count"]) * (int(held["count"]) - int(ended))

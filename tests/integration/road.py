@@ -98,7 +98,7 @@ class Road:
 
     async def workload_of(self, name: str) -> Object:
         """The Workload of a Job; the test fails when there is none or more than one."""
-        found = [w for w in (await self.cluster.get(self.workloads))["items"] if _owner(w) == name]
+        found: list[Object] = [w for w in (await self.cluster.get(self.workloads))["items"] if _owner(w) == name]
         assert len(found) == 1, f"job {name} has {len(found)} workloads"
         return found[0]
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -221,9 +222,13 @@ async def test_what_was_started_without_webhooks_ends_soon(either_plane: Plane) 
         queue = f"{KUEUE}/clusterqueues/a"
         for gpus in (24, 0):
             what = f"{gpus} GPUs reserved"
-            await tenant.road.cluster.until(queue, lambda q, gpus=gpus: reserved(q) == gpus, what=what)
+            await tenant.road.cluster.until(queue, partial(_reserves, gpus), what=what)
 
     assert stopped["spec"]["suspend"] is True
+
+
+def _reserves(gpus: int, queue: Object) -> bool:
+    return reserved(queue) == gpus
 
 
 def reserved(queue: Object) -> int:

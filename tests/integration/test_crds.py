@@ -37,7 +37,7 @@ def flavor(**spec: Any) -> Object:
 
 
 def workload(*pod_sets: Object, **spec: Any) -> Object:
-    sets = [{"template": {"spec": {"containers": []}}} | p for p in pod_sets]
+    sets: list[dict[str, Any]] = [{"template": {"spec": {"containers": []}}} | p for p in pod_sets]
     return {
         "apiVersion": VERSION,
         "kind": "Workload",

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -72,9 +73,9 @@ async def pair(plane: ControlPlane, folder: Path, namespace: str, way: str) -> A
         for name in ("one", "two"):
             kubeconfig = plane.kubeconfig
             if way != "direct":
-                make = by_gateway if way == "gateway" else by_relay
+                make: Any = by_gateway if way == "gateway" else by_relay
                 ways[name], kubeconfig = await stack.enter_async_context(
-                    make(plane.kubeconfig, plane.cluster, folder, name)  # type: ignore[arg-type]
+                    make(plane.kubeconfig, plane.cluster, folder, name)
                 )
             contenders.append(await stack.enter_async_context(contender(name, kubeconfig, folder, namespace)))
         yield Pair(ways, contenders)

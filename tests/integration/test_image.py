@@ -34,7 +34,7 @@ def steps(source: Path, *arguments: str | Path, **environment: str) -> subproces
 
 def interpreter() -> str:
     """The system's where that is new enough, else ours."""
-    asked = [SYSTEM, "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"]
+    asked = [str(SYSTEM), "-c", "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"]
     fits = SYSTEM.exists() and subprocess.run(asked, check=False, capture_output=True).returncode == 0
     return str(SYSTEM) if fits else sys.executable
 

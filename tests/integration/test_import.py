@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ async def test_running_pods_are_imported(
     labels = {"metadata": {"labels": {"kueue.x-k8s.io/managed": None, "kueue.x-k8s.io/queue-name": None}}}
     merge = "application/merge-patch+json"
     await cluster.request("PATCH", f"{pods.pods}/first", labels, content_type=merge)  # as if we had been killed here
-    wiped = {"status": {"admission": None, "conditions": []}}
+    wiped: dict[str, Any] = {"status": {"admission": None, "conditions": []}}
     await cluster.request("PATCH", f"{road.workloads}/{names[1]}/status", wiped, content_type=merge)  # or here
     await cluster.request("PATCH", f"{pods.pods}/second", labels, content_type=merge)
     rest = await import_pods(either_plane, capsys, *by_file, "--dry-run", "false")

@@ -326,7 +326,7 @@ async def test_a_job_that_is_deleted_holds_its_quota_until_its_pods_are_gone(eit
 
 def _slow(road: Road) -> Object:
     """A template whose pods take their time to end."""
-    template = job("x", road.namespace)["spec"]["template"]
+    template: Object = job("x", road.namespace)["spec"]["template"]
     seconds = {"sandbox.kqueue.dev/run-seconds": "600", "sandbox.kqueue.dev/stop-seconds": str(STOP_SECONDS)}
     template["metadata"] = {"annotations": seconds}
     return template

@@ -239,9 +239,9 @@ async def test_a_hand_in_the_status_undoes_nothing(either_plane: Plane) -> None:
             "message": "",
             "lastTransitionTime": _now(),
         }
-        change = {"status": {"conditions": [forged]}}
+        forgery = {"status": {"conditions": [forged]}}
         path = f"{teams.workloads}/{second}/status"
-        await plane.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
+        await plane.cluster.request("PATCH", path, forgery, content_type=MERGE_PATCH)
         await teams.until_workload("second", "Admitted", status="False")
 
     assert "Finished" not in await teams.conditions_of("second")

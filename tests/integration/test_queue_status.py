@@ -15,7 +15,7 @@ from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.other_writers import now
 from tests.integration.polling import eventually
 from tests.integration.road import KUEUE, Object, condition
-from tests.integration.test_quota import FAIR, FAST, configuration, flags, make_teams, patch, post
+from tests.integration.teams import FAIR, FAST, configuration, flags, make_teams, patch, post
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.config import Timings, load, parse
+from kqueue.config import Configuration, Timings, load, parse
 from kqueue.manager.process import Flags, running
 from kqueue.runtime.client import RequestRecord
 from tests.integration.conftest import SandboxPlane
@@ -31,7 +31,7 @@ def flags(plane: Plane) -> Flags:
     return Flags(kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0")
 
 
-def configuration():
+def configuration() -> Configuration:
     found = load(None)
     return found.model_copy(
         update={"leader_election": found.leader_election.model_copy(update={"leader_elect": False})}

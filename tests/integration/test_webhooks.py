@@ -82,8 +82,12 @@ async def hooks(plane: Plane, text: str = "", *, rhythm: Rhythm | None = None) -
 
 async def make_queue(cluster: Cluster, namespace: str, name: str = "default") -> None:
     spec = {"clusterQueue": "team"}
-    obj = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name}, "spec": spec}
-    obj["metadata"]["namespace"] = namespace
+    obj = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
     await cluster.request("POST", f"{KUEUE}/namespaces/{namespace}/localqueues", obj)
 
 

@@ -110,8 +110,14 @@ def run(arguments: argparse.Namespace) -> Iterator[Outcome]:
             noticed = _is_noticed(copy, path, without_random=arguments.without_random)
             target.write_text(path.read_text())
             where = str(path.relative_to(ROOT))
-            facts = {"file": where, "line": fault.line, "before": fault.before, "after": fault.after}
-            yield Outcome(**facts, noticed=noticed, seconds=round(time.monotonic() - began, 1))
+            yield Outcome(
+                file=where,
+                line=fault.line,
+                before=fault.before,
+                after=fault.after,
+                noticed=noticed,
+                seconds=round(time.monotonic() - began, 1),
+            )
 
 
 def main() -> int:

@@ -108,6 +108,9 @@ class Line:
         """Who waits for the next portion."""
         self._closed = False
 
+    def _was_closed(self) -> bool:
+        return self._closed
+
     async def readany(self) -> bytes:
         """What has come since, at least one event; empty at the end.  Raises what aiohttp does when a line breaks."""
         if self._again:
@@ -120,7 +123,7 @@ class Line:
             portion = await anext(self._source, b"")
             return await self._client.received(portion, self, self._chance)
         except asyncio.CancelledError:
-            if self._closed and reader is not None and reader.uncancel() == 0:
+            if self._was_closed() and reader is not None and reader.uncancel() == 0:
                 raise aiohttp.ClientConnectionError("Connection closed") from None
             raise
         finally:

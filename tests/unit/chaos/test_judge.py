@@ -201,7 +201,7 @@ def test_a_stopped_pod_that_succeeds_late_counts_for_nobody() -> None:
 
 
 OTHER = workload("w2", of="b", hosts="n2")
-IN_COHORT = {"cohortName": "all"}
+IN_COHORT: Any = {"cohortName": "all"}
 
 BREACHES = [
     pytest.param(

@@ -95,7 +95,7 @@ async def queue_answer(*, waiting: str = "ns/w") -> JSON:
     return await summaries.view(asked())
 
 
-async def topology_answer(*, broken: str = "b1-r1-h1", **params: str) -> JSON:
+async def topology_answer(*, broken: str = "b1-r1-h1", **params: Any) -> JSON:
     place = Place([*hosts(), broken])
     place.hold("a", "b0-r0-h0")
     place.foreign("b1-r0-h0", 4)

@@ -20,7 +20,7 @@ from tests.unit.visibility.worlds import GPU
 JSON = dict[str, Any]
 
 
-async def told(*, fair_sharing: bool = True, **params: str) -> JSON:
+async def told(*, fair_sharing: bool = True, **params: Any) -> JSON:
     """`mine` holds 8 of 24 GPUs of `team`; two of its workloads wait."""
     place, view = company(fair_sharing=fair_sharing)
     place.hold("a", "b0-r0-h0", namespace="mine")

@@ -230,7 +230,7 @@ async def test_declared_kinds_are_looked_for(client: Client) -> None:
 
 def test_only_live_workloads_make_a_job_wait() -> None:
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "j"}
-    given = [
+    given: list[dict[str, Any]] = [
         {"metadata": {"ownerReferences": [{**reference, "uid": "waits"}]}},
         {"metadata": {"ownerReferences": [{**reference, "uid": "off"}]}, "spec": {"active": False}},
         {
@@ -438,7 +438,12 @@ async def test_one_that_was_killed_half_way_goes_on(client: Client) -> None:
     for number in range(60):
         await client.create(PODS, on_server(f"p{number:02}"))
     found = await survey(client, Scope())
-    killed = asyncio.create_task(release(client, found, progress=lambda done, _of: done == 20 and killed.cancel()))
+
+    def progress(done: int, _of: int) -> None:
+        if done == 20:
+            killed.cancel()
+
+    killed = asyncio.create_task(release(client, found, progress=progress))
     await asyncio.gather(killed, return_exceptions=True)
     left = await survey(client, Scope())
     outcome = await release(client, left)

@@ -73,7 +73,7 @@ async def test_a_running_job_with_our_gate_fails_the_call_unless_it_is_accepted(
 ) -> None:
     """It is listed either way."""
     sandbox.write_kubeconfig(tmp_path / "kubeconfig")
-    gated = {"metadata": {}, "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+    gated: dict[str, Any] = {"metadata": {}, "spec": {**dict[str, Any](TEMPLATE)["spec"], "restartPolicy": "Never"}}
     gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
     metadata = {"name": "train", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
     train = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": gated}}

@@ -193,9 +193,16 @@ class FakeClient(Client):
         return msgspec.json.encode(await self._answer(call, act))
 
     async def create(
-        self, resource: ResourceType, obj: Any, namespace: str | None = None, *, lane: Lane = Lane.JOBS
+        self,
+        resource: ResourceType,
+        obj: Any,
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+        lane: Lane = Lane.JOBS,
     ) -> Json:
         """Add the object with a UID of its own."""
+        assert not dry_run
         body = deepcopy(dict(obj))
         key = object_key(namespace or body["metadata"].get("namespace", ""), body["metadata"]["name"])
         call = Call(verb="create", resource=resource, key=key, body=body, lane=lane)
@@ -219,6 +226,7 @@ class FakeClient(Client):
         content_type: PatchType = PatchType.MERGE,
         field_manager: str | None = None,
         force: bool = False,
+        dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> Json:
         """Merge the patch; of a status patch only the status counts, of any other all but the status.
@@ -226,6 +234,7 @@ class FakeClient(Client):
         Of server-side apply it knows conditions, which are merged by their type.
         """
         applies = content_type is PatchType.APPLY
+        assert not dry_run
         assert applies or content_type is PatchType.MERGE
         assert (field_manager is not None) is applies
         assert force is applies
@@ -243,9 +252,11 @@ class FakeClient(Client):
         uid: str | None = None,
         resource_version: str | None = None,
         grace_seconds: int | None = None,
+        dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> None:
         """Remove the object, or mark it while finalizers hold it."""
+        assert not dry_run
         del propagation, resource_version
         grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         call = Call(verb="delete", resource=resource, key=object_key(namespace or "", name), lane=lane, body=grace)

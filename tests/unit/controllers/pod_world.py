@@ -153,7 +153,7 @@ class Pods(World):
             self.client.change(PODS, f"team/{name}", change)
         self.sync()
 
-    def add(self, *pods: JSON) -> None:  # type: ignore[override]  # of pods, not of Workloads
+    def add(self, *pods: JSON) -> None:
         """Pods appear."""
         for pod in pods:
             self.client.put(PODS, pod)

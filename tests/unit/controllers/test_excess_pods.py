@@ -23,9 +23,12 @@ class World:
         """One pod for each of these, the oldest first."""
         self.charged: dict[str, dict[str, int]] = {}
         self.pods: Store[PodView] = Store("pods")
-        self.excess = ExcessPods(pods=self.pods, charge=self._charge, release=lambda pod: self.charged.pop(pod, None))
+        self.excess = ExcessPods(pods=self.pods, charge=self._charge, release=self._release)
         for number, amount in enumerate(cpus):
             self.run(f"ns/p{number}", amount, age=100 - number)
+
+    def _release(self, pod: str) -> None:
+        self.charged.pop(pod, None)
 
     def run(self, key: str, cpus: int, *, age: int = 0) -> None:
         owner = CustomOwner(

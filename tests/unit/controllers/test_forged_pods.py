@@ -77,7 +77,7 @@ class Forged(World):
         status = {"phase": more.pop("phase", "Running")}
         self.client.put(PODS, {"metadata": meta, "spec": {"nodeName": "n"} | more, "status": status})
 
-    def workload(self, status: JSON | None = None, *, created: str = NOON, name: str = "w") -> None:
+    def put_workload(self, status: JSON | None = None, *, created: str = NOON, name: str = "w") -> None:
         metadata = {"creationTimestamp": created, "ownerReferences": [reference(self.kind)]}
         metadata["labels"] = {"kueue.x-k8s.io/job-uid": "uid-o"}  # type: ignore[assignment]
         self.client.put(WORKLOADS, make_workload(name, metadata=metadata, status=status))
@@ -98,7 +98,7 @@ async def test_a_pod_of_an_owner_that_makes_no_pods_is_stopped(kind: str, status
     """Neither a Deployment nor a JobSet makes pods itself, so no pod that names one as its controller is honest."""
     world = Forged(kind)
     world.pod()
-    world.workload(status)
+    world.put_workload(status)
 
     assert await world.stopped()
 
@@ -128,7 +128,7 @@ async def test_a_pod_that_came_while_its_owner_held_no_quota_is_stopped(
     """Pods that may have been paid for keep the time that they ask for."""
     world = Forged()
     world.pod(created=created)
-    world.workload(status)
+    world.put_workload(status)
 
     assert await world.stopped() is stopped
 
@@ -154,7 +154,7 @@ async def test_other_pods_are_left_alone(owner: JSON, pod: JSON) -> None:
     """Nobody owes quota for them, or another controller sees to them."""
     world = Forged(**owner)
     world.pod(**pod)
-    world.workload()
+    world.put_workload()
 
     assert not await world.stopped()
 
@@ -163,9 +163,9 @@ async def test_an_admission_that_the_watch_has_not_brought_counts() -> None:
     """The Workloads are read before a pod is stopped: ours, and one that we have never seen."""
     world = Forged()
     world.pod()
-    world.workload()
+    world.put_workload()
     world.sync()
-    world.workload(reserved(), name="newer")
+    world.put_workload(reserved(), name="newer")
     await world.reconciler.reconcile("ns/p")
 
     assert world.client.writes() == []

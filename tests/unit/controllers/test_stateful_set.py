@@ -88,19 +88,19 @@ class Sets(Pods):
         raise AssertionError(f"it goes on and on: {[str(c) for c in self.client.writes()[-4:]]}")
 
     @property
-    def workload(self) -> JSON:
+    def only_workload(self) -> JSON:
         (key,) = self.client.keys(WORKLOADS)
         return self.workload_named(key.partition("/")[2])
 
     @property
     def count(self) -> int:
-        return int(self.workload["spec"]["podSets"][0]["count"])
+        return int(self.only_workload["spec"]["podSets"][0]["count"])
 
     def admitted(self) -> None:
-        self.admit(self.workload["metadata"]["name"])
+        self.admit(self.only_workload["metadata"]["name"])
 
     def reserved(self) -> tuple[str, str]:
-        return status_of(self.workload, "QuotaReserved")
+        return status_of(self.only_workload, "QuotaReserved")
 
     def all_held(self) -> list[bool]:
         return [self.gated(name) for name in self.names()]
@@ -171,7 +171,7 @@ async def life(story: Story) -> None:
     assert story.world.all_held() == [False] * 3
     story.world.runs("db-0", "db-1", "db-2")
     await story.settle()
-    story.world.evict(story.world.workload["metadata"]["name"])
+    story.world.evict(story.world.only_workload["metadata"]["name"])
     await story.settle()
     story.world.vanish()
     story.world.appear(0, 1, 2)
@@ -181,7 +181,7 @@ async def life(story: Story) -> None:
     story.world.admitted()
     await story.settle()
     assert story.world.all_held() == [False] * 3
-    assert status_of(story.world.workload, "Finished")[0] == ""
+    assert status_of(story.world.only_workload, "Finished")[0] == ""
 
 
 @pytest.mark.proves("StatefulSet", "scale")
@@ -233,7 +233,7 @@ async def test_more_replicas_than_admitted_are_held_and_told_of_once() -> None:
     await world.close()
 
     assert world.all_held() == [False, False, True]
-    assert (world.count, status_of(world.workload, "Finished")[0]) == (2, "")
+    assert (world.count, status_of(world.only_workload, "Finished")[0]) == (2, "")
     assert told == ["ReplicasDiffer"]
 
 
@@ -252,7 +252,7 @@ async def test_another_size_is_taken_over_while_it_waits(replicas: int) -> None:
     await world.close()
 
     assert (world.count, totals) == (replicas, {str(replicas)})
-    assert status_of(world.workload, "Finished")[0] == ""
+    assert status_of(world.only_workload, "Finished")[0] == ""
 
 
 async def test_what_was_admitted_moves_to_another_queue_before_it_has_begun() -> None:
@@ -262,7 +262,7 @@ async def test_what_was_admitted_moves_to_another_queue_before_it_has_begun() ->
     world.admitted()
     world.scale(2, queue="other")
     await world.settle()
-    moved = (world.workload["spec"]["queueName"], world.reserved()[0])
+    moved = (world.only_workload["spec"]["queueName"], world.reserved()[0])
     world.appear(0, 1)
     await world.settle()
     world.admitted()
@@ -273,7 +273,7 @@ async def test_what_was_admitted_moves_to_another_queue_before_it_has_begun() ->
     await world.close()
 
     assert moved == ("other", "False")
-    assert (world.workload["spec"]["queueName"], world.reserved()[0]) == ("other", "True")
+    assert (world.only_workload["spec"]["queueName"], world.reserved()[0]) == ("other", "True")
 
 
 async def test_a_missing_priority_class_is_told() -> None:

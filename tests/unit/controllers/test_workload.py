@@ -36,7 +36,7 @@ from tests.unit.controllers.workload_world import Workloads
 GATED = {"annotations": {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}}
 NOT_YET = condition("Admitted", "False", "UnsatisfiedAdmissionChecks", "Waiting for admission checks budget")
 CHECKED = {"admissionChecks": [{"name": "budget"}]}
-LISTED = {
+LISTED: Any = {
     "admissionChecks": [
         {"name": "budget", "state": "Pending", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     ]

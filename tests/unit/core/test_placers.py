@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
-from kqueue.core.topology import Algorithm, Misfit, MisfitCode, Placement, Profile, place
+from kqueue.core.topology import HOSTNAME, Algorithm, Misfit, MisfitCode, Placement, Profile, place
 from kqueue.core.topology.optimal import Arrangement
 from kqueue.core.topology.placers import PLACERS, Found, Question, register
 from kqueue.errors import ConfigError
 from kqueue.jobs import profiles
 from kqueue.manager.extensions import PLACERS_GROUP, allow_profiles, load_placers
 from kqueue.placing.contract import ContractError, check_placer
-from tests.unit.core.topology_cases import HOSTNAME, RACK, hosts, make_pod_set, racks
+from tests.unit.core.topology_cases import RACK, hosts, make_pod_set, racks
 from tests.unit.toys import toy_placer
 
 
@@ -59,9 +59,9 @@ def test_two_placers_of_one_name_are_an_error() -> None:
         register("", toy_placer.place)
 
 
-def broken(*leaves_and_pods: Any, leader: int = -1) -> Any:
+def broken(leaves: list[int], pods: list[int]) -> Any:
     """A placer that always has the same answer."""
-    return lambda _question: Found(Arrangement(*leaves_and_pods, leader))
+    return lambda _question: Found(Arrangement(leaves, pods))
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_flavors_stand_on_the_same_hosts() -> None:
 
 def _random_case(chance: random.Random) -> tuple[Capacity, Capacity, list[PodSetRequest], list[PodSetRequest]]:
     """A cluster and pod sets that exclude each other and themselves: by rule, and by the resource of which hosts have one."""
-    facts = [
+    facts: list[dict[str, Any]] = [
         {"host": f"h{i}", "cores": chance.randint(0, 6), "rack": f"r{chance.randint(1, 4)}", "block": "b1"}
         for i in range(chance.randint(1, 12))
     ]

@@ -15,7 +15,7 @@ from kqueue.core.quota import FlavorResource, Quota, rebuild
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest
 from kqueue.core.why import Alternative, FlavorLook, MoreQuota, WhatIf, WorkloadsEnd, World, condition_for, search
 from kqueue.core.why.changes import facts
-from kqueue.core.workload import Flavor, Head, PodSet, ResourceGroup
+from kqueue.core.workload import Flavor, Head, PodSet, ResourceGroup, Snapshot
 from tests.builders import GPU, START, make_head, make_snapshot, make_view
 from tests.unit.core.why_cases import explain, in_queue, make_spare, make_world, what_ifs
 
@@ -301,15 +301,18 @@ def test_more_quota_is_what_is_missing(own: int, limit: int | None, of_cohort: i
     assert conditions(found) == [f"ClusterQueue team had {grant} for nvidia.com/gpu in flavor gpu"]
 
 
+def _with_groups(snapshot: Snapshot, groups: tuple[ResourceGroup, ...]) -> None:
+    queues: Any = snapshot.queues
+    queues["team"] = replace(queues["team"], groups=groups)
+
+
 def test_more_quota_of_several_resources_in_one_go() -> None:
     """Amounts are written as in the queue's manifest."""
     columns = {
         FlavorResource("gpu", resource): amount for resource, amount in ((GPU, 16), ("cpu", 4000), ("memory", 0))
     }
     snapshot = make_snapshot({"team": {}}, flavors=[Flavor(name="gpu")], topologies={})
-    snapshot.queues["team"] = replace(
-        snapshot.queues["team"], groups=(ResourceGroup((GPU, "cpu", "memory"), ("gpu",)),)
-    )
+    _with_groups(snapshot, (ResourceGroup((GPU, "cpu", "memory"), ("gpu",)),))
     node = snapshot.nodes["team"]
     node.quotas = {column: Quota(amount) for column, amount in columns.items()}
     rebuild(node)
@@ -344,7 +347,7 @@ def test_of_many_flavors_few_choices_are_looked_at_for_more_quota(monkeypatch: p
     ]
     snapshot = make_snapshot({"team": {}}, flavors=flavors, topologies={})
     groups = tuple(ResourceGroup((r,), names[r]) for r in names)
-    snapshot.queues["team"] = replace(snapshot.queues["team"], groups=groups)
+    _with_groups(snapshot, groups)
     node = snapshot.nodes["team"]
     node.quotas = {FlavorResource(f, r): Quota(9) for r in names for f in names[r]}
     rebuild(node)

@@ -14,7 +14,7 @@ UID = "11111111-2222-3333-4444-555555555555"
 PREFIX = "kueue.x-k8s.io/"
 
 
-def prefixed(**short: str) -> dict[str, str]:
+def prefixed(**short: Any) -> dict[str, Any]:
     """Keys of ours from Python names: `queue_name="a"` becomes `kueue.x-k8s.io/queue-name: a`."""
     return {PREFIX + key.replace("_", "-"): value for key, value in short.items()}
 

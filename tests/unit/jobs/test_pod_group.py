@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqueue.jobs import pod_group
+from kqueue.jobs import pod_group, pod_view
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.pod_group import Composition, Match, Trouble, compose, in_order, match, match_prebuilt, workload_of
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
@@ -306,7 +306,7 @@ def test_only_a_marked_workload_is_a_groups() -> None:
 
 def a_member(number: int, draw: Any) -> ManagedPod:
     kinds = [member, running, done, failed]
-    return draw(st.sampled_from(kinds))(
+    made: ManagedPod = draw(st.sampled_from(kinds))(
         f"p{number:02}",
         total=draw(st.sampled_from([1, 2, 3])),
         role=draw(st.sampled_from(["r", "s", "t"])),
@@ -316,6 +316,7 @@ def a_member(number: int, draw: Any) -> ManagedPod:
         cpu=draw(st.sampled_from(["1", "1", "2"])),
         annotations=draw(st.sampled_from([{}, {}, FAST])),
     )
+    return made
 
 
 @st.composite
@@ -354,7 +355,7 @@ def test_a_workload_asks_for_what_its_members_cost(members: list[ManagedPod]) ->
         return
     fast = pod_group.is_fast(members[0])
     total = sum(counts(found).values())
-    assert total == (pod_group.pod_view.total_count(members[0].obj) if fast else len(found.kept))
+    assert total == (pod_view.total_count(members[0].obj) if fast else len(found.kept))
     for pod_set in found.pod_sets:
         mine = [pod for pod in found.kept if pod.role == pod_set["name"]]
         assert all(pod_group.difference(pod, pod_set["template"]["spec"], of="") == "" for pod in mine)

@@ -260,7 +260,7 @@ TOLERATION = {"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecut
 def test_a_watch_keeps_all_that_is_compared(part: str) -> None:
     """Fields that the API has, and fields that a later version may add: else the Workload would be made anew for ever."""
     item = TOLERATION if part == "tolerations" else CONTAINER
-    job = make_job(template=make_template(**{part: [item]}, resourceClaims=[{"name": "gpus"}]))
+    job = make_job(template=make_template(**dict[str, Any]({part: [item]}), resourceClaims=[{"name": "gpus"}]))
     workload = make_workload(job)
 
     assert equivalent(KIND.pod_sets(job, ON), slim(workload), slim=True) is True

@@ -52,7 +52,8 @@ async def served(
     """The webhooks on a free port of loopback, registered at the API server."""
     kept = [] if records is None else records
     certificates = [] if shown is None else shown
-    settings = Place(**({"host": "127.0.0.1", "port": 0, "url": "https://127.0.0.1:{port}"} | place))
+    chosen: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "url": "https://127.0.0.1:{port}"}
+    settings = Place(**(chosen | place))
     async with admission(
         client,
         make_configuration(text),
@@ -224,7 +225,7 @@ async def test_gates_reach_the_webhooks(client: Client) -> None:
     assert answers == [False, True]
 
 
-QUEUE = {
+QUEUE: dict[str, Any] = {
     "apiVersion": "kueue.x-k8s.io/v1beta2",
     "kind": "LocalQueue",
     "metadata": {"name": "default", "namespace": "team"},

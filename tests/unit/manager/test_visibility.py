@@ -78,7 +78,8 @@ async def served(
     """The server on a free port of loopback, as soon as it is ready."""
     configuration = parse("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n", source="test")
     catalog = Catalog([Resource(group="g.example", version="v1", name="things", kind="Thing", view=told)])
-    checks, settings = Checks(), Place(**({"host": "127.0.0.1", "port": 0} | place))
+    chosen: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
+    checks, settings = Checks(), Place(**(chosen | place))
     async with visibility(
         client,
         configuration,
@@ -188,7 +189,7 @@ async def test_the_authority_is_put_back_and_a_missing_apiservice_is_nobodys_fau
         await client.patch(API_SERVICES, NAME, {"spec": {"caBundle": base64.b64encode(b"junk").decode()}})
 
         async def mended() -> bool:
-            return await bundle_of(client) == bundle
+            return bool(await bundle_of(client) == bundle)
 
         await until(mended)
 

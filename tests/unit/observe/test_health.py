@@ -39,7 +39,7 @@ class Site:
             return response.status, await response.text()
 
 
-async def _hello(request: web.Request) -> web.Response:
+async def _hello(request: web.BaseRequest) -> web.Response:
     return web.Response(text="hello")
 
 

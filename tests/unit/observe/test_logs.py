@@ -149,7 +149,8 @@ def test_an_exception_is_told_with_its_traceback(stream: io.BytesIO) -> None:
     def deep(n: int) -> None:
         if n == 0:
             raise ValueError("the bottom")
-        [deep(n - 1) for _ in [0]]
+        for _ in [0]:
+            deep(n - 1)
 
     try:
         deep(100)

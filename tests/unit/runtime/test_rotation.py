@@ -197,7 +197,7 @@ async def test_replicas_renew_for_years_and_are_always_trusted(seed: int) -> Non
     assert len(split_authorities(cluster.trusted)) <= 4
 
 
-async def test_two_replicas_that_begin_at_once_share_one_certificate() -> None:
+async def test_two_replicas_that_begin_at_once_share_one_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slower one finds out, and takes what there is."""
     cluster, clock = Cluster(), FakeClock(NOW)
     first, second = Replica(cluster, clock), Replica(cluster, clock)
@@ -210,13 +210,13 @@ async def test_two_replicas_that_begin_at_once_share_one_certificate() -> None:
         return await read(*args)
 
     await first.keeper.load()
-    cluster.get_json = stale  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster, "get_json", stale)
     await second.keeper.load()
 
     assert (cluster.conflicts, first.served) == (1, second.served)
 
 
-async def test_of_two_replicas_that_renew_at_once_one_wins() -> None:
+async def test_of_two_replicas_that_renew_at_once_one_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The slower one's certificate is never stored, and it goes on with the other's."""
     cluster, clock = Cluster(), FakeClock(NOW)
     first, second = Replica(cluster, clock), Replica(cluster, clock)
@@ -230,7 +230,7 @@ async def test_of_two_replicas_that_renew_at_once_one_wins() -> None:
     async def outdated(*args: str) -> dict[str, object]:
         return stale.pop() if stale else await read(*args)
 
-    cluster.get_json = outdated  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster, "get_json", outdated)
     await second.look()
 
     assert (cluster.conflicts, stale) == (1, [])

@@ -236,10 +236,10 @@ async def test_no_rank_waits_for_ever() -> None:
     for i in range(20):
         await clock.advance(1)
         queue.add(f"free-{i}", Rank.FREE)
-        key = await queue.get()
-        assert key is not None
-        queue.done(key)
-        taken.append(key)
+        picked = await queue.get()
+        assert picked is not None
+        queue.done(picked)
+        taken.append(picked)
 
     assert [i for i, key in enumerate(taken) if key.startswith("word")] == [7, 15]
 

@@ -18,8 +18,8 @@ from kqueue.cli.app import run
 from kqueue.clock import FakeClock
 from kqueue.errors import ConfigError
 from kqueue.sandbox import Sandbox, SandboxOptions
-from kqueue.sandbox.api import JOBS, NODES, PODS
-from kqueue.sandbox.cluster import CRDS, PARTS
+from kqueue.sandbox.api import CRDS, JOBS, NODES, PODS
+from kqueue.sandbox.cluster import PARTS
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.topology_spec import parse_topology
 from tests.unit.sandbox.simulated_world import NAMESPACE, make_job

@@ -8,7 +8,7 @@ from kqueue.errors import ForbiddenError
 from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object, Resource
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.nodes import NodeOptions
-from kqueue.sandbox.simulation import SimulationOptions
+from kqueue.sandbox.simulation import Simulation, SimulationOptions
 from tests.unit.sandbox.simulated_world import FOR_EVER, NAMESPACE, condition_of, make_job, make_pod, simulated
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -286,7 +286,7 @@ async def test_a_restarted_controller_counts_every_pod_once() -> None:
         await world.pass_time(9)
         for _ in range(8):
             await world.simulation.stop()
-            simulation = type(world.simulation)(
+            simulation = Simulation(
                 world.api, clock=world.clock, options=SimulationOptions(nodes=NodeOptions(heartbeat_seconds=0))
             )
             await simulation.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -24,7 +24,10 @@ HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")
 
 
-def read(kind: type[Any], **obj: Any) -> Any:
+T = TypeVar("T")
+
+
+def read(kind: type[T], **obj: Any) -> T:
     return msgspec.convert(obj, kind)
 
 
@@ -526,11 +529,12 @@ def test_usage_is_right_after_something_was_deleted_and_created_again(gone: str)
     """A Topology, a flavor or a ClusterQueue comes back while a workload runs."""
     cache = make_cache()
     cache.on_workload("ns/a", make_workload("a", host="h1"))
-    change = {
+    changes: dict[str, Callable[[Any], object]] = {
         "topology": lambda obj: cache.on_topology("dc", obj),
         "flavor": lambda obj: cache.on_flavor("gpu", obj),
         "queue": lambda obj: cache.on_cluster_queue("team", obj),
-    }[gone]
+    }
+    change = changes[gone]
     back = {"topology": TOPOLOGY, "flavor": FLAVOR, "queue": make_queue()}[gone]
     change(None)
     change(back)

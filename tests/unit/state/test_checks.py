@@ -16,7 +16,7 @@ HOUR = 3600
 
 def queue(*rules: dict[str, Any]) -> wire.ClusterQueueSpec:
     """A ClusterQueue of flavors spot and reserved, with these checks."""
-    flavors = [{"name": name, "resources": []} for name in ("spot", "reserved")]
+    flavors: list[dict[str, Any]] = [{"name": name, "resources": []} for name in ("spot", "reserved")]
     spec = {
         "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
         "admissionChecksStrategy": {"admissionChecks": list(rules)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -169,10 +170,12 @@ def test_bound_pods_are_charged_as_far_as_no_workload_accounts_for_them(
 ) -> None:
     """A name alone covers nothing; and the charge does not hang on the order of events."""
     ledger = make_ledger(make_node("a"), make_node("b"))
-    calls = [lambda: ledger.add_usage(W, [on_hosts(**held)] if held else [])]
+    calls: list[Callable[[], object]] = [
+        lambda: ledger.add_usage(W, [on_hosts(**dict[str, Any](held))] if held else [])
+    ]
     for name, (node, cores) in stand.items():
         facts = PodFacts(node=node, requests=(("cpu", cores * 1000),), workload=W)
-        calls.append(lambda name=name, facts=facts: ledger.on_pod(name, facts))
+        calls.append(partial(ledger.on_pod, name, facts))
     for call in reversed(calls) if pods_first else calls:
         call()
 

@@ -51,7 +51,8 @@ def rules(*pod_sets: JSON) -> dict[str, tuple[list[str], tuple[str, ...]]]:
     return {name: (sorted(each.apart), each.one_domain) for name, each in found.items()}
 
 
-ALONE, FREE = {"main": (["main"], ())}, {}
+ALONE: JSON = {"main": (["main"], ())}
+FREE: JSON = {}
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def scheduled(*, seconds: int = 10, reason: str = "Unschedulable", message: str 
 
 def make_view(name: str = "p", *, conditions: Any = None, of: str = "w", owner: Any = JOB, **more: Any) -> Any:
     """A pod of the Job that was released and that the scheduler refused, or another one by `more`."""
-    meta = {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": at(0)}
+    meta: dict[str, Any] = {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": at(0)}
     meta |= {"annotations": {"kueue.x-k8s.io/workload": of}, "ownerReferences": [owner] if owner else []}
     status = {"phase": more.pop("phase", "Pending"), "conditions": scheduled() if conditions is None else conditions}
     pod = {"metadata": meta | more.pop("metadata", {}), "spec": more, "status": status}

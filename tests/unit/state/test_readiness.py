@@ -12,7 +12,7 @@ from tests.unit.state.life import at, held, workload
 
 RULES = ReadyRules(start=timedelta(seconds=300), recovery=timedelta(seconds=60))
 ADMITTED = held("Admitted")
-LOST = {"status": "False", "reason": "WaitForRecovery"}
+LOST: Any = {"status": "False", "reason": "WaitForRecovery"}
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,7 @@ def test_forms_that_are_all_different_do_not_pile_up(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("reclaims", [True, False])
 def test_reclaimable_pods_count_only_with_their_gate(reclaims: bool) -> None:
     """Gate ReclaimablePods: one of four pods has ended, and gives back its quota and its place, or neither."""
-    place = {"levels": ["rack"], "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "r"}]}]}
+    place: dict[str, Any] = {"levels": ["rack"], "slices": [{"domainCount": 1, "valuesPerLevel": [{"universal": "r"}]}]}
     stands, gone = ({**place, "slices": [{**place["slices"][0], "podCounts": {"universal": n}}]} for n in (4, 1))
     held = {"name": "a", "flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": "4"}, "count": 4}
     status = {

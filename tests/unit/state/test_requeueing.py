@@ -69,7 +69,7 @@ def test_those_that_leave_together_do_not_come_back_together() -> None:
     assert len(times) == 4
 
 
-OUT = {"status": "False"}
+OUT: Any = {"status": "False"}
 
 
 @pytest.mark.parametrize(

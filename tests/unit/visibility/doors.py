@@ -118,7 +118,7 @@ async def exchange(
     return status, json.loads(raw) if raw.startswith(b"{") else {"text": raw.decode()}
 
 
-BEARER = {"Authorization": "Bearer secret"}
+BEARER: Any = {"Authorization": "Bearer secret"}
 
 
 async def told(asked: Asked) -> JSON:

@@ -76,7 +76,8 @@ class Desk:
 
         answer = await self.explainer.view(Asked(namespace="ns", name=name, params=params, reads=reads))
         assert answer["summary"]
-        return msgspec.json.decode(msgspec.json.encode(answer))  # it is plain JSON
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
+        return plain
 
 
 @pytest.fixture
@@ -691,7 +692,7 @@ async def test_one_that_fits_and_is_not_first_is_promised_nothing(make: Callable
 
 async def test_a_stopped_queue_comes_first_with_its_command(make: Callable[..., Desk]) -> None:
     """Of both queues; every change needs the same commands."""
-    hold = {"stopPolicy": "Hold"}
+    hold: dict[str, Any] = {"stopPolicy": "Hold"}
     desk = make((LOCAL_QUEUES, make_local_queue(**hold)), (CLUSTER_QUEUES, make_cluster_queue(**hold)))
     desk.world.add(make_workload("b", status=reserved(cpus=6)), make_workload("a", cpus=5))
     answer = await desk.ask()

@@ -44,7 +44,7 @@ def company(**settings: Any) -> tuple[Place, QueueQuotas]:
     return place, view
 
 
-async def answer(view: QueueQuotas, *, reads: Callable[[str], bool] = lambda ns: ns == "mine", **params: str) -> JSON:
+async def answer(view: QueueQuotas, *, reads: Callable[[str], bool] = lambda ns: ns == "mine", **params: Any) -> JSON:
     return await view.view(replace(asked(reads=reads, **params), namespace="mine"))
 
 
@@ -190,6 +190,6 @@ async def test_the_condition_says_why_a_queue_admits_nothing() -> None:
         pytest.param({"namespace": "secret"}, ConfigError, id="the namespace stands in the path alone"),
     ],
 )
-async def test_wrong_questions_are_refused(params: dict[str, str], error: type[Exception]) -> None:
+async def test_wrong_questions_are_refused(params: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         await answer(company()[1], **params)

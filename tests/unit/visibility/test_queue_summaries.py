@@ -108,7 +108,7 @@ async def test_a_queue_that_admits_nothing_says_why() -> None:
     ],
 )  # fmt: skip
 async def test_local_queues_and_names_are_shown_to_those_who_may_read_them(
-    reads: Callable[[str], bool], params: dict[str, str], local_queues: list[str], named: bool
+    reads: Callable[[str], bool], params: dict[str, Any], local_queues: list[str], named: bool
 ) -> None:
     place = company()
     place.queues.set_local_queue("b/main", "other")
@@ -135,7 +135,7 @@ async def test_an_answer_is_bounded_and_says_what_was_left() -> None:
 
 
 @pytest.mark.parametrize("params", [{"limit": "x"}, {"limit": "-1"}, {"limit": "٣"}, {"queue": "team"}])
-async def test_parameters_that_cannot_be_read_are_refused(params: dict[str, str]) -> None:
+async def test_parameters_that_cannot_be_read_are_refused(params: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         await summaries(Place()).view(asked(**params))
 

@@ -216,7 +216,7 @@ async def test_no_more_is_kept_than_agreed() -> None:
 
 async def test_a_failure_reaches_all_who_wait_and_the_next_one_asks_again() -> None:
     """Nothing of it is kept."""
-    outcomes = [RuntimeError("away"), "yes"]
+    outcomes: list[Exception | str] = [RuntimeError("away"), "yes"]
 
     async def ask() -> str:
         await asyncio.sleep(0)

@@ -17,7 +17,7 @@ from kqueue.visibility.topology_summaries import TopologySummaries
 from tests.unit.visibility.worlds import BLOCK, GPU, RACK, Place, asked, by_path, hosts, node, read
 
 
-async def told(place: Place, name: str = "dc", **params: str) -> Any:
+async def told(place: Place, name: str = "dc", **params: Any) -> Any:
     """The only flavor of one Topology."""
     answer = await TopologySummaries(cache=place.cache, clock=place.clock).view(asked(name, **params))
     (flavor,) = answer["flavors"]
@@ -172,7 +172,7 @@ async def test_nodes_that_are_left_out_are_named_with_their_cause(
         pytest.param({"limit": "1", "level": "1"}, BLOCK, ["b0"], "the first 1 of 2 domains", id="too many on the widest level"),
     ],
 )  # fmt: skip
-async def test_how_deep_the_tree_goes(params: dict[str, str], level: str, paths: list[str], cut: str) -> None:
+async def test_how_deep_the_tree_goes(params: dict[str, Any], level: str, paths: list[str], cut: str) -> None:
     flavor = await told(Place(), **params)
     shown = [path for path in by_path(flavor) if not path.startswith("b0") or "domain" not in params]
     assert (flavor["level"], shown, flavor.get("cut", "")) == (level, paths, cut)
@@ -192,7 +192,7 @@ async def test_how_deep_the_tree_goes(params: dict[str, str], level: str, paths:
         pytest.param("dc", {"lvel": "rack"}, ConfigError, id="a slip of the finger"),
     ],
 )
-async def test_questions_that_make_no_sense_are_refused(name: str, params: dict[str, str], error: type) -> None:
+async def test_questions_that_make_no_sense_are_refused(name: str, params: dict[str, Any], error: type) -> None:
     with pytest.raises(error):
         await TopologySummaries(cache=Place().cache, clock=SystemClock()).view(asked(name, **params))
 

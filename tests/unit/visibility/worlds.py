@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,7 +20,10 @@ GPU = "nvidia.com/gpu"
 BLOCK, RACK = "example.com/block", "example.com/rack"
 
 
-def read(kind: type[Any], **obj: Any) -> Any:
+T = TypeVar("T")
+
+
+def read(kind: type[T], **obj: Any) -> T:
     return msgspec.convert(obj, kind)
 
 
@@ -92,7 +95,7 @@ class Place:
     def __init__(self, names: Collection[str] = (), **queue: Any) -> None:
         self.clock = FakeClock()
         self.cache = Cache()
-        self.queues = Queues(self.clock, on_wake=lambda: None)
+        self.queues = Queues(self.clock.now, on_wake=lambda: None)
         for name in names or hosts():
             self.cache.on_node(name, node(name))
         levels = [{"nodeLabel": label} for label in (BLOCK, RACK, HOSTNAME)]

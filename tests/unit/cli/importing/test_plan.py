@@ -75,7 +75,7 @@ def test_a_pod_that_is_nowhere_yet_gets_the_first_flavor() -> None:
 def test_resources_that_are_not_counted_need_no_quota() -> None:
     """As the flag or the configuration says."""
     settings = replace(TO_MAIN, counting=Counting(excluded_prefixes=("example.com/",)))
-    assert isinstance(plan(pod(**{"cpu": "1", "example.com/x": "3"}), world(), settings), Step)
+    assert isinstance(plan(pod(**dict[str, Any]({"cpu": "1", "example.com/x": "3"})), world(), settings), Step)
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,13 @@ test-deep: venv ## minutes: 20,000 placements of each kind against the reference
 	@KQUEUE_SIM_TURNS=$${KQUEUE_SIM_TURNS:-all} KQUEUE_SIM_SEEDS=$${KQUEUE_SIM_SEEDS:-0-127,179,1016,1039} KQUEUE_REFERENCE_CASES=$${KQUEUE_REFERENCE_CASES:-20000} \
 		$(PYTEST) -n $(JOBS) -q tests/unit/core/test_topology_reference.py tests/sim $(ARGS)
 
-check: venv ## ruff, ruff format, mypy --strict (tests, too), import-linter
+check: venv ## ruff, ruff format, mypy --strict (tests, too), import-linter, dead code, unused dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/dead_code.py
+	@$(BIN)/deptry --no-ansi kqueue webhooks
 
 format: venv ## write what ruff would
 	@$(BIN)/ruff check --fix .

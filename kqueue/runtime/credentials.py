@@ -34,18 +34,3 @@ class NoCredentials:
     async def reload(self) -> ssl.SSLContext | None:
         """Nothing to read again."""
         return None
-
-
-class StaticToken:
-    """A bearer token that is known once and for all, as a sandbox gives."""
-
-    def __init__(self, token: str) -> None:
-        self._header = f"Bearer {token}"
-
-    async def header(self) -> str | None:
-        """`Bearer` and the token."""
-        return self._header
-
-    async def reload(self) -> ssl.SSLContext | None:
-        """Nothing to read again."""
-        return None

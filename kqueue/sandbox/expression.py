@@ -75,9 +75,6 @@ class _Parser:
         rest = self.tokens[self.position][1] if self.position < len(self.tokens) else "the end"
         return ExpressionError(f"{self.text!r}: {rest!r} is not understood here by the sandbox")
 
-    def peek(self) -> str:
-        return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
-
     def take(self, *signs: str) -> str:
         """The next token if it is one of `signs`, else ""."""
         if self.position < len(self.tokens):

@@ -89,13 +89,6 @@ class Registry:
         """The kind at this path, or None."""
         return self._kinds.get(resource)
 
-    def by_kind(self, api_version: str, kind: str) -> Kind | None:
-        """The kind that objects of this apiVersion and kind are of, or None."""
-        for each in self._kinds.values():
-            if each.kind == kind and each.api_version == api_version:
-                return each
-        return None
-
     def groups(self) -> dict[str, list[str]]:
         """Group names (without the core group) to their versions, in the order they were added."""
         found: dict[str, list[str]] = {}

@@ -176,8 +176,3 @@ def _with_type(message: str) -> Shape:
 def wire_fields(message: str) -> dict[int, WireField]:
     """The fields of a built-in message by their numbers on the wire."""
     return _table().wire(message)
-
-
-def is_builtin(message: str) -> bool:
-    """Whether the message is known."""
-    return message in _table()

@@ -64,12 +64,6 @@ def synced_checks(
     return [msgspec.to_builtins(known[n]) if n in known else {"name": n, **fresh} for n in names_wanted]
 
 
-def are_ready(states: Sequence[wire.AdmissionCheckState], wanted: Iterable[str]) -> bool:
-    """Whether all wanted checks are listed and Ready."""
-    ready = {state.name for state in states if state.state == names.CHECK_READY}
-    return set(wanted) <= ready
-
-
 def missing_controller(check: wire.AdmissionCheck) -> str | None:
     """The controller of a check without condition Active; None where it has one, or names no controller."""
     if check.spec is None or from_api.condition(check.status.conditions, names.CONDITION_ACTIVE) is not None:

@@ -20,7 +20,7 @@ class Neighbours:
     def __init__(self, tree: Tree, paths: Mapping[str, Collection[Path]]) -> None:
         """`paths`: the domains of each pod set that has pods already."""
         self._tree = tree
-        self._paths: dict[str, set[Path]] = {name: set(there) for name, there in paths.items()}
+        self._paths: dict[str, set[Path]] = {name: set(there) for name, there in paths.items()} if paths else {}
 
     def add(self, placed: Sequence[PodSetPlacement]) -> None:
         """These pod sets have found their domains."""

@@ -7,7 +7,6 @@ point group `kqueue.placers`; `kqueue.placing.contract` has the test that each o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
@@ -17,9 +16,10 @@ from kqueue.core.topology.request import Algorithm, Resolved
 from kqueue.core.topology.result import Misfit, MisfitCode
 from kqueue.core.topology.search import Search
 from kqueue.core.topology.tree import Tree
+from kqueue.core.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Question:
     """What a placer decides on; it changes none of this.
 
@@ -38,7 +38,7 @@ class Question:
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Found:
     """Where the pods go.  `proven`: whether there is no better placement, None where that was not asked."""
 

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 
 from kqueue.core import ordering, quota
 from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
-from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, brief, message
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
-from kqueue.core.preemption import Rules, Target, lesser, nobody_may_go, simulate
+from kqueue.core.plan_cache import PlanCache
+from kqueue.core.preemption import Findings, Rules, Target, lesser, nobody_may_go, simulate
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
@@ -139,6 +140,8 @@ class Wait:
     is_robbed: bool = False
     """It had found whom to preempt, and earlier entries took them, or what they would have left."""
     retargeted: Retargeted | None = None
+    retry_at: datetime | None = None
+    """When a workload that it may not preempt yet may be preempted; None: there is no such workload."""
 
     @property
     def has_more_flavors(self) -> bool:
@@ -205,7 +208,7 @@ def plan(
     held_by: str = "",
     one_at_a_time: bool = False,
     looks: SecondLooks = ALL_LOOKS,
-    demands: Demands | None = None,
+    cache: PlanCache | None = None,
     enter: Callable[[Phase], None] = lambda _phase: None,
     reserves: bool = True,
     next_head: NextHead = no_next_head,
@@ -222,17 +225,18 @@ def plan(
         held_by: a workload whose pods must be ready before the next one is admitted; empty: there is none.
         one_at_a_time: whoever is admitted holds up all others.
         looks: who is nominated once more.
-        demands: what follows from the form of workloads, to be handed in again with the next cycle; None: begin anew.
+        cache: to be handed in again with the next plan; None: begin anew.
         enter: told whenever the plan goes over to another phase, and after each decision.
         reserves: what somebody waits for is kept from later entries; off where there are none.
         next_head: the workload that comes next in a ClusterQueue: behind a preemptor with fair sharing, and behind
             an admitted head without.
     """
     enter(Phase.NOMINATE)
-    nominator = Nominator(
-        snapshot, Claims(snapshot, snapshot.claims), rules, demands if demands is not None else Demands()
-    )
-    cycle = _Cycle(snapshot, nominator.claims, rules, held_by, one_at_a_time, looks, order, nominator, reserves)
+    cache = cache if cache is not None else PlanCache()
+    cache.trim()
+    findings = Findings(rules, cache.lowest)
+    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands)
+    cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
     entries: list[Entry] = []
@@ -251,7 +255,7 @@ def plan(
     for entry in cycle.turns(entries, order):
         enter(Phase.PROCESS)
         try:
-            decision = cycle.process(entry)
+            decision = cycle.with_time(cycle.process(entry))
         except Exception as e:  # noqa: BLE001 - as above
             decision = _broken(entry.head, e)
         yield decision
@@ -295,7 +299,7 @@ class _Cycle:
 
     snapshot: Snapshot
     claims: Claims
-    rules: Rules
+    findings: Findings
     held_by: str
     one_at_a_time: bool
     looks: SecondLooks
@@ -330,11 +334,11 @@ class _Cycle:
         Whoever fits into what was kept for it goes first: it takes nothing that another one could have, and must not
         lose it to one that only keeps room free for a while.
         """
-        first = (FITS,) if self.rules.fair is None else (FITS, FITS_LATER)
+        first = (FITS,) if self.findings.rules.fair is None else (FITS, FITS_LATER)
         kept = [e for e in entries if e.stand in first and self.claims.of(e.head.uid) is not None]
         served = {entry.head.uid for entry in kept}
         for some in (kept, [e for e in entries if e.head.uid not in served] if kept else entries):
-            if self.rules.fair is None:
+            if self.findings.rules.fair is None:
                 yield from ordering.classical(some, order)
             else:
                 yield from ordering.tournament(some, self.snapshot.nodes, order, self._under_way(some))
@@ -347,6 +351,13 @@ class _Cycle:
         before = {node: dict(node.usage) for node in nodes}
         with self.claims.fulfilled(besides=""):
             return differences(nodes, before)
+
+    def with_time(self, decision: Decision) -> Decision:
+        """The decision with the time at which a protected workload may be preempted for it."""
+        if not self.findings.retry_at or not isinstance(decision, Wait):
+            return decision
+        at = self.findings.retry_at.get(decision.head.uid)
+        return decision if at is None else replace(decision, retry_at=at)
 
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
@@ -406,7 +417,7 @@ class _Cycle:
 
     def _may_borrow(self, entry: Entry) -> bool:
         """Whether an entry that fits leaves to other queues what their own next workloads would reclaim."""
-        if self.rules.fair is not None or not entry.level or self.claims.of(entry.head.uid) is not None:
+        if self.findings.rules.fair is not None or not entry.level or self.claims.of(entry.head.uid) is not None:
             return True
         return self.lenders.leave(entry.head.queue, entry.usage)
 
@@ -424,7 +435,7 @@ class _Cycle:
 
         What was claimed before is not given up.
         """
-        if self.rules.fair is None or self.claims.of(entry.head.uid) is not None:
+        if self.findings.rules.fair is None or self.claims.of(entry.head.uid) is not None:
             return None
         claims = self.share_order.concerns(self.claims.all())
         if not claims:
@@ -473,7 +484,7 @@ class _Cycle:
 
     def _may_preempt(self, entry: Entry) -> bool:
         columns = frozenset(entry.usage)
-        return not nobody_may_go(self.snapshot, entry.head, columns, self.rules)
+        return not nobody_may_go(self.snapshot, entry.head, columns, self.findings)
 
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
@@ -554,7 +565,7 @@ class _Cycle:
         holders = None
         if spec.preempts_own is not _NEVER_ITS_OWN:  # else the search has not looked at them either
             lacking = entry.assignment.lacking
-            holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.rules))
+            holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.findings))
         return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
 
     def _reserve(self, entry: Entry, *, anyway: bool = False) -> None:

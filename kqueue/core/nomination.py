@@ -19,7 +19,7 @@ from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
-from kqueue.core.preemption import Preemptor, Reach, Rules, Target, find_targets, nobody_may_go, simulate
+from kqueue.core.preemption import Findings, Preemptor, Reach, Target, find_targets, nobody_may_go, simulate
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.placement import place_workload
@@ -142,7 +142,7 @@ class Nominator:
 
     snapshot: Snapshot
     claims: Claims
-    rules: Rules
+    findings: Findings
     demands: Demands = field(default_factory=Demands)
     """What follows from the form of workloads; may be kept from cycle to cycle."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
@@ -296,7 +296,7 @@ class Nominator:
             head,
             self.snapshot,
             oracle=self._oracle(head, asked),
-            fair=self.rules.fair is not None,
+            fair=self.findings.rules.fair is not None,
             pinned=pinned,
             demands=self.demands,
         )
@@ -349,7 +349,7 @@ class Nominator:
                 return entry.asked[question]
         preemptor = _preemptor(entry.head, entry.usage, entry.assignment.lacking)
         if not entry.place_requests:
-            return find_targets(self.snapshot, preemptor, self.rules)
+            return find_targets(self.snapshot, preemptor, self.findings)
 
         reach = Reach(self.snapshot, entry.place_requests, entry.profile)
 
@@ -361,11 +361,11 @@ class Nominator:
             return len(found) == len(answers)
 
         if places_to_keep(entry.head):  # what stays where it is takes no room
-            return find_targets(self.snapshot, preemptor, self.rules, places=places, matters=reach.matters)
+            return find_targets(self.snapshot, preemptor, self.findings, places=places, matters=reach.matters)
         return find_targets(
             self.snapshot,
             preemptor,
-            self.rules,
+            self.findings,
             places=places,
             matters=reach.matters,
             lacks=reach.lacks,
@@ -381,12 +381,12 @@ class Nominator:
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
             nonlocal preemptor
-            if nobody_may_go(self.snapshot, head, frozenset((column,)), self.rules):
+            if nobody_may_go(self.snapshot, head, frozenset((column,)), self.findings):
                 asked[column, amount] = ()
                 return NO_CANDIDATES, level
             if preemptor is None:
                 preemptor = _preemptor(head, {}, frozenset())
-            targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.rules)
+            targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.findings)
             asked[column, amount] = targets
             if not targets:
                 return NO_CANDIDATES, level

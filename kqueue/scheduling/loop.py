@@ -23,12 +23,12 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.cycle import Admit, Decision, Outcome, Phase, Preempt, Retargeted, Wait, plan
-from kqueue.core.demand import Demands
 from kqueue.core.mention import Mention, mentioned, readers_of
-from kqueue.core.preemption import Lowest, Preemptor, Rules
+from kqueue.core.plan_cache import PlanCache
+from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource
 from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
-from kqueue.core.workload import Admitted, Claim, Head, PodSet, Snapshot
+from kqueue.core.workload import Claim, Head, PodSet, Snapshot
 from kqueue.errors import InvalidObjectError
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
@@ -78,9 +78,6 @@ _PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHA
 
 _MOST_SCANS = 100_000
 """Workloads of which it is remembered where their scan of flavors ended; of the oldest it is forgotten."""
-
-_MOST_QUEUES = 10_000
-"""ClusterQueues of which it is kept how low the priorities there go; then it begins anew."""
 
 _FAILURE_REST = 0.01
 """Seconds after a cycle that failed as a whole; doubles."""
@@ -211,9 +208,7 @@ class SchedulingLoop:
         all that were brought back last, and one workload behind them at least."""
         self._came_back: set[str] = set()
         """Workloads of this cycle that are heads of their queues again."""
-        self._demands = Demands()
-        self._lowest: dict[str, Lowest] = {}
-        """The lowest priority in each ClusterQueue that was asked for it, while nothing there has changed."""
+        self._plan_cache = PlanCache()
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
         """What was tried in vain on one state."""
         self._robbed = Counter[str]()
@@ -579,8 +574,7 @@ class SchedulingLoop:
 
     def _forget_what_is_kept(self) -> None:
         """After a failure nothing is relied on that was worked out with it."""
-        self._demands = Demands()
-        self._lowest.clear()
+        self._plan_cache = PlanCache()
 
     async def _plan(self, heads: list[Head], damaged: list[Patient]) -> bool:
         snapshot = self._cache.snapshot({head.queue for head in heads}, self._preemptions.claims(self._still_waits))
@@ -648,23 +642,15 @@ class SchedulingLoop:
 
     def _decisions(self, snapshot: Snapshot, heads: list[Head]) -> Iterator[Decision]:
         settings = self._settings
-        now = self._clock.now()
-        if len(self._lowest) > _MOST_QUEUES:
-            self._lowest.clear()
-        rules = replace(
-            self.rules(now),
-            protected=lambda workload, preemptor: self._is_safe(workload, preemptor, now),
-            lowest=self._lowest,
-        )
         yield from plan(
             snapshot,
             heads,
-            rules=rules,
+            rules=self.rules(self._clock.now(), [head.uid for head in heads]),
             order=settings.order,
             held_by=self.held_by(),
             one_at_a_time=settings.block_admission,
             looks=settings.looks,
-            demands=self._demands,
+            cache=self._plan_cache,
             enter=self._watch.enter,
             next_head=self._next_head,
         )
@@ -682,18 +668,15 @@ class SchedulingLoop:
                 return None
         return None
 
-    def rules(self, now: datetime) -> Rules:
-        """How preemption chooses at that time.  Whoever asks by them leaves nothing behind here."""
-
-        def protected(workload: Admitted, preemptor: Preemptor) -> bool:
-            return self._preemptions.is_safe(workload.uid, preemptor.uid) or self._runs_until(workload, now) is not None
-
+    def rules(self, now: datetime, preemptors: Iterable[str]) -> Rules:
+        """How preemption chooses at that time for these workloads (uids)."""
         return Rules(
             now=now,
             fair=self._settings.fair,
             within_nominal=self._settings.within_nominal,
-            local_queue_usage=self._fair_usage.usage_behind if self._fair_usage is not None else None,
-            protected=protected,
+            local_queue_usage=self._fair_usage.usages() if self._fair_usage is not None else None,
+            minimum_runtime=self._cache.minimum_runtimes(),
+            spared=self._preemptions.spared(preemptors),
         )
 
     def claims(self) -> tuple[Claim, ...]:
@@ -703,31 +686,6 @@ class SchedulingLoop:
     def held_by(self) -> str:
         """A workload whose pods must be ready before anybody else is admitted; empty: there is none."""
         return (self._cache.unready() or "") if self._settings.block_admission else ""
-
-    def _is_safe(self, workload: Admitted, preemptor: Preemptor, now: datetime) -> bool:
-        """Whether a workload must not be preempted: it has to run for longer, or has left for the same one before."""
-        if self._preemptions.is_safe(workload.uid, preemptor.uid):
-            return True
-        until = self._runs_until(workload, now)
-        if until is None:
-            return False
-        self._held_up.add(preemptor.queue)
-        if self._safe_until is None or until < self._safe_until:
-            self._safe_until = until
-        return True
-
-    def _runs_until(self, workload: Admitted, now: datetime) -> datetime | None:
-        """Until when a workload must be left to run; None: that is over, or its queue asks for none."""
-        spec = self._cache.queue_spec(workload.queue)
-        if spec is None or not spec.minimum_runtime:
-            return None
-        if workload.reserved_at is None:
-            until = now + _SOON  # it is being admitted: when it began to run stands there soon
-        elif workload.admitted_at is None:
-            return None
-        else:
-            until = workload.admitted_at + timedelta(seconds=spec.minimum_runtime)
-        return until if until > now else None
 
     def _still_waits(self, claim: Claim) -> bool:
         """Whether a preemptor may still get what is kept for it."""
@@ -836,6 +794,9 @@ class SchedulingLoop:
 
     def _wait(self, decision: Wait) -> None:
         head = decision.head
+        if decision.retry_at is not None:
+            self._held_up.add(head.queue)
+            self._safe_until = min(self._safe_until or decision.retry_at, decision.retry_at)
         if decision.is_robbed:
             self._robbed[head.queue] += 1
         if decision.error is not None:

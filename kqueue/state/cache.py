@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from weakref import ref
@@ -124,6 +125,8 @@ class Cache:
         self._sums = HeldSums()
         self._inactive: dict[str, Inactive | None] = {}
         self._topology_only: dict[str, bool] = {}
+        self._minimum_runtimes: Mapping[str, timedelta] | None = None
+        """Worked out when first asked after a change of the configuration."""
         """What is known of ClusterQueues since the configuration changed last."""
         self._trees = quota_trees.Trees()
         self._copies: dict[int, quota.TreeCopy] = {}
@@ -146,6 +149,7 @@ class Cache:
         self.generation += 1
         self._inactive.clear()
         self._topology_only.clear()
+        self._minimum_runtimes = None
 
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
         """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
@@ -680,6 +684,16 @@ class Cache:
         """A ClusterQueue as planning sees it; None when unknown."""
         queue = self._queues.get(name)
         return queue.spec if queue is not None else None
+
+    def minimum_runtimes(self) -> Mapping[str, timedelta]:
+        """How long workloads run at least before they may be preempted, of the ClusterQueues that say so."""
+        if self._minimum_runtimes is None:
+            self._minimum_runtimes = {
+                name: timedelta(seconds=queue.spec.minimum_runtime)
+                for name, queue in self._queues.items()
+                if queue.spec.minimum_runtime
+            }
+        return self._minimum_runtimes
 
     def queue_object(self, name: str) -> wire.ClusterQueue | None:
         """The ClusterQueue as last seen; None when unknown."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kqueue.api.wire import kueue as wire
+from kqueue.core.preemption import LocalQueueUsage
 from kqueue.core.quantity import CPU, format_decimal, parse_exactly
 from kqueue.core.quota import Usage
-from kqueue.core.workload import Admitted
 from kqueue.state import from_api
 from kqueue.state.holding import Holding
 
@@ -240,9 +240,11 @@ class FairUsage:
             account.usage = weighted((consumed, *account.penalties.values()), account.weight, self.rules)
         return account.usage
 
-    def usage_behind(self, workload: Admitted) -> float | None:
-        """The usage of a workload's LocalQueue; None where its ClusterQueue does not go by usage."""
-        return self.usage(workload.local_queue) if workload.queue in self._by_usage else None
+    def usages(self) -> LocalQueueUsage | None:
+        """What LocalQueues used lately, as planning takes it; None: no ClusterQueue goes by usage."""
+        if not self._by_usage:
+            return None
+        return LocalQueueUsage(frozenset(self._by_usage), {key: self.usage(key) for key in self._accounts})
 
 
 def _weight(obj: wire.LocalQueue) -> float:

@@ -101,6 +101,17 @@ class Preemptions:
             return True
         return ever is not None and ever[victim] >= LOOP_AT and self._comes_back(victim, preemptor)
 
+    def spared(self, preemptors: Iterable[str]) -> dict[str, frozenset[str]]:
+        """By preemptor (uid), workloads (uids) that must not leave for it again; preemptors with none are left out."""
+        found: dict[str, frozenset[str]] = {}
+        for uid in preemptors:
+            counted = self._ever.get(uid)
+            if counted:
+                safe = frozenset([victim for victim in counted if self.is_safe(victim, uid)])
+                if safe:
+                    found[uid] = safe
+        return found
+
     def _comes_back(self, victim: str, preemptor: str) -> bool:
         """Whether the preemptor had to leave for the victim, or for one that had to, and so on."""
         seen, found = {victim}, [victim]

@@ -60,14 +60,14 @@ class Planning:
     """What the scheduling loop goes by.
 
     Args:
-        rules: how preemption chooses at a time.
+        rules: how preemption chooses at a time for these workloads (uids).
         claims: what is kept for preemptors.
         held_by: a workload whose pods must be ready before anybody is admitted; empty: there is none.
     """
 
     heads: Heads
     tries: Tries
-    rules: Callable[[datetime], Rules]
+    rules: Callable[[datetime, Iterable[str]], Rules]
     claims: Callable[[], Sequence[Claim]]
     held_by: Callable[[], str]
 
@@ -349,9 +349,10 @@ class WorkloadExplainer:
         why.seen = self._seen(self._clock.now())  # nothing comes in between from here to the snapshot
         queues = {head.queue, *(other.head.queue for other in others)}
         queues |= {rival.queue for some in rivals.values() for rival in some}
+        asked = {head.uid, *(rival.uid for some in rivals.values() for rival in some)}
         world = World(
             snapshot=cache.snapshot(queues, self._planning.claims()),
-            rules=self._planning.rules(self._clock.now()),
+            rules=self._planning.rules(self._clock.now(), asked),
             holders=cache.views(),
             spares=[spare for flavor in cache.ledger.flavors() for spare in cache.ledger.spares(flavor, _MOST_SPARES)],
         )

@@ -12,12 +12,15 @@ Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 """
 
 from kqueue.core.preemption.candidates import lesser
+from kqueue.core.preemption.findings import Findings, Lowest
 from kqueue.core.preemption.reach import Reach, on_hosts_for
 from kqueue.core.preemption.search import find_targets, nobody_may_go
 from kqueue.core.preemption.simulation import Simulation, simulate
-from kqueue.core.preemption.target import Lowest, PreemptionReason, Preemptor, Rules, Strategy, Target
+from kqueue.core.preemption.target import LocalQueueUsage, PreemptionReason, Preemptor, Rules, Strategy, Target
 
 __all__ = [
+    "Findings",
+    "LocalQueueUsage",
     "Lowest",
     "PreemptionReason",
     "Preemptor",

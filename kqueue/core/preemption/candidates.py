@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from heapq import merge
 
-from kqueue.core.preemption.target import Candidates, Lowest, Preemptor, Rules, Seeker
+from kqueue.core.preemption.findings import Candidates, Findings, Lowest
+from kqueue.core.preemption.target import LocalQueueUsage, Preemptor, Seeker
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
@@ -23,17 +24,17 @@ def within_quota(node: QuotaNode, columns: Iterable[FlavorResource]) -> bool:
 
 
 def over_quota(
-    cohort: QuotaNode, columns: frozenset[FlavorResource], rules: Rules, *, queues: bool = False
+    cohort: QuotaNode, columns: frozenset[FlavorResource], findings: Findings, *, queues: bool = False
 ) -> list[QuotaNode]:
     """Children of a cohort that are not within their quota, in their order; with `queues` all ClusterQueues below it.
 
     Every head of every queue of a cohort asks this, mostly between the same changes.
     """
     key = (cohort, queues, columns)
-    known = rules.over_quota.get(key)
+    known = findings.over_quota.get(key)
     if known is None or known[0] != cohort.changes[0]:
         nodes = (node for node in cohort.walk() if not node.is_cohort) if queues else cohort.children
-        known = rules.over_quota[key] = (cohort.changes[0], _over_quota(nodes, columns))
+        known = findings.over_quota[key] = (cohort.changes[0], _over_quota(nodes, columns))
     return known[1]
 
 
@@ -44,19 +45,23 @@ def _over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) 
     return [node for node in nodes if not within_quota(node, columns)]
 
 
-def candidates(snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, rules: Rules) -> list[Admitted]:
+def candidates(
+    snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, findings: Findings
+) -> list[Admitted]:
     """Workloads of one queue that were assigned a column in need and that the policy gives away; first to go first."""
-    if all_are_above(snapshot, queue, policy, preemptor, rules):
+    if all_are_above(snapshot, queue, policy, preemptor, findings):
         return []
     admitted = snapshot.admitted[queue]
-    known = preemptor.known.get((queue, policy))  # the same, whatever it needs
-    if known is None or known.of is not admitted or known.rules is not rules:
+    kept = findings.candidates_of(preemptor)
+    known = kept.get((queue, policy))  # the same, whatever columns it needs
+    if known is None or known.of is not admitted:
         giving = [
             workload
             for workload in admitted.values()
-            if _yields(workload, policy, preemptor) and (workload.evicted or not rules.protected(workload, preemptor))
+            if _yields(workload, policy, preemptor)
+            and (workload.evicted or not findings.is_protected(workload, preemptor))
         ]
-        known = preemptor.known[queue, policy] = Candidates(admitted, rules, in_order(giving, preemptor, rules))
+        known = kept[queue, policy] = Candidates(admitted, in_order(giving, preemptor, findings))
     needs = preemptor.needs
     return [workload for workload in known.workloads if not needs.isdisjoint(workload.usage)]
 
@@ -68,7 +73,7 @@ def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:
     return policy is Preempts.LOWER_OR_NEWER_EQUAL and is_newer_equal
 
 
-def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seeker, rules: Rules) -> bool:
+def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seeker, findings: Findings) -> bool:
     """Whether nobody in a queue yields, told without a look at each of them."""
     if policy is _NEVER:
         return True
@@ -77,25 +82,25 @@ def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seek
         return True
     if policy is _ANY:
         return False
-    lowest = _lowest(admitted, queue, rules)
+    lowest = _lowest(admitted, queue, findings)
     if lowest.priority != seeker.priority:
         return lowest.priority > seeker.priority
     return policy is Preempts.LOWER_PRIORITY or lowest.newest <= seeker.timestamp
 
 
 def lesser(
-    snapshot: Snapshot, queue: str, priority: int, columns: Collection[FlavorResource], rules: Rules
+    snapshot: Snapshot, queue: str, priority: int, columns: Collection[FlavorResource], findings: Findings
 ) -> list[Admitted]:
     """Workloads of one queue that hold any of these columns and have a lower priority than this."""
     admitted = snapshot.admitted.get(queue)
-    if not admitted or _lowest(admitted, queue, rules).priority >= priority:
+    if not admitted or _lowest(admitted, queue, findings).priority >= priority:
         return []
     return [w for w in admitted.values() if w.priority < priority and any(c in w.usage for c in columns)]
 
 
-def _lowest(admitted: Mapping[str, Admitted], queue: str, rules: Rules) -> Lowest:
+def _lowest(admitted: Mapping[str, Admitted], queue: str, findings: Findings) -> Lowest:
     """The lowest priority in a queue that holds something, for all heads of a cycle that ask."""
-    known = rules.lowest.get(queue)
+    known = findings.lowest.get(queue)
     if known is not None and known.of is admitted:
         return known
     workloads = iter(admitted.values())
@@ -106,17 +111,17 @@ def _lowest(admitted: Mapping[str, Admitted], queue: str, rules: Rules) -> Lowes
             priority, newest = workload.priority, workload.timestamp
         elif workload.priority == priority and workload.timestamp > newest:
             newest = workload.timestamp
-    known = rules.lowest[queue] = Lowest(admitted, priority, newest)
+    known = findings.lowest[queue] = Lowest(admitted, priority, newest)
     return known
 
 
-def order(preemptor: Preemptor, rules: Rules) -> Callable[[Admitted], Order]:
+def order(preemptor: Preemptor, findings: Findings) -> Callable[[Admitted], Order]:
     """The key that sorts candidates of different queues, first to go first.
 
     Already evicted, of other queues, of low priority, admitted last; the uid decides between equals.
     """
 
-    own, now = preemptor.queue, rules.now
+    own, now = preemptor.queue, findings.rules.now
 
     def key(workload: Admitted) -> Order:
         held_for = now - (workload.reserved_at or now)
@@ -125,28 +130,28 @@ def order(preemptor: Preemptor, rules: Rules) -> Callable[[Admitted], Order]:
     return key
 
 
-def in_order(workloads: Iterable[Admitted], preemptor: Preemptor, rules: Rules) -> list[Admitted]:
+def in_order(workloads: Iterable[Admitted], preemptor: Preemptor, findings: Findings) -> list[Admitted]:
     """Candidates, first to go first.
 
     Where LocalQueues' usage counts it does so only between workloads of one ClusterQueue: each queue is put in its
     own order, and what stands first in its queue is compared with what stands first in the others.
     """
-    key = order(preemptor, rules)
-    if rules.local_queue_usage is None:
+    key, usage = order(preemptor, findings), findings.rules.local_queue_usage
+    if usage is None:
         return sorted(workloads, key=key)
     queues: dict[str, list[Admitted]] = {}
     for workload in workloads:
         queues.setdefault(workload.queue, []).append(workload)
-    return list(merge(*_by_local_queue(queues.values(), key, rules.local_queue_usage), key=key))
+    return list(merge(*_by_local_queue(queues.values(), key, usage), key=key))
 
 
 def _by_local_queue(
     queues: Iterable[list[Admitted]],
     key: Callable[[Admitted], Order],
-    usage: Callable[[Admitted], float | None],
+    usage: LocalQueueUsage,
 ) -> Iterator[list[Admitted]]:
     def within(workload: Admitted) -> tuple[bool, float, Order]:
-        return (not workload.evicted, -(usage(workload) or 0), key(workload))
+        return (not workload.evicted, -(usage.of(workload) or 0), key(workload))
 
     for queue in queues:
         yield sorted(queue, key=within)

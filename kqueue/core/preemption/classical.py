@@ -16,9 +16,10 @@ from itertools import chain
 
 from kqueue.core import quota
 from kqueue.core.preemption.candidates import candidates, in_order, over_quota, within_quota
+from kqueue.core.preemption.findings import Findings
 from kqueue.core.preemption.fit import Fit, Hosts, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
-from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Target
+from kqueue.core.preemption.target import PreemptionReason, Preemptor, Target
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
 
@@ -59,10 +60,10 @@ class _Found:
 
 
 def classical_targets(
-    snapshot: Snapshot, preemptor: Preemptor, rules: Rules, hosts: Hosts | None
+    snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: Hosts | None
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible."""
-    found = _collect(snapshot, preemptor, rules)
+    found = _collect(snapshot, preemptor, findings)
     if not found:
         return ()
     for borrowing in _attempts(snapshot, preemptor, found):
@@ -81,30 +82,30 @@ def classical_targets(
 # --- collect ---------------------------------------------------------------------------------------------------------
 
 
-def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Found:
+def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
-    found = _Found(own=candidates(snapshot, node.name, spec.preempts_own, preemptor, rules))
-    if spec.reclaims is Preempts.NEVER or not anybody_else_borrows(node, preemptor.needs, rules):
+    found = _Found(own=candidates(snapshot, node.name, spec.preempts_own, preemptor, findings))
+    if spec.reclaims is Preempts.NEVER or not anybody_else_borrows(node, preemptor.needs, findings):
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):
-        queues = list(_borrowing_queues(ancestor, done, preemptor.needs, rules))
+        queues = list(_borrowing_queues(ancestor, done, preemptor.needs, findings))
         if not queues:
             continue
-        others = [c for q in queues for c in candidates(snapshot, q.name, spec.reclaims, preemptor, rules)]
+        others = [c for q in queues for c in candidates(snapshot, q.name, spec.reclaims, preemptor, findings)]
         if has_right:
             reclaim = PreemptionReason.IN_COHORT_RECLAMATION
             found.hierarchical += [_Candidate(admitted, reclaim, ancestor) for admitted in others]
         else:
             found.priority += [_lesser(admitted, ancestor, spec, preemptor) for admitted in others]
-    found.hierarchical = _sorted(found.hierarchical, preemptor, rules)
-    found.priority = _sorted(found.priority, preemptor, rules)
+    found.hierarchical = _sorted(found.hierarchical, preemptor, findings)
+    found.priority = _sorted(found.priority, preemptor, findings)
     return found
 
 
-def anybody_else_borrows(node: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> bool:
+def anybody_else_borrows(node: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> bool:
     """Whether any cohort around a queue has a child beside the way to it that uses more than its quota."""
     while node.parent is not None:
-        over = over_quota(node.parent, columns, rules)
+        over = over_quota(node.parent, columns, findings)
         if over and over != [node]:
             return True
         node = node.parent
@@ -130,14 +131,14 @@ def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNod
 
 
 def _borrowing_queues(
-    cohort: QuotaNode, done: QuotaNode | None, columns: frozenset[FlavorResource], rules: Rules
+    cohort: QuotaNode, done: QuotaNode | None, columns: frozenset[FlavorResource], findings: Findings
 ) -> Iterator[QuotaNode]:
     """Queues below the cohort that use more than their quota, on whose way down every cohort does so as well."""
-    for child in over_quota(cohort, columns, rules):
+    for child in over_quota(cohort, columns, findings):
         if child is done:
             continue
         if child.is_cohort:
-            yield from _borrowing_queues(child, None, columns, rules)
+            yield from _borrowing_queues(child, None, columns, findings)
         else:
             yield child
 
@@ -151,9 +152,9 @@ def _lesser(admitted: Admitted, ancestor: QuotaNode, spec: QueueSpec, preemptor:
     return _Candidate(admitted, PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING, ancestor)
 
 
-def _sorted(found: list[_Candidate], preemptor: Preemptor, rules: Rules) -> list[_Candidate]:
+def _sorted(found: list[_Candidate], preemptor: Preemptor, findings: Findings) -> list[_Candidate]:
     of = {candidate.admitted: candidate for candidate in found}
-    return [of[admitted] for admitted in in_order(of, preemptor, rules)]
+    return [of[admitted] for admitted in in_order(of, preemptor, findings)]
 
 
 # --- attempt ---------------------------------------------------------------------------------------------------------

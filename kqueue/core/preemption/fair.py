@@ -15,9 +15,10 @@ from itertools import count
 
 from kqueue.core.fair_share import Share, dominant_share
 from kqueue.core.preemption.candidates import Order, candidates, order, over_quota, within_quota
+from kqueue.core.preemption.findings import Findings
 from kqueue.core.preemption.fit import Fit, Hosts, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
-from kqueue.core.preemption.target import PreemptionReason, Preemptor, Rules, Strategy, Target
+from kqueue.core.preemption.target import PreemptionReason, Preemptor, Strategy, Target
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
@@ -26,45 +27,48 @@ _Waiting = dict[QuotaNode, deque[Admitted]]
 _Entry = tuple[tuple[object, ...], int, QuotaNode]
 
 
-def fair_targets(snapshot: Snapshot, preemptor: Preemptor, rules: Rules, hosts: Hosts | None) -> tuple[Target, ...]:
+def fair_targets(
+    snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: Hosts | None
+) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible.
 
-    `rules.fair` names the strategies.
+    `findings.rules.fair` names the strategies.
     """
-    assert rules.fair
-    waiting = _collect(snapshot, preemptor, rules)
+    strategies = findings.rules.fair
+    assert strategies
+    waiting = _collect(snapshot, preemptor, findings)
     if not waiting:
         return ()
     with simulate(
         snapshot, with_domains=hosts is not None, matters=hosts.matters if hosts is not None else everybody
     ) as simulation:
-        search = _Search(simulation, preemptor, rules, hosts)
-        if search.first_pass(waiting, rules.fair[0]) or (len(rules.fair) > 1 and search.second_pass()):
+        search = _Search(simulation, preemptor, findings, hosts)
+        if search.first_pass(waiting, strategies[0]) or (len(strategies) > 1 and search.second_pass()):
             return search.needed()
     return ()
 
 
-def _collect(snapshot: Snapshot, preemptor: Preemptor, rules: Rules) -> _Waiting:
+def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _Waiting:
     spec, own = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     waiting: _Waiting = {}
     queues = [own]
     if spec.reclaims is not Preempts.NEVER:
-        queues += _other_borrowers(own, preemptor.needs, rules)
+        queues += _other_borrowers(own, preemptor.needs, findings)
     for queue in queues:
         policy = spec.preempts_own if queue is own else spec.reclaims
-        found = candidates(snapshot, queue.name, policy, preemptor, rules)
+        found = candidates(snapshot, queue.name, policy, preemptor, findings)
         if found:
             waiting[queue] = deque(found)
     return waiting
 
 
-def _other_borrowers(own: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> list[QuotaNode]:
-    return [queue for queue in over_quota(own.root, columns, rules, queues=True) if queue is not own]
+def _other_borrowers(own: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> list[QuotaNode]:
+    return [queue for queue in over_quota(own.root, columns, findings, queues=True) if queue is not own]
 
 
-def any_other_queue_borrows(own: QuotaNode, columns: frozenset[FlavorResource], rules: Rules) -> bool:
+def any_other_queue_borrows(own: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> bool:
     """Whether any queue of the tree beside this one uses more than its quota."""
-    over = over_quota(own.root, columns, rules, queues=True)
+    over = over_quota(own.root, columns, findings, queues=True)
     return bool(over) and over != [own]
 
 
@@ -125,17 +129,17 @@ class _Choice:
 class _Search:
     """One search.  The preemptor counts as if it ran, except when it is tested whether it fits."""
 
-    def __init__(self, simulation: Simulation, preemptor: Preemptor, rules: Rules, hosts: Hosts | None) -> None:
+    def __init__(self, simulation: Simulation, preemptor: Preemptor, findings: Findings, hosts: Hosts | None) -> None:
         self._simulation = simulation
         self._preemptor = preemptor
         self._own = simulation.snapshot.nodes[preemptor.queue]
         self._own_side = {node.parent: node for node in self._own.path_to_root()}
-        self._key = order(preemptor, rules)
+        self._key = order(preemptor, findings)
         self._fit = Fit(simulation, preemptor, hosts)
         self._targets: list[Target] = []
         self._aside: _Waiting = {}
         simulation.charge(preemptor.queue, preemptor.usage)
-        self._stays_within_nominal = rules.within_nominal and within_quota(self._own, preemptor.needs)
+        self._stays_within_nominal = findings.rules.within_nominal and within_quota(self._own, preemptor.needs)
 
     def first_pass(self, waiting: _Waiting, strategy: Strategy) -> bool:
         """Take what the strategy allows until the preemptor fits; what it does not is put aside."""

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from kqueue.core.preemption.candidates import all_are_above
 from kqueue.core.preemption.classical import anybody_else_borrows, classical_targets
 from kqueue.core.preemption.fair import any_other_queue_borrows, fair_targets
+from kqueue.core.preemption.findings import Findings
 from kqueue.core.preemption.fit import Hosts, nothing
 from kqueue.core.preemption.simulation import everybody
-from kqueue.core.preemption.target import Preemptor, Rules, Seeker, Target
+from kqueue.core.preemption.target import Preemptor, Seeker, Target
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
@@ -17,24 +18,24 @@ _NEVER = Preempts.NEVER
 """By name, because looking a member up in its class takes 0.1 us, and every head that waits asks."""
 
 
-def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], rules: Rules) -> bool:
+def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], findings: Findings) -> bool:
     """Whether it is clear without a look at single workloads that no policy gives any away to who needs these columns.
 
     Most of those who wait wait for that reason.  False: it is to be found out.
     """
     spec, node = snapshot.queues[seeker.queue], snapshot.nodes[seeker.queue]
-    if not all_are_above(snapshot, node.name, spec.preempts_own, seeker, rules):
+    if not all_are_above(snapshot, node.name, spec.preempts_own, seeker, findings):
         return False
     if spec.reclaims is _NEVER:
         return True
-    borrows = anybody_else_borrows if rules.fair is None else any_other_queue_borrows
-    return not borrows(node, needs, rules)
+    borrows = anybody_else_borrows if findings.rules.fair is None else any_other_queue_borrows
+    return not borrows(node, needs, findings)
 
 
 def find_targets(
     snapshot: Snapshot,
     preemptor: Preemptor,
-    rules: Rules,
+    findings: Findings,
     *,
     places: Callable[[], bool] | None = None,
     matters: Callable[[Admitted], bool] = everybody,
@@ -49,12 +50,12 @@ def find_targets(
     Args:
         snapshot: its queues must have the preemptor's.
         preemptor: `preemptor.alone` asks about one column, as choosing a flavor does.
-        rules: the same for all questions of a cycle.
+        findings: the same for all questions of a plan.
         places: whether the preemptor's pods find domains in the snapshot as it is when asked; None: none are asked for.
         matters: whether what `places` says may depend on the hosts which a workload holds; see `Reach`.
         lacks: how many domains must be given back at least before `places` can say yes.
         disturbs: whether a workload holds any of the domains that `places` found last.
     """
     hosts = Hosts(places, matters, lacks, disturbs) if places is not None else None
-    search = classical_targets if rules.fair is None else fair_targets
-    return search(snapshot, preemptor, rules, hosts)
+    search = classical_targets if findings.rules.fair is None else fair_targets
+    return search(snapshot, preemptor, findings, hosts)

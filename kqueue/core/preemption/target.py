@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.value import value
-from kqueue.core.workload import Admitted, Preempts
+from kqueue.core.workload import Admitted
 
 
 class PreemptionReason(StrEnum):
@@ -41,15 +41,6 @@ class Target:
 
     admitted: Admitted
     reason: PreemptionReason
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Those of a queue's workloads that a preemptor may make leave, first to go first."""
-
-    of: Mapping[str, Admitted]
-    rules: Rules
-    workloads: Sequence[Admitted]
 
 
 class Seeker(Protocol):
@@ -83,8 +74,6 @@ class Preemptor:
     timestamp: datetime
     usage: Usage
     needs: frozenset[FlavorResource]
-    known: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, repr=False, compare=False)
-    """What was found out about queues; belongs to `candidates.py`."""
 
     def alone(self, column: FlavorResource, amount: int) -> Preemptor:
         """The same workload, were this column all it asks for: what choosing a flavor wants to know."""
@@ -96,47 +85,63 @@ class Preemptor:
             timestamp=self.timestamp,
             usage={column: amount},
             needs=frozenset((column,)),
-            known=self.known,
         )
 
 
-@value()
-class Lowest:
-    """The lowest priority among the workloads of a queue, and the newest timestamp among those that have it."""
+@dataclass(frozen=True, slots=True)
+class LocalQueueUsage:
+    """What LocalQueues used lately, in the ClusterQueues that order their workloads by it.
 
-    of: Mapping[str, Admitted]
-    priority: int
-    newest: datetime
+    Args:
+        cluster_queues: names of these ClusterQueues.
+        used: by namespace/name of a LocalQueue; one that is not listed has used nothing.
+    """
+
+    cluster_queues: frozenset[str]
+    used: Mapping[str, float]
+
+    def of(self, workload: Admitted) -> float | None:
+        """What the workload's LocalQueue has used; None: its ClusterQueue does not order workloads by usage."""
+        return self.used.get(workload.local_queue, 0.0) if workload.queue in self.cluster_queues else None
 
 
-def _nobody(_workload: Admitted, _preemptor: Preemptor) -> bool:
-    return False
+_UNWRITTEN_FOR = timedelta(seconds=1)
+"""When the time of a reservation is not known yet, look again so much later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How targets are chosen, the same for all workloads of a cycle.
+    """How targets are chosen, the same for all workloads of a plan.  Plain data: a plan changes nothing here.
 
     Args:
-        now: the time of the cycle; stands for reservations that are not written yet.
+        now: the time of the plan; stands for reservations that are not written yet.
         fair: strategies of fair sharing, one or two; None: by quota and priority alone.
         within_nominal: with fair sharing, a queue that stays within its nominal quota takes it back whatever the share.
-        local_queue_usage: what counts as used by a workload's LocalQueue; within a ClusterQueue, workloads of the one
-            that used most go first.  None as answer where the ClusterQueue does not go by it: the same for all its
-            workloads.
-        protected: workloads that must not be chosen for this preemptor (yet).  Those already evicted are not asked
-            about, they go anyway.
-        lowest: what is known of queues from earlier cycles: it counts while these hold the same.
+        local_queue_usage: within a ClusterQueue, workloads of the LocalQueue that used most go first; None: usage does
+            not count anywhere.
+        minimum_runtime: by ClusterQueue, how long its workloads run at least before they may be preempted.
+        spared: by UID of a preemptor, UIDs of workloads that must not be preempted for it.
     """
 
     now: datetime
     fair: tuple[Strategy, ...] | None = None
     within_nominal: bool = True
-    local_queue_usage: Callable[[Admitted], float | None] | None = None
-    protected: Callable[[Admitted, Preemptor], bool] = _nobody
-    lowest: dict[str, Lowest] = field(default_factory=dict, repr=False, compare=False)
-    """By queue; belongs to `candidates.py`."""
-    over_quota: dict[tuple[QuotaNode, bool, frozenset[FlavorResource]], tuple[int, list[QuotaNode]]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """What was found out about cohorts, and after how many changes of their trees; as above."""
+    local_queue_usage: LocalQueueUsage | None = None
+    minimum_runtime: Mapping[str, timedelta] = field(default_factory=dict)
+    spared: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+    def is_spared(self, workload: Admitted, preemptor: Preemptor) -> bool:
+        """Whether this workload must never be preempted for that one."""
+        return bool(self.spared) and workload.uid in self.spared.get(preemptor.uid, ())
+
+    def protected_until(self, workload: Admitted) -> datetime | None:
+        """Until when a workload must be left to run; None: it may be preempted."""
+        minimum = self.minimum_runtime.get(workload.queue)
+        if minimum is None:
+            return None
+        if workload.reserved_at is None:
+            return self.now + _UNWRITTEN_FOR
+        if workload.admitted_at is None:
+            return None
+        until = workload.admitted_at + minimum
+        return until if until > self.now else None

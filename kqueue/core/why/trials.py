@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
 from kqueue.core.cycle import Admit, Decision, Wait
-from kqueue.core.demand import Demands
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, Entry, Nominator
-from kqueue.core.preemption import simulate
+from kqueue.core.plan_cache import PlanCache
+from kqueue.core.preemption import Findings, simulate
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.spares import Spare
@@ -34,7 +34,7 @@ class Trials:
         self.scratch: Snapshot = world.copied(queues)
         """What `might_fit` looks at: with what is kept for others charged."""
         self._claims = Claims(self.scratch, self.scratch.claims)
-        self._demands = Demands()
+        self._cache = PlanCache()
         self.asked = 0
         """How often the planner was asked, in either way."""
 
@@ -71,7 +71,7 @@ class Trials:
         claims, spec = Claims(copy, copy.claims), copy.queues.get(head.queue)
         if spec is None or head.problem or claims.because_of(head) is not None:
             return None
-        nominator = Nominator(copy, claims, self._world.rules, self._demands)
+        nominator = Nominator(copy, claims, Findings(self._world.rules), self._cache.demands)
         entry = nominator.nominate(head, spec.profile.with_algorithm(head.algorithm))
         return entry if entry.stand is FITS and _is_whole(entry, head) else None
 
@@ -101,7 +101,7 @@ class Trials:
     def _next(self, head: Head, copy: Snapshot) -> Decision:
         """What a cycle with this head would decide on what earlier ones have left, which it is charged to."""
         self.asked += 1
-        (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False, demands=self._demands)
+        (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False, cache=self._cache)
         copy.claims = ()  # they are charged from the first plan on
         return decision
 
@@ -129,7 +129,7 @@ class Trials:
                 now,
                 fair=self._world.rules.fair is not None,
                 pinned=flavors_to_keep(head),
-                demands=self._demands,
+                demands=self._cache.demands,
             )
             if assignment.mode is not flavors.FIT:
                 return False

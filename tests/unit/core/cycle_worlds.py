@@ -15,7 +15,7 @@ from typing import Any
 from kqueue.core import quota
 from kqueue.core.charging import charge_domains
 from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait, plan
-from kqueue.core.preemption import Preemptor, Rules, Strategy
+from kqueue.core.preemption import Rules, Strategy
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage, available
 from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, PodSetRequest, TopologyRequest, Tree
@@ -230,11 +230,8 @@ class Model:
 
     def rules(self) -> Rules:
         """How preemption chooses in this world."""
-
-        def protected(workload: Admitted, preemptor: Preemptor) -> bool:
-            return self.preemptions.is_safe(workload.uid, preemptor.uid)
-
-        return Rules(now=NOW, fair=self.fair, protected=protected)
+        spared = self.preemptions.spared(head.uid for head in self.pending.values())
+        return Rules(now=NOW, fair=self.fair, spared=spared)
 
     def cycle(self) -> list[Decision]:
         """One cycle, and what follows from it at once; every decision is checked."""

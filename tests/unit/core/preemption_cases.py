@@ -7,8 +7,8 @@ from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
-from kqueue.core import quota
-from kqueue.core.preemption import Preemptor, Rules, Target
+from kqueue.core import preemption, quota
+from kqueue.core.preemption import Findings, Preemptor, Rules, Target
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode, Usage
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot, TopologyView
@@ -122,6 +122,21 @@ def wants(
         usage=usage,
         needs=frozenset(usage if needs is None else needs),
     )
+
+
+def spared(*uids: str) -> dict[str, frozenset[str]]:
+    """These must not be preempted for the workload that `wants` makes."""
+    return {"waiting": frozenset(uids)}
+
+
+def find_targets(snapshot: Snapshot, preemptor: Preemptor, rules: Rules, **more: Any) -> tuple[Target, ...]:
+    """The targets of a plan that has found out nothing so far."""
+    return preemption.find_targets(snapshot, preemptor, Findings(rules), **more)
+
+
+def nobody_may_go(snapshot: Snapshot, preemptor: Preemptor, needs: frozenset[FlavorResource], rules: Rules) -> bool:
+    """The short answer of a plan that has found out nothing so far."""
+    return preemption.nobody_may_go(snapshot, preemptor, needs, Findings(rules))
 
 
 def named(targets: Iterable[Target]) -> list[tuple[str, str]]:

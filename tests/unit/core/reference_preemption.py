@@ -113,7 +113,7 @@ def allowed(policy: Preempts, preemptor: Preemptor, workload: Admitted, rules: R
     """Whether the workload is a candidate under this policy."""
     if not any(column in workload.usage for column in preemptor.needs):
         return False
-    if rules.protected(workload, preemptor) and not workload.evicted:
+    if rules.is_spared(workload, preemptor) and not workload.evicted:
         return False
     lower = workload.priority < preemptor.priority
     newer_equal = workload.priority == preemptor.priority and preemptor.timestamp < workload.timestamp

@@ -11,6 +11,7 @@ import pytest
 from kqueue.core.claims import Claims
 from kqueue.core.explain import WaitReason
 from kqueue.core.nomination import Entry, Nominator, Stand
+from kqueue.core.preemption import Findings
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import DEFAULT_PROFILE, Taint
 from kqueue.core.topology.result import DomainUsage
@@ -23,7 +24,7 @@ PLACED = {"gpu": Flavor(name="gpu", node_labels={"pool": "gpu"}, topology="dc")}
 
 def nominate(snapshot: Snapshot, head: Head) -> Entry:
     """The head against a snapshot and its claims; what was looked at stays as it was."""
-    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), RULES)
+    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), Findings(RULES))
     before = state(snapshot)
     entry = nominator.nominate(head, DEFAULT_PROFILE)
     assert state(snapshot) == before

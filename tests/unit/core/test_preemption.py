@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from kqueue.core import quota
-from kqueue.core.preemption import Rules, Strategy, find_targets, nobody_may_go
+from kqueue.core import preemption, quota
+from kqueue.core.preemption import Findings, LocalQueueUsage, Rules, Strategy
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec
 from tests.unit.core.preemption_cases import (
@@ -22,10 +23,13 @@ from tests.unit.core.preemption_cases import (
     NOW,
     RULES,
     cohort,
+    find_targets,
     leaf,
     named,
+    nobody_may_go,
     policy,
     runs,
+    spared,
     state,
     victims,
     wants,
@@ -211,10 +215,9 @@ def test_usage_of_local_queues_counts_before_priority(usage: dict[str, float] | 
     ]
     snapshot = world([leaf("a", nominal=4)], running, [policy("a", preempts_own=LOWER)])
 
-    def used(workload: Admitted) -> float | None:
-        return None if usage is None else usage[workload.local_queue.removeprefix("default/")]
-
-    rules = Rules(now=NOW, local_queue_usage=used)
+    used = {f"default/{name}": amount for name, amount in (usage or {}).items()}
+    by_usage = frozenset[str]() if usage is None else frozenset({"a"})
+    rules = Rules(now=NOW, local_queue_usage=LocalQueueUsage(by_usage, used))
     assert victims(find_targets(snapshot, wants("a", 2, priority=5), rules)) == [expected]
 
 
@@ -228,7 +231,7 @@ def test_usage_of_local_queues_does_not_count_between_cluster_queues() -> None:
     tree = cohort("team", leaf("a", nominal=6), leaf("b"), leaf("c"))
     snapshot = world([tree], running, [policy("a", reclaims=LOWER)])
     used = {"default/eager": 9.0, "default/modest": 5.0, "default/idle": 0.0}
-    rules = Rules(now=NOW, local_queue_usage=lambda workload: used[workload.local_queue])
+    rules = Rules(now=NOW, local_queue_usage=LocalQueueUsage(frozenset("abc"), used))
     assert [victims(find_targets(snapshot, wants("a", n, priority=5), rules)) for n in (2, 4)] == [
         ["c"],
         ["c", "b-eager"],
@@ -276,7 +279,7 @@ def test_protected_workloads_are_not_chosen_unless_they_are_leaving() -> None:
         runs("old", "a", 2, priority=2),
     ]
     snapshot = world([leaf("a", nominal=6)], running, [policy("a", preempts_own=LOWER)])
-    rules = Rules(now=NOW, protected=lambda workload, _: workload.uid != "old")
+    rules = Rules(now=NOW, spared=spared("young", "leaving"))
     found = [victims(find_targets(snapshot, wants("a", n, priority=5), rules)) for n in (2, 4, 6)]
     assert found == [["leaving"], ["leaving", "old"], []]
 
@@ -447,12 +450,39 @@ def test_one_newer_workload_among_older_ones_is_found(backwards: bool) -> None:
     assert victims(find_targets(snapshot, wants("a", 2, priority=5), RULES)) == ["newer"]
 
 
+HOUR = {"a": timedelta(hours=1)}
+
+
+@pytest.mark.parametrize(
+    ("reserved", "admitted", "until"),
+    [
+        pytest.param(NOW, NOW - timedelta(minutes=50), NOW + timedelta(minutes=10), id="has-run-for-less"),
+        pytest.param(NOW, NOW - timedelta(hours=1), None, id="has-run-for-so-long"),
+        pytest.param(NOW, None, None, id="may-not-run-yet"),
+        pytest.param(None, None, NOW + timedelta(seconds=1), id="reservation-is-not-written-yet"),
+    ],
+)
+def test_minimum_runtime(reserved: datetime | None, admitted: datetime | None, until: datetime | None) -> None:
+    workload = replace(runs("w", "a", 2), reserved_at=reserved, admitted_at=admitted)
+    assert Rules(now=NOW, minimum_runtime=HOUR).protected_until(workload) == until
+    assert Rules(now=NOW, minimum_runtime={"b": timedelta(hours=1)}).protected_until(workload) is None
+
+
+def test_a_plan_says_when_the_first_protected_workload_may_be_preempted() -> None:
+    times = {"early": NOW - timedelta(minutes=30), "late": NOW - timedelta(minutes=10)}
+    running = [replace(runs(name, "a", 2), reserved_at=at, admitted_at=at) for name, at in times.items()]
+    snapshot = world([leaf("a", nominal=4)], running, [policy("a", preempts_own=LOWER)])
+    findings = Findings(Rules(now=NOW, minimum_runtime=HOUR))
+    assert preemption.find_targets(snapshot, wants("a", 4, priority=5), findings) == ()
+    assert findings.retry_at == {"waiting": NOW + timedelta(minutes=30)}
+
+
 def test_what_was_found_out_about_one_snapshot_is_not_believed_of_another() -> None:
-    """Rules may be used for more than one snapshot."""
-    rules = Rules(now=NOW)
+    """Findings may be used for more than one snapshot, as the planner's trials do."""
+    findings = Findings(RULES)
     found = []
     for priority in (9, 0, 9):
         running = [runs("one", "a", 4, priority=priority)]
         snapshot = world([leaf("a", nominal=4)], running, [policy("a", preempts_own=LOWER)])
-        found.append(victims(find_targets(snapshot, wants("a", 2, priority=5), rules)))
+        found.append(victims(preemption.find_targets(snapshot, wants("a", 2, priority=5), findings)))
     assert found == [[], ["one"], []]

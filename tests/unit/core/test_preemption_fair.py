@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kqueue.core.preemption import Rules, Strategy, find_targets
+from kqueue.core.preemption import Rules, Strategy
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Snapshot
 from tests.unit.core.preemption_cases import (
@@ -17,6 +17,7 @@ from tests.unit.core.preemption_cases import (
     LOWER,
     NOW,
     cohort,
+    find_targets,
     leaf,
     named,
     policy,

@@ -10,10 +10,24 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.preemption import Preemptor, Rules, Strategy, find_targets, nobody_may_go
+from kqueue.core.preemption import Preemptor, Rules, Strategy
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
-from tests.unit.core.preemption_cases import CPU, GPUS, NOW, cohort, leaf, named, policy, runs, state, wants, world
+from tests.unit.core.preemption_cases import (
+    CPU,
+    GPUS,
+    NOW,
+    cohort,
+    find_targets,
+    leaf,
+    named,
+    nobody_may_go,
+    policy,
+    runs,
+    state,
+    wants,
+    world,
+)
 from tests.unit.core.reference_preemption import Answer, classical, fair
 
 CASES = int(os.environ.get("KQUEUE_REFERENCE_CASES", "2000"))
@@ -31,8 +45,8 @@ class World:
         running = [w for queue in self._queues for w in self._workloads(queue)]
         self.snapshot = world([root], running, [self._policy(queue) for queue in self._queues])
         self.preemptor = self._preemptor()
-        protected = {w.uid for w in running if self._one_in(12)}
-        self.rules = Rules(now=NOW, protected=lambda workload, _: workload.uid in protected)
+        protected = frozenset([w.uid for w in running if self._one_in(12)])
+        self.rules = Rules(now=NOW, spared={self.preemptor.uid: protected})
 
     def _one_in(self, n: int) -> bool:
         return self._chance.randrange(n) == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core import quota
-from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, find_targets, on_hosts_for, simulate
+from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, on_hosts_for, simulate
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
@@ -26,9 +26,11 @@ from tests.unit.core.preemption_cases import (
     RULES,
     cohort,
     columns,
+    find_targets,
     leaf,
     policy,
     runs,
+    spared,
     state,
     victims,
     wants,
@@ -323,7 +325,7 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
     request = asks(pods, within=level, gpus=gpus, rack=data.draw(st.sampled_from([None, "b0-r0"])))
     preemptor = wants("q0", pods * gpus, priority=data.draw(st.integers(0, 3)))
     protected = frozenset(w.uid for w in running if data.draw(st.integers(0, 9)) == 0)
-    rules = replace(rules, protected=lambda workload, _: workload.uid in protected)
+    rules = replace(rules, spared=spared(*protected))
 
     def fits(left: Sequence[Admitted], *, borrowing: bool = True) -> bool:
         snapshot = cluster(left, make_view(shape), queues=2)

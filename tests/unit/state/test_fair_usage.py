@@ -226,9 +226,11 @@ def test_where_nobody_goes_by_usage_nobody_is_penalized() -> None:
     fair.sample(MINE, TEN, START + WEEK)
 
     assert consumed(fair) == pytest.approx(5)
-    assert fair.usage_behind(holding(admitted=True).view(frozenset())) is None
+    assert fair.usages() is None
     fair.on_cluster_queue("team", cluster_queue())
-    assert fair.usage_behind(holding(admitted=True).view(frozenset())) == pytest.approx(5)
+    usages = fair.usages()
+    assert usages is not None
+    assert usages.of(holding(admitted=True).view(frozenset())) == pytest.approx(5)
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

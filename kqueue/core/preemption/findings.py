@@ -1,0 +1,70 @@
+"""What a plan finds out about queues while it looks for workloads to preempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kqueue.core.preemption.target import Preemptor, Rules
+from kqueue.core.quota import FlavorResource, QuotaNode
+from kqueue.core.value import value
+from kqueue.core.workload import Admitted, Preempts
+
+
+@value()
+class Lowest:
+    """The lowest priority among the workloads of a queue, and the newest timestamp among those that have it."""
+
+    of: Mapping[str, Admitted]
+    priority: int
+    newest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Workloads of a queue that a preemptor may preempt, first to go first."""
+
+    of: Mapping[str, Admitted]
+    workloads: Sequence[Admitted]
+
+
+@dataclass(slots=True)
+class Findings:
+    """The rules of one plan, and what was found out by them; the next plan begins with new ones.
+
+    Args:
+        rules: the rules; all findings hold under them only.
+        lowest: lowest priorities by ClusterQueue; each counts while the queue holds the same workloads, so it may be
+            handed from plan to plan.
+    """
+
+    rules: Rules
+    lowest: dict[str, Lowest] = field(default_factory=dict)
+    over_quota: dict[tuple[QuotaNode, bool, frozenset[FlavorResource]], tuple[int, list[QuotaNode]]] = field(
+        default_factory=dict, init=False
+    )
+    """Children of cohorts that use more than their quota, with the number of changes of their tree till then."""
+    candidates: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, init=False)
+    """Of the preemptor that asked last, by ClusterQueue and policy."""
+    _asked_for: str = field(default="", init=False)
+    retry_at: dict[str, datetime] = field(default_factory=dict, init=False)
+    """By UID of a preemptor, when the first workload that may not be preempted for it yet may be."""
+
+    def candidates_of(self, preemptor: Preemptor) -> dict[tuple[str, Preempts], Candidates]:
+        """What is known of queues for this preemptor; what was found for another one is dropped, it may be long."""
+        if self._asked_for != preemptor.uid:
+            self._asked_for, self.candidates = preemptor.uid, {}
+        return self.candidates
+
+    def is_protected(self, workload: Admitted, preemptor: Preemptor) -> bool:
+        """Whether a workload may not be preempted for this one, now or ever; notes until when."""
+        if self.rules.is_spared(workload, preemptor):
+            return True
+        until = self.rules.protected_until(workload)
+        if until is None:
+            return False
+        known = self.retry_at.get(preemptor.uid)
+        if known is None or until < known:
+            self.retry_at[preemptor.uid] = until
+        return True

@@ -412,8 +412,7 @@ class _Cycle:
             return _wait(entry, _NO_FIT)
         if self.reserves:
             self._reserve(entry, anyway=comes_first)
-        entry.assignment.blockers += (self._nobody(entry),)
-        return _wait(entry, _NO_CANDIDATES)
+        return _wait(entry, _NO_CANDIDATES, after=(self._nobody(entry),))
 
     def _may_borrow(self, entry: Entry) -> bool:
         """Whether an entry that fits leaves to other queues what their own next workloads would reclaim."""
@@ -595,13 +594,20 @@ def _policies(spec: QueueSpec, *, alone: bool) -> str:
     return own if alone else f"{own} and reclaimWithinCohort {spec.reclaims}"
 
 
-def _wait(entry: Entry, outcome: Outcome, reason: WaitReason | None = None, *blockers: Blocker) -> Wait:
+def _wait(
+    entry: Entry,
+    outcome: Outcome,
+    reason: WaitReason | None = None,
+    *blockers: Blocker,
+    after: tuple[Blocker, ...] = (),
+) -> Wait:
+    """`blockers` come before those of the assignment, `after` behind them."""
     assignment = entry.assignment
     return Wait(
         head=entry.head,
         outcome=outcome,
         reason=reason or assignment.reason,
-        blockers=(*blockers, *assignment.blockers),
+        blockers=(*blockers, *assignment.blockers, *after),
         last_tried=assignment.last_tried,
     )
 

@@ -19,6 +19,7 @@ from kqueue.core.demand import Choice, Demands, Grant, GroupDemand, Option, Pick
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.value import value
 from kqueue.core.workload import Head, LastTried, PodSetAssignment, Preempts, QueueSpec, Snapshot, has_more_flavors
 
 
@@ -43,7 +44,11 @@ _WAITING_FOR_QUOTA = WaitReason.WAITING_FOR_QUOTA
 _EXCEEDS_MAX_QUOTA, _QUOTA = BlockerKind.EXCEEDS_MAX_QUOTA, BlockerKind.QUOTA
 
 _NOTHING: dict[Any, Any] = {}
-"""Where there is nothing yet: what an assignment holds is not changed in place."""
+
+
+def _nothing() -> dict[Any, Any]:
+    """Where there is nothing yet; shared, because what a search holds is not changed in place."""
+    return _NOTHING
 
 
 class Oracle(Protocol):
@@ -98,7 +103,7 @@ class FlavorTry:
             self.mode, self.level = mode, level
 
 
-@dataclass(slots=True)
+@value(kw_only=True)
 class Assignment:
     """Flavors for a whole workload.
 
@@ -127,21 +132,6 @@ class Assignment:
         """Whether the next attempt would look at flavors that this one did not reach."""
         return has_more_flavors(self.last_tried)
 
-    def add(self, grant: Grant) -> None:
-        """Take in what one more group gets."""
-        if not self.pod_sets:  # most workloads have one group: all that it gets is shared as it is
-            self.pod_sets, self.usage = grant.pod_sets, grant.usage
-            self.places, self.last_tried = grant.places, grant.last_tried
-            return
-        self.pod_sets += grant.pod_sets
-        usage = dict(self.usage)
-        for column, amount in grant.usage.items():
-            usage[column] = usage.get(column, 0) + amount
-        self.usage = usage
-        self.last_tried = {**self.last_tried, **grant.last_tried}
-        both = [*self.places.items(), *grant.places.items()]
-        self.places = {flavor: [p for f, some in both if f == flavor for p in some] for flavor, _ in both}
-
 
 Pins = Mapping[str, Mapping[str, str]]
 """Pod set -> resource -> the flavor that it was nominated for."""
@@ -163,19 +153,18 @@ def assign(
     keeps what follows from the form of the workload.
     """
     spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
-    out = Assignment(usage=_NOTHING, places=_NOTHING, last_tried=_NOTHING)
-    search = _Search(head, spec, node, snapshot, oracle, fair, pinned, out)
+    search = _Search(head, spec, node, snapshot, oracle, fair, pinned)
     for demand in (demands if demands is not None else Demands()).of(head.pod_sets, spec):
         reason = _assign_group(demand, search)
         if reason is not None:
-            out.mode, out.reason = NO_FIT, reason
+            search.mode, search.reason = NO_FIT, reason
             break
-    return out
+    return search.assignment()
 
 
 @dataclass(slots=True)
 class _Search:
-    """What stays the same while the groups of one workload are searched, and what is found."""
+    """The search for one workload's flavors: what it looks at, and below that what its groups have got so far."""
 
     head: Head
     spec: QueueSpec
@@ -184,18 +173,54 @@ class _Search:
     oracle: Oracle
     fair: bool
     pinned: Pins | None
-    out: Assignment
+    mode: Mode = FIT
+    level: int = 0
+    pod_sets: tuple[PodSetAssignment, ...] = ()
+    usage: Usage = field(default_factory=_nothing)
+    places: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=_nothing)
+    lacking: frozenset[FlavorResource] = frozenset()
+    reason: WaitReason = _WAITING_FOR_QUOTA
+    blockers: tuple[Blocker, ...] = ()
+    last_tried: LastTried = field(default_factory=_nothing)
+
+    def add(self, grant: Grant) -> None:
+        """Take in what one more group gets."""
+        if not self.pod_sets:  # most workloads have one group: all that it gets is shared as it is
+            self.pod_sets, self.usage = grant.pod_sets, grant.usage
+            self.places, self.last_tried = grant.places, grant.last_tried
+            return
+        self.pod_sets += grant.pod_sets
+        usage = dict(self.usage)
+        for column, amount in grant.usage.items():
+            usage[column] = usage.get(column, 0) + amount
+        self.usage = usage
+        self.last_tried = {**self.last_tried, **grant.last_tried}
+        both = [*self.places.items(), *grant.places.items()]
+        self.places = {flavor: [p for f, some in both if f == flavor for p in some] for flavor, _ in both}
+
+    def assignment(self) -> Assignment:
+        """What was found."""
+        return Assignment(
+            mode=self.mode,
+            level=self.level,
+            pod_sets=self.pod_sets,
+            usage=self.usage,
+            places=self.places,
+            lacking=self.lacking,
+            reason=self.reason,
+            blockers=self.blockers,
+            last_tried=self.last_tried,
+        )
 
 
 def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
     """Add the group's pod sets to the assignment; the reason when no flavor serves."""
-    spec, out = search.spec, search.out
     if demand.uncovered:
-        out.blockers += tuple(
+        search.blockers += tuple(
             Blocker(
                 kind=BlockerKind.RESOURCE_NOT_COVERED,
                 pod_set=demand.name,
-                queue=spec.name,
+                queue=search.spec.name,
                 resource=resource,
                 asked=asked,
             )
@@ -207,19 +232,19 @@ def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
     for choice in demand.choices:
         best, index, tried = _best_flavor(demand, choice, search)
         if best is None:
-            out.blockers += _all_blockers(tried)
+            search.blockers += _all_blockers(tried)
             if not tried and search.pinned is None:
-                out.blockers += (_no_flavors(demand.name, choice.asked, search),)
+                search.blockers += (_no_flavors(demand.name, choice.asked, search),)
             return mildest(t.reason for t in tried if t.reason is not None)
         if best.worst is not FIT or best.borrows:
             wanting.append((best, tried))
         picks += ((best.option, index),)
     for best, tried in wanting:
-        out.mode, out.level = min(out.mode, best.worst), max(out.level, best.borrows)
+        search.mode, search.level = min(search.mode, best.worst), max(search.level, best.borrows)
         if best.worst is not FIT:
-            out.lacking = out.lacking.union(best.lacking)
-            out.blockers += _all_blockers(tried)
-    out.add(demand.grant(picks))
+            search.lacking = search.lacking.union(best.lacking)
+            search.blockers += _all_blockers(tried)
+    search.add(demand.grant(picks))
     return None
 
 
@@ -285,7 +310,7 @@ def _try_flavor(demand: GroupDemand, option: Option, search: _Search) -> FlavorT
 
 def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set: str, search: _Search) -> None:
     """Judge one column, counting what earlier groups of the same workload took from it."""
-    node, spec, taken = search.node, search.spec, search.out.usage.get(column, 0)
+    node, spec, taken = search.node, search.spec, search.usage.get(column, 0)
     value = quota.plus(taken, amount) if taken else amount
     free, most = quota.available(node, column), quota.potential_available(node, column)
     if free < 0:

@@ -276,7 +276,8 @@ class Nominator:
             if never:
                 self._refuse_for_ever(entry, never)
                 return entry
-            entry.assignment.lacking |= _placed_columns(entry)
+            lacking = entry.assignment.lacking | _placed_columns(entry)
+            entry.assignment = replace(entry.assignment, lacking=lacking)
         entry.targets = self._targets(entry)
         if not entry.targets and entry.avoids:
             entry.avoids = frozenset()
@@ -312,7 +313,8 @@ class Nominator:
         if head.replaces is not None and assignment.mode is NO_FIT and not assignment.blockers:
             older = head.replaces.key
             gone = f"ClusterQueue {head.queue} has not all flavors of {older} any more, which it is to replace"
-            assignment.blockers = (Blocker(kind=BlockerKind.QUEUE, detail=gone),)
+            blocker = Blocker(kind=BlockerKind.QUEUE, detail=gone)
+            entry.assignment = replace(assignment, blockers=(blocker,))
         if assignment.mode is not NO_FIT:
             entry.place_requests = assignment.places
         return entry
@@ -324,10 +326,13 @@ class Nominator:
         misfits = self.place(entry, measure=True)
         if not misfits:
             return False
-        assignment = entry.assignment
-        assignment.mode = NO_CANDIDATES
-        assignment.reason = WaitReason.WAITING_FOR_QUOTA
-        assignment.blockers += tuple(self._topology_blocker(f, misfit) for f, misfit in misfits.items())
+        found = [self._topology_blocker(flavor, misfit) for flavor, misfit in misfits.items()]
+        entry.assignment = replace(
+            entry.assignment,
+            mode=NO_CANDIDATES,
+            reason=WaitReason.WAITING_FOR_QUOTA,
+            blockers=(*entry.assignment.blockers, *found),
+        )
         return True
 
     def _topology_blocker(self, flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
@@ -335,10 +340,14 @@ class Nominator:
 
     def _refuse_for_ever(self, entry: Entry, never: Mapping[str, Misfit]) -> None:
         entry.stand = NEVER
-        assignment = entry.assignment
-        assignment.mode, assignment.reason = NO_FIT, WaitReason.TOPOLOGY_PLACEMENT_FAILED
-        others = [b for b in assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
-        assignment.blockers = (*others, *(self._topology_blocker(f, m, never=True) for f, m in never.items()))
+        others = [b for b in entry.assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
+        found = [self._topology_blocker(flavor, misfit, never=True) for flavor, misfit in never.items()]
+        entry.assignment = replace(
+            entry.assignment,
+            mode=NO_FIT,
+            reason=WaitReason.TOPOLOGY_PLACEMENT_FAILED,
+            blockers=(*others, *found),
+        )
 
     # --- who would have to go --------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
 from kqueue.core.topology.request import algorithm_for
-from kqueue.core.topology.result import LevelQuality, usage_of
+from kqueue.core.topology.result import DomainUsage, LevelQuality, Placement, usage_of
 from kqueue.core.value import value
 from kqueue.core.workload import (
     Admission,
@@ -290,6 +290,8 @@ def _mistaken(head: Head) -> Wait:
     return Wait(head=head, outcome=Outcome.NO_FIT, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
 
 
+_DomainUsage = dict[str, tuple[DomainUsage, ...]]
+"""What pods take in domains, by flavor."""
 _Placed = tuple[tuple[PodSetAssignment, ...], tuple[PlacementQuality, ...]]
 
 
@@ -310,6 +312,8 @@ class _Cycle:
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """By the identity of what is asked for and given, which stays with it."""
+    usages: dict[int, tuple[Mapping[str, Placement], _DomainUsage]] = field(default_factory=dict, init=False)
+    """What placements take, by their identity."""
 
     def not_now(self, head: Head) -> Wait | None:
         """Why a head is not even tried; None when it is."""
@@ -512,7 +516,7 @@ class _Cycle:
                 self._charge(entry)
                 older.for_good = True
         pod_sets, quality = self._placed(entry) if entry.placement else (entry.assignment.pod_sets, ())
-        admission = Admission.of(entry.head.queue, pod_sets, usage=entry.usage)
+        admission = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
         return Admit(head=entry.head, admission=admission, quality=quality)
 
     def _placed(self, entry: Entry) -> _Placed:
@@ -528,8 +532,16 @@ class _Cycle:
         node = self.snapshot.nodes[entry.head.queue]
         for column, amount in entry.usage.items():
             quota.add_usage(node, column, amount)
-        for flavor, found in entry.placement.items():
-            charge_domains(flavor, usage_of(found), self.snapshot.topologies)
+        for flavor, taken in self._usage(entry).items():
+            charge_domains(flavor, taken, self.snapshot.topologies)
+
+    def _usage(self, entry: Entry) -> _DomainUsage:
+        """What the pods of an entry take: worked out once for all entries that were given the same domains."""
+        known = self.usages.get(id(entry.placement))
+        if known is None:
+            usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
+            known = self.usages[id(entry.placement)] = entry.placement, usage
+        return known[1]
 
     # --- what is left for it ---------------------------------------------------------------------------------------
 
@@ -554,8 +566,7 @@ class _Cycle:
             return None
         if not entry.placement:
             return True
-        usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
-        return fit_together(usage, self.snapshot.topologies)
+        return fit_together(self._usage(entry), self.snapshot.topologies)
 
     def _nobody(self, entry: Entry) -> Blocker:
         """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -20,3 +20,16 @@ def value(*, slots: bool = True, kw_only: bool = False) -> Callable[[type[T]], t
         return dataclass(slots=slots, kw_only=kw_only, unsafe_hash=True)(cls)
 
     return as_value
+
+
+def made_anew(instance: Any) -> tuple[Any, ...]:
+    """For `__reduce__` of a dataclass that keeps its hash: a copy in another process works its own out.
+
+    Hashes of texts differ from process to process.
+    """
+    given = {f.name: getattr(instance, f.name) for f in fields(instance) if f.init}
+    return _made, (type(instance), given)
+
+
+def _made(kind: type[T], given: dict[str, Any]) -> T:
+    return kind(**given)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -156,26 +156,25 @@ class Admission:
 
     queue: str
     pod_sets: tuple[PodSetAssignment, ...]
-    _usage: Usage | None = field(default=None, init=False, repr=False, compare=False)
+    known_usage: InitVar[Usage | None] = None
+    """What all pod sets use together, where that is known already; else it is added up."""
+    _usage: Usage = field(init=False, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, queue: str, pod_sets: tuple[PodSetAssignment, ...], *, usage: Usage) -> Admission:
-        """The same where it is known already what all pod sets use together."""
-        admission = cls(queue=queue, pod_sets=pod_sets)
-        object.__setattr__(admission, "_usage", usage)
-        return admission
+    def __post_init__(self, known_usage: Usage | None) -> None:
+        object.__setattr__(self, "_usage", _summed(self.pod_sets) if known_usage is None else known_usage)
 
     def usage(self) -> Usage:
         """Quota per column, over all pod sets; not to be changed."""
-        if self._usage is not None:
-            return self._usage
-        total: Usage = {}
-        for pod_set in self.pod_sets:
-            for resource, amount in pod_set.usage.items():
-                column = FlavorResource(pod_set.flavors[resource], resource)
-                total[column] = total.get(column, 0) + amount
-        object.__setattr__(self, "_usage", total)  # it is asked for whenever anybody comes or goes
-        return total
+        return self._usage
+
+
+def _summed(pod_sets: Iterable[PodSetAssignment]) -> Usage:
+    total: Usage = {}
+    for pod_set in pod_sets:
+        for resource, amount in pod_set.usage.items():
+            column = FlavorResource(pod_set.flavors[resource], resource)
+            total[column] = total.get(column, 0) + amount
+    return total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,6 +144,10 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
             made = self._made[queue] = self._make(queue)
         return made
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy in another process has all views, because it cannot ask for them."""
+        return dict, ({queue: self[queue] for queue in self},)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._queues)
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from kqueue.core.quantity import saturating_add
 from kqueue.core.topology.node import ANY_NODE, PODS, NodeRules
 from kqueue.core.topology.result import Misfit, MisfitCode
 from kqueue.core.topology.tree import Tree
+from kqueue.core.value import made_anew
 
 AUTO = "auto"
 """As the value of `preferred`: the lowest level, unless the topology has a level of that name."""
@@ -56,6 +58,9 @@ class Profile:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew(self)
+
     def with_algorithm(self, algorithm: str | None) -> Profile:
         """The same with this algorithm for constrained requests; as it is for None."""
         return self if algorithm is None else replace(self, constrained=algorithm)
@@ -99,6 +104,9 @@ class TopologyRequest:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -119,6 +127,9 @@ class Shape:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return made_anew(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,6 @@ class Placement:
     """Every pod set has its domains."""
 
     pod_sets: tuple[PodSetPlacement, ...]
-    _usage: tuple[DomainUsage, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __getitem__(self, name: str) -> PodSetPlacement:
         """The pod set of that name.  KeyError when the request had none."""
@@ -69,24 +68,16 @@ class Placement:
                 return pod_set
         raise KeyError(name)
 
-    def usage(self) -> tuple[DomainUsage, ...]:
-        """What the pods take, to be charged to a capacity."""
-        known = self._usage
-        if known is None:
-            known = tuple(
-                [
-                    DomainUsage(domain.values, pod_set.requests, domain.count)
-                    for pod_set in self.pod_sets
-                    for domain in pod_set.assignment.domains
-                ]
-            )
-            object.__setattr__(self, "_usage", known)  # all workloads that were given the same answer ask for it
-        return known
-
 
 def usage_of(placement: Placement) -> tuple[DomainUsage, ...]:
     """What the placed pods take, to be charged to a capacity."""
-    return placement.usage()
+    return tuple(
+        [
+            DomainUsage(domain.values, pod_set.requests, domain.count)
+            for pod_set in placement.pod_sets
+            for domain in pod_set.assignment.domains
+        ]
+    )
 
 
 class MisfitCode(StrEnum):

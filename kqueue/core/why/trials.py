@@ -50,7 +50,7 @@ class Trials:
         entry = self.starts(head)
         if entry is None:
             return None
-        admission = Admission.of(head.queue, entry.assignment.pod_sets, usage=entry.usage)
+        admission = Admission(queue=head.queue, pod_sets=entry.assignment.pod_sets, known_usage=entry.usage)
         return Admit(head=head, admission=admission, quality=tuple(cycle.quality_of(entry)))
 
     def starts(

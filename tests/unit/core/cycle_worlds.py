@@ -338,10 +338,11 @@ class Model:
     def decide(self, heads: Iterable[Head]) -> list[tuple[object, ...]]:
         """What a cycle would decide, in short; nothing happens."""
         decisions = plan(self.snapshot(self.claims.values()), list(heads), rules=self.rules())
-        return [_in_short(decision) for decision in decisions]
+        return [in_short(decision) for decision in decisions]
 
 
-def _in_short(decision: Decision) -> tuple[object, ...]:
+def in_short(decision: Decision) -> tuple[object, ...]:
+    """What a decision says, to be compared with another one."""
     match decision:
         case Admit():
             return "admit", decision.head.uid, decision.admission

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kqueue.core import cycle, quota
-from kqueue.core.cycle import Decision
+from kqueue.core.decision import Decision
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.topology import (

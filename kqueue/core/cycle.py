@@ -1,7 +1,7 @@
 """One scheduling cycle: nominate every head, order the nominees, accept one after the other on the snapshot.
 
-    nominate    flavors by quota, then domains by topology, each head against the untouched snapshot; whom to preempt
-                where neither is there
+    nominate    in three steps, against the untouched snapshot: choose flavors by quota for each head; place the heads,
+                one by one or together by a planner; commit each, with the workloads to preempt where there is no room
     order       less borrowing first, then higher priority, then older; with fair sharing by a tournament of shares
     process     accepted entries are charged to the snapshot, so the next one sees what is left; an entry whose domains
                 or targets were taken in this cycle is nominated once more in the flavors it was nominated for
@@ -16,187 +16,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from enum import StrEnum
 
 from kqueue.core import ordering, quota
 from kqueue.core.charging import charge_domains, fit_together
 from kqueue.core.claims import Claims
-from kqueue.core.explain import Blocker, BlockerKind, WaitReason, brief, message
+from kqueue.core.decision import (
+    ALL_LOOKS,
+    Admit,
+    Decision,
+    Outcome,
+    Phase,
+    PlacementQuality,
+    Preempt,
+    Retargeted,
+    SecondLooks,
+    Wait,
+)
+from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.lenders import Lenders
-from kqueue.core.mention import Mention, mentioned, readers_of
+from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
 from kqueue.core.plan_cache import PlanCache
-from kqueue.core.preemption import Findings, Rules, Target, lesser, nobody_may_go, simulate
-from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.core.planners import PLANNERS
+from kqueue.core.preemption import Findings, Rules, lesser, nobody_may_go, simulate
+from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
-from kqueue.core.topology.request import algorithm_for
-from kqueue.core.topology.result import DomainUsage, LevelQuality, Placement, usage_of
-from kqueue.core.value import value
+from kqueue.core.topology.request import Profile, algorithm_for
+from kqueue.core.topology.result import DomainUsage, Placement, usage_of
 from kqueue.core.workload import (
     Admission,
     Claim,
     Head,
-    LastTried,
     PodSetAssignment,
     Preempts,
     QueueSpec,
     Snapshot,
-    has_more_flavors,
 )
-
-
-class Outcome(StrEnum):
-    """What became of an entry that waits; decides how it is requeued."""
-
-    NO_FIT = "NoFit"
-    """No flavor could serve it, or no domain even of an empty cluster."""
-    NO_CANDIDATES = "NoCandidates"
-    """It would fit if others gave back what they use, and none of them, or too few, may be preempted for it."""
-    SKIPPED = "Skipped"
-    """It fitted when the cycle began; an earlier entry took the room."""
-    DEFERRED = "Deferred"
-    """It fits as soon as those have left who leave for it, or for others."""
-    YIELDS = "Yields"
-    """It was preempted for a workload that is not admitted yet."""
-    GATED = "Gated"
-    """There is whom to preempt, and a gate of its own keeps it from that."""
-    AFTER_LOWER_SHARE = "AfterLowerShare"
-    """It could preempt; a ClusterQueue with a lower share waits for its victims, and its next workload goes first."""
-    HELD = "Held"
-    """Nobody is admitted until the pods of those admitted before are ready."""
-    REFUSED = "Refused"
-    """Its queue may not admit now."""
-    BROKEN = "Broken"
-    """Planning it failed on a bug; the others of the cycle went on."""
-
-
-class Phase(StrEnum):
-    """What a cycle is busy with.  The value is its name in metrics."""
-
-    SNAPSHOT = "snapshot"
-    """What the plan works on is made, and hosts that failed are replaced."""
-    NOMINATE = "nominate"
-    ORDER = "order"
-    PROCESS = "process"
-    APPLY = "apply"
-    """What was decided is charged to the cache and begun to be written."""
-
 
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
 _NEVER_ITS_OWN, _FROM_ANYBODY = Preempts.NEVER, Preempts.ANY
-_NOBODY, _QUOTA = BlockerKind.NO_CANDIDATES, BlockerKind.QUOTA
+_NOBODY = BlockerKind.NO_CANDIDATES
 """By name, as `flavors.FIT` and its like."""
-
-
-class Retargeted(StrEnum):
-    """What became of a preemptor of whose targets earlier entries of the cycle had taken some."""
-
-    NEW_TARGETS = "new_targets"
-    """It has others."""
-    DEFERRED_FIT = "deferred_fit"
-    """It fits when those have left who leave for the others, too."""
-    SKIPPED = "skipped"
-    """There is nothing left for it."""
-
-
-@value()
-class PlacementQuality:
-    """How good the domains are that a search has found.
-
-    Args:
-        algorithm: what served the request.
-        proven: with `optimal`, whether no placement is better; None: nobody asked.
-        levels: domains used against the fewest possible, widest level first.
-    """
-
-    algorithm: str
-    proven: bool | None
-    levels: tuple[LevelQuality, ...]
-
-
-@value(kw_only=True)
-class Admit:
-    """Start this workload: what to write and what to charge."""
-
-    head: Head
-    admission: Admission
-    quality: tuple[PlacementQuality, ...] = ()
-    """One per search, so one for a leader and its workers.  What was taken over from another workload has none."""
-
-
-@value(kw_only=True)
-class Wait:
-    """Not now, and why.  `last_tried` is where the next attempt's flavor scan goes on."""
-
-    head: Head
-    outcome: Outcome
-    reason: WaitReason
-    blockers: tuple[Blocker, ...]
-    last_tried: LastTried = field(default_factory=dict)
-    error: Exception | None = None
-    """The bug, for BROKEN."""
-    is_robbed: bool = False
-    """It had found whom to preempt, and earlier entries took them, or what they would have left."""
-    retargeted: Retargeted | None = None
-    retry_at: datetime | None = None
-    """When a workload that it may not preempt yet may be preempted; None: there is no such workload."""
-
-    @property
-    def has_more_flavors(self) -> bool:
-        """Whether the next attempt would look at flavors that this one did not reach."""
-        return has_more_flavors(self.last_tried)
-
-    @property
-    def lacks(self) -> tuple[tuple[FlavorResource, int], ...]:
-        """What is asked of each column of quota that has not enough free; empty: no quota is missing."""
-        short = [b for b in self.blockers if b.kind is _QUOTA]
-        return tuple([(FlavorResource(b.flavor, b.resource), b.asked) for b in short])
-
-    @property
-    def message(self) -> str:
-        """The root cause in one sentence, for those who read the workload."""
-        return brief(self.blockers, readers_of(self.head.key))
-
-    @property
-    def details(self) -> str:
-        """All blockers as sentences."""
-        return message(self.blockers, readers_of(self.head.key))
-
-
-@value(kw_only=True)
-class Preempt:
-    """Make these workloads leave for this one.  `claim` is what is kept for it from here on."""
-
-    head: Head
-    targets: tuple[Target, ...]
-    claim: Claim
-    retargeted: Retargeted | None = None
-
-    @property
-    def message(self) -> str:
-        """What it waits for, as a sentence for those who read the workload."""
-        going = [Mention(target.admitted.key, target.admitted.queue) for target in self.targets]
-        shown = mentioned(going, readers_of(self.head.key), most=2)
-        return f"Preempting {len(going)} workload{'s' if len(going) != 1 else ''} to make room: {shown}"
-
-
-Decision = Admit | Preempt | Wait
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SecondLooks:
-    """Who is nominated once more in the cycle in which earlier entries took something of it; others are skipped.
-
-    `for_targets`: some of those it was to preempt.  `for_domains`: its domains, while its quota is left.
-    """
-
-    for_targets: bool = True
-    for_domains: bool = True
-
-
-ALL_LOOKS = SecondLooks()
 
 
 def plan(
@@ -212,6 +73,7 @@ def plan(
     enter: Callable[[Phase], None] = lambda _phase: None,
     reserves: bool = True,
     next_head: NextHead = no_next_head,
+    planner_failed: Callable[[str, Exception], None] = lambda _name, _error: None,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -230,6 +92,7 @@ def plan(
         reserves: what somebody waits for is kept from later entries; off where there are none.
         next_head: the workload that comes next in a ClusterQueue: behind a preemptor with fair sharing, and behind
             an admitted head without.
+        planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
     """
     enter(Phase.NOMINATE)
     cache = cache if cache is not None else PlanCache()
@@ -239,16 +102,24 @@ def plan(
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
-    entries: list[Entry] = []
+    chosen: list[tuple[Head, Entry | None]] = []
     for head in heads:
         try:
             wait = cycle.not_now(head)
-            if wait is not None:
-                yield wait
-                enter(Phase.NOMINATE)
-            else:
-                entries.append(cycle.nominate(head))
+            if wait is None:
+                chosen.append((head, cycle.choose(head)))
+                continue
         except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            wait = _broken(head, e)
+        yield wait
+        enter(Phase.NOMINATE)
+    if PLANNERS:
+        nominator.place_together([entry for _, entry in chosen if entry is not None], planner_failed)
+    entries: list[Entry] = []
+    for head, choice in chosen:
+        try:
+            entries.append(cycle.nominate(head) if choice is None else nominator.commit(choice))
+        except Exception as e:  # noqa: BLE001 - as above
             yield _broken(head, e)
             enter(Phase.NOMINATE)
     enter(Phase.ORDER)
@@ -327,10 +198,16 @@ class _Cycle:
         blocker = Blocker(kind=BlockerKind.YIELDS, workloads=(Mention(claim.key, claim.queue),))
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
 
+    def choose(self, head: Head) -> Entry | None:
+        """The head with its flavors; None: it is nominated at once."""
+        return self.nominator.choose(head, self._profile(head))
+
     def nominate(self, head: Head) -> Entry:
         """The head as an entry."""
-        profile = self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
-        return self.nominator.nominate(head, profile)
+        return self.nominator.nominate(head, self._profile(head))
+
+    def _profile(self, head: Head) -> Profile:
+        return self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
 
     def turns(self, entries: Sequence[Entry], order: ordering.OrderRules) -> Iterator[Entry]:
         """Entries as their turns come.
@@ -339,7 +216,7 @@ class _Cycle:
         lose it to one that only keeps room free for a while.
         """
         first = (FITS,) if self.findings.rules.fair is None else (FITS, FITS_LATER)
-        kept = [e for e in entries if e.stand in first and self.claims.of(e.head.uid) is not None]
+        kept = [e for e in entries if e.result in first and self.claims.of(e.head.uid) is not None]
         served = {entry.head.uid for entry in kept}
         for some in (kept, [e for e in entries if e.head.uid not in served] if kept else entries):
             if self.findings.rules.fair is None:
@@ -365,7 +242,7 @@ class _Cycle:
 
     def process(self, entry: Entry) -> Decision:
         """Decide an entry whose turn it is, and charge what it gets."""
-        if entry.stand is not PREEMPTS:
+        if entry.result is not PREEMPTS:
             return self._decide(entry)
         overlaps = self.looks.for_targets and self._overlaps(entry)
         decision = self._decide(entry)
@@ -391,20 +268,20 @@ class _Cycle:
         uid = entry.head.uid
         if entry.head.replaces is not None and (yields := self.not_now(entry.head)) is not None:
             return yields  # an earlier entry makes the slice leave that it was to take over from
-        if entry.stand is FITS or entry.is_preemptor:
+        if entry.result is FITS or entry.is_preemptor:
             still = self._still(entry)
             if still is None:
                 return _skipped(entry)
             entry = still
-        stand = entry.stand
-        if stand is FITS:
+        result = entry.result
+        if result is FITS:
             return self._admit(entry) if self._may_borrow(entry) else _left_to_lenders(entry)
         if entry.is_preemptor and (lower := self._lower_share(entry)) is not None:
             blocker = Blocker(kind=BlockerKind.LOWER_SHARE, queue=lower)
             return _wait(entry, Outcome.AFTER_LOWER_SHARE, WaitReason.WAITING_FOR_QUOTA, blocker)
-        if stand is PREEMPTS:
+        if result is PREEMPTS:
             return self._preempt(entry)
-        if stand is FITS_LATER:
+        if result is FITS_LATER:
             if self.claims.of(uid) is None:
                 self.claims.keep(entry.claim())
             others = () if self.claims.waits_for_its_own(uid) else self.claims.preemptors(besides=uid)
@@ -412,7 +289,7 @@ class _Cycle:
             return _wait(entry, Outcome.DEFERRED, WaitReason.WAITING_FOR_PREEMPTED_WORKLOADS, leaving)
         comes_first = self.order.preemptors_first and self.claims.of(uid) is not None
         self.claims.give_up(uid)
-        if stand is NEVER:
+        if result is NEVER:
             return _wait(entry, _NO_FIT)
         if self.reserves:
             self._reserve(entry, anyway=comes_first)
@@ -466,7 +343,7 @@ class _Cycle:
 
         Until that is known it goes on claiming what it claimed before.
         """
-        if entry.stand is FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
+        if entry.result is FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
             possible = self._fits(entry)
         else:
             with self.claims.without(entry.head.uid):
@@ -478,7 +355,7 @@ class _Cycle:
         if not self._may_look_again(entry):  # one for whom room is kept, too, may have to go where that is
             return None
         entry = self._again(entry)
-        return entry if entry.stand not in (WAITS, NEVER) else None
+        return entry if entry.result not in (WAITS, NEVER) else None
 
     def _may_look_again(self, entry: Entry) -> bool:
         if self._overlaps(entry):
@@ -491,7 +368,7 @@ class _Cycle:
 
     def _again(self, entry: Entry) -> Entry:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
-        takes_free = entry.stand is FITS and self.claims.of(entry.head.uid) is None
+        takes_free = entry.result is FITS and self.claims.of(entry.head.uid) is None
         if takes_free and self._fits(entry) is not None and self.nominator.moves(entry):
             return entry
         return self.nominator.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
@@ -551,7 +428,7 @@ class _Cycle:
             if entry.as_claimed:
                 with self.claims.first_in_line(entry.head.uid):
                     return self._fits(entry)
-            if entry.stand is FITS:
+            if entry.result is FITS:
                 return self._fits(entry)
             if self._overlaps(entry):
                 return False

@@ -9,7 +9,7 @@ What is nominated is not charged: the cycle does that when the entry's turn come
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -19,9 +19,11 @@ from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
+from kqueue.core.planners import PLANNERS, Wish, ask
 from kqueue.core.preemption import Findings, Preemptor, Reach, Target, find_targets, nobody_may_go, simulate
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
+from kqueue.core.topology.arranged import Hint
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement
@@ -29,8 +31,8 @@ from kqueue.core.value import value
 from kqueue.core.workload import Claim, Head, Snapshot
 
 
-class Stand(StrEnum):
-    """How an entry stands."""
+class NominationResult(StrEnum):
+    """What can be done for an entry."""
 
     FITS = "Fits"
     """Now."""
@@ -44,7 +46,7 @@ class Stand(StrEnum):
     """No flavor could serve it, or no domain even of an empty cluster."""
 
 
-FITS, FITS_LATER, PREEMPTS, WAITS, NEVER = Stand
+FITS, FITS_LATER, PREEMPTS, WAITS, NEVER = NominationResult
 """By name, as `flavors.FIT` and its like."""
 _IN_VAIN = (WAITS, NEVER)
 _NOTHING: dict[Any, Any] = {}
@@ -65,7 +67,7 @@ class Entry:
     head: Head
     profile: Profile
     assignment: Assignment
-    stand: Stand = WAITS
+    result: NominationResult = WAITS
     placement: Mapping[str, Placement] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     place_requests: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
@@ -78,6 +80,9 @@ class Entry:
 
     asked: Answers = field(default_factory=dict)
     """What was found when its flavors were chosen."""
+
+    hint: Hint | None = None
+    """Where a planner would place it."""
 
     holds_reservation: bool = field(default=False, init=False)
     """Those that have quota already do not come here: they are mended."""
@@ -95,7 +100,7 @@ class Entry:
     @property
     def is_preemptor(self) -> bool:
         """Whether room is being made for it."""
-        return self.stand is PREEMPTS or self.stand is FITS_LATER
+        return self.result is PREEMPTS or self.result is FITS_LATER
 
     def claim(self) -> Claim:
         """What is to be kept for it while its targets leave: all but what an older slice of it holds already."""
@@ -156,19 +161,53 @@ class Nominator:
         pinned = pinned or flavors_to_keep(head)
         claim = self.claims.of(head.uid)
         if claim is None and head.replaces is None:
-            return self._most(head, profile, pinned)
+            return self._most(self._assigned(head, profile, pinned), pinned)
         with self.claims.without(head.uid), without_older(head, self.snapshot):
             if claim is not None and claim.pod_sets:
                 entry = self._claimed(claim, head, profile)
                 if entry is not None:
                     return entry
-            return self._most(head, profile, pinned)
+            return self._most(self._assigned(head, profile, pinned), pinned)
 
-    def _most(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+    # --- in steps ------------------------------------------------------------------------------------------------
+
+    def choose(self, head: Head, profile: Profile) -> Entry | None:
+        """First step: the head with its flavors, and nothing decided.
+
+        None: it has a claim or takes over from an older slice, so all of it is decided on a snapshot without these.
+        """
+        if head.replaces is not None or self.claims.of(head.uid) is not None:
+            return None
+        return self._assigned(head, profile, flavors_to_keep(head))
+
+    def place_together(self, chosen: Sequence[Entry], failed: Callable[[str, Exception], None]) -> None:
+        """Second step, for entries whose profile names a planner: give each the hint that its planner has for it.
+
+        `failed` is called with the name of a planner that raises; its entries are placed one by one.
+        """
+        for name, planner in PLANNERS.items():
+            mine = [e for e in chosen if e.profile.constrained == name and e.place_requests]
+            mine = [e for e in mine if e.assignment.mode is FIT]
+            if not mine:
+                continue
+            wishes = [Wish(head=e.head, requests=e.place_requests, profile=e.profile, usage=e.usage) for e in mine]
+            try:
+                hints = ask(planner, self.snapshot, wishes)
+            except Exception as e:  # noqa: BLE001 - the boundary that keeps a planner from stopping the plan
+                failed(name, e)
+                continue
+            for entry, hint in zip(mine, hints, strict=True):
+                entry.hint = hint
+
+    def commit(self, entry: Entry) -> Entry:
+        """Third step: what can be done for an entry with the flavors that were chosen for it."""
+        return self._most(entry, flavors_to_keep(entry.head))
+
+    def _most(self, entry: Entry, pinned: Pins | None) -> Entry:
         """The whole of it, or else the largest part that is of use."""
-        entry = self._whole(head, profile, pinned)
-        if entry.stand in _IN_VAIN:
-            entry = self._part(head, profile, pinned) or entry
+        entry = self._judged(entry, pinned)
+        if entry.result in _IN_VAIN:
+            entry = self._part(entry.head, entry.profile, pinned) or entry
         return entry
 
     def moves(self, entry: Entry) -> bool:
@@ -199,7 +238,7 @@ class Nominator:
     def _answer(self, entry: Entry, *, measure: bool) -> _Found:
         """What was found for the same pod sets before, if the same is free; else what is found now."""
         requests = entry.place_requests
-        if entry.avoids or entry.head.replaces is not None:
+        if entry.avoids or entry.head.replaces is not None or entry.hint is not None:
             return _Found.of(self._ask(entry, empty=False, measure=measure))
         asked = [(flavor, *map(id, pod_sets)) for flavor, pod_sets in requests.items()]
         key = (*asked, entry.profile, measure)
@@ -226,6 +265,7 @@ class Nominator:
             explain=explain,
             measure=measure,
             previous=previous,
+            hint=None if empty else entry.hint,
         )
 
     # --- the whole workload --------------------------------------------------------------------------------------
@@ -234,7 +274,7 @@ class Nominator:
         """The head as it was when room began to be made for it, if that comes to something."""
         whole = self._assigned(head, profile, flavors_to_keep(head))
         if whole.assignment.mode is FIT and not self._misplaced(whole):
-            whole.stand = FITS
+            whole.result = FITS
             return whole
         counts = {p.name: p.count for p in claim.pod_sets}
         if counts.keys() != {p.name for p in head.pod_sets}:
@@ -243,22 +283,25 @@ class Nominator:
         with self.claims.first_in_line(head.uid):
             entry = self._assigned(part, profile, pinned)
             if entry.assignment.mode is FIT and not self._misplaced(entry):
-                entry.stand, entry.as_claimed = FITS, True
+                entry.result, entry.as_claimed = FITS, True
                 return entry
         entry = self._whole(part, profile, pinned)
-        return entry if entry.stand not in _IN_VAIN else None
+        return entry if entry.result not in _IN_VAIN else None
 
     def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
-        entry = self._assigned(head, profile, pinned)
+        return self._judged(self._assigned(head, profile, pinned), pinned)
+
+    def _judged(self, entry: Entry, pinned: Pins | None) -> Entry:
+        """The entry with what can be done for all of it."""
         if entry.assignment.mode is FIT and not self._misplaced(entry):
-            entry.stand = FITS
+            entry.result = FITS
             return entry
         if entry.assignment.mode is NO_FIT and not self.claims:
-            entry.stand = NEVER
+            entry.result = NEVER
             return entry
         if not self.claims:
             return self._later(entry, pinned)
-        with self.claims.fulfilled(besides=head.uid):
+        with self.claims.fulfilled(besides=entry.head.uid):
             return self._later(entry, pinned)
 
     def _later(self, entry: Entry, pinned: Pins | None) -> Entry:
@@ -266,10 +309,10 @@ class Nominator:
         if self.claims.leaving(besides=entry.head.uid):
             entry = self._assigned(entry.head, entry.profile, pinned)
             if entry.assignment.mode is FIT and not self._misplaced(entry):
-                entry.stand = FITS_LATER
+                entry.result = FITS_LATER
                 return entry
         if entry.assignment.mode is NO_FIT:
-            entry.stand = NEVER
+            entry.result = NEVER
             return entry
         if entry.place_requests:
             never = self.place(entry, empty=True)
@@ -284,7 +327,7 @@ class Nominator:
             entry.targets = self._targets(entry)
         if not entry.targets:
             return entry
-        entry.stand = PREEMPTS
+        entry.result = PREEMPTS
         with simulate(self.snapshot) as simulation:
             for target in entry.targets:
                 simulation.remove(target.admitted)
@@ -339,7 +382,7 @@ class Nominator:
         return topology_blocker(flavor, misfit, unusable=self.snapshot.topologies[flavor].unusable, never=never)
 
     def _refuse_for_ever(self, entry: Entry, never: Mapping[str, Misfit]) -> None:
-        entry.stand = NEVER
+        entry.result = NEVER
         others = [b for b in entry.assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
         found = [self._topology_blocker(flavor, misfit, never=True) for flavor, misfit in never.items()]
         entry.assignment = replace(
@@ -421,7 +464,7 @@ class Nominator:
         while low <= high:
             step = (low + high) // 2
             entry = self._whole(_reduced(head, slack, step, total), profile, pinned)
-            if entry.stand in _IN_VAIN:
+            if entry.result in _IN_VAIN:
                 low = step + 1
             else:
                 found, high = entry, step - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kqueue.core.cycle import Outcome, Wait
+from kqueue.core.decision import Outcome, Wait
 from kqueue.core.value import value
 from kqueue.core.workload import LastTried
 

@@ -11,7 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.config.selector import LabelSelector
 from kqueue.controllers.record import ObjectReference, record_waiting, workload_reference
-from kqueue.core.cycle import Admit, Phase, Retargeted
+from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import Target
 from kqueue.core.topology import HOSTNAME

@@ -14,7 +14,7 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Admit
+from kqueue.core.decision import Admit
 from kqueue.core.workload import Admission
 from kqueue.errors import KqueueError
 from kqueue.runtime.status_writer import StatusWriter

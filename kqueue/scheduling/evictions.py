@@ -13,7 +13,7 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Preempt
+from kqueue.core.decision import Preempt
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.workload import Admitted

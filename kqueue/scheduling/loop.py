@@ -22,7 +22,8 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.cycle import Admit, Decision, Outcome, Phase, Preempt, Retargeted, Wait, plan
+from kqueue.core.cycle import plan
+from kqueue.core.decision import Admit, Decision, Outcome, Phase, Preempt, Retargeted, Wait
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.preemption import Rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kqueue.core.cycle import ALL_LOOKS, SecondLooks
+from kqueue.core.decision import ALL_LOOKS, SecondLooks
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Strategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules

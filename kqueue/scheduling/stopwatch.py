@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kqueue.core.cycle import Phase
+from kqueue.core.decision import Phase
 
 
 class Stopwatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from kqueue.core.cycle import Admit, Preempt, Wait
+from kqueue.core.decision import Admit, Preempt, Wait
 from kqueue.core.explain import Blocker, brief, exclusions, sentence
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology.result import LevelQuality, Shortage

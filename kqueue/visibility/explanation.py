@@ -16,7 +16,7 @@ from functools import partial
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
-from kqueue.core.cycle import Admit, Preempt
+from kqueue.core.decision import Admit, Preempt
 from kqueue.core.mention import mentioned
 from kqueue.core.preemption import Rules
 from kqueue.core.topology.node import HOSTNAME

@@ -31,7 +31,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.core.cycle import Phase
+from kqueue.core.decision import Phase
 from kqueue.core.preemption import Target
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.manager.telemetry import CycleObserver, Events

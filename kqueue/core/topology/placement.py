@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from kqueue.core.topology.arranged import Hint, hinted
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import exclusions, largest_leaf, leaves_within, most_per_leaf, shortage, tally
@@ -17,7 +18,7 @@ from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, p
 from kqueue.core.topology.groups import Group, groups_of, in_order, of_group, problem_of
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.neighbours import Neighbours
-from kqueue.core.topology.placers import Question, answer
+from kqueue.core.topology.placers import Found, Question, answer
 from kqueue.core.topology.quality import quality_of
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, resolve
 from kqueue.core.topology.result import (
@@ -45,6 +46,7 @@ def place(
     within: Path | None = None,
     previous: Mapping[str, TopologyAssignment] | None = None,
     beside: Mapping[str, Collection[Path]] | None = None,
+    hint: Hint | None = None,
 ) -> Placement | Misfit:
     """Find domains for all pod sets of one workload in one flavor, or say why that is not possible.
 
@@ -58,6 +60,7 @@ def place(
         previous: per pod set, what the workload slice holds that this workload replaces; its pods stay where they are.
             `capacity` must be without them: what stays is charged here.
         beside: full paths of the domains that pods of the workload are in which are not placed here, by pod set.
+        hint: where the pods go if they have room there; None: search.
 
     Returns:
         A Placement of every pod set with pods, in request order; or the Misfit of the first group that has no room.
@@ -66,14 +69,16 @@ def place(
     groups = groups_of(pod_sets)
     there = Neighbours(space.tree, beside or {})
     if len(groups) == 1:
-        only = _place_group(space, groups[0], profile, previous, there, explain=explain, measure=measure, within=within)
+        only = _place_group(
+            space, groups[0], profile, previous, there, explain=explain, measure=measure, within=within, hint=hint
+        )
         if not isinstance(only, Misfit):
             return Placement(only if len(only) == 1 else in_order(pod_sets, {found.name: found for found in only}))
         return of_group(only, groups[0])
     placed: dict[str, PodSetPlacement] = {}
     with space.trial():
         for i, group in enumerate(groups):
-            found = _place_group(space, group, profile, previous, there, explain=explain, measure=measure)
+            found = _place_group(space, group, profile, previous, there, explain=explain, measure=measure, hint=hint)
             if isinstance(found, Misfit):
                 return replace(of_group(found, group), placed=in_order(pod_sets, placed))
             placed.update((pod_set.name, pod_set) for pod_set in found)
@@ -92,6 +97,7 @@ def place_workload(
     explain: bool = True,
     measure: bool = False,
     previous: Mapping[str, TopologyAssignment] | None = None,
+    hint: Hint | None = None,
 ) -> dict[str, Placement | Misfit]:
     """`place` for a workload whose pod sets use several flavors; the answer of each flavor under its name.
 
@@ -102,7 +108,14 @@ def place_workload(
         ((flavor, pod_sets),) = requests.items()
         space = capacities[flavor]
         found = place(
-            space, pod_sets, profile=profile, empty=empty, explain=explain, measure=measure, previous=previous
+            space,
+            pod_sets,
+            profile=profile,
+            empty=empty,
+            explain=explain,
+            measure=measure,
+            previous=previous,
+            hint=hint,
         )
         return {flavor: found}
     results: dict[str, Placement | Misfit] = {}
@@ -122,6 +135,7 @@ def place_workload(
                 measure=measure,
                 previous=previous,
                 beside=there,
+                hint=hint,
             )
         results[flavor] = found
         if space.tree.is_hostname:
@@ -141,6 +155,7 @@ def _place_group(
     explain: bool,
     measure: bool,
     within: Path | None = None,
+    hint: Hint | None = None,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
     tree, workers, leader = capacity.tree, group.workers, group.leader
     invalid = problem_of(group.members)
@@ -149,7 +164,7 @@ def _place_group(
     kept = inherit(tree, previous, workers=workers, leader=leader) if previous else None
     if kept is not None:
         return _continue(capacity, workers, leader, kept, profile, there, explain=explain)
-    return _find(capacity, workers, leader, profile, there, explain=explain, measure=measure, within=within)
+    return _find(capacity, workers, leader, profile, there, explain=explain, measure=measure, within=within, hint=hint)
 
 
 def _continue(
@@ -195,6 +210,7 @@ def _find(
     explain: bool,
     measure: bool = False,
     within: Path | None = None,
+    hint: Hint | None = None,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
     """One search: all of these pods, or the reason."""
     tree = capacity.tree
@@ -217,7 +233,11 @@ def _find(
         leaders=0 if leader is None else 1,
         steps=profile.search_limit,
     )
-    found = answer(question)
+    found: Found | Misfit | None = None
+    if hint is not None:
+        found = hinted(question, hint, workers.name, leader.name if leader is not None else None)
+    if found is None:
+        found = answer(question)
     if isinstance(found, Misfit):
         return _explained(found, capacity, workers, leader, question, inside, closed.workers) if explain else found
     (leaves, pods, leader_leaf), proven = found.arrangement, found.proven

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kqueue.core import quota
-from kqueue.core.cycle import Decision, Wait
+from kqueue.core.decision import Decision, Wait
 from kqueue.core.demand import Choice, Demands, GroupDemand, Option
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.nomination import topology_blocker

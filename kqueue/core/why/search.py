@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from dataclasses import replace
 from itertools import accumulate, islice, product
 
-from kqueue.core.cycle import Admit, quality_of
+from kqueue.core.cycle import quality_of
+from kqueue.core.decision import Admit
 from kqueue.core.quota import FlavorResource, Quota, available, plus
 from kqueue.core.spares import Spare
 from kqueue.core.topology.counting import shortage

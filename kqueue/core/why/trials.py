@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
-from kqueue.core.cycle import Admit, Decision, Wait
+from kqueue.core.decision import Admit, Decision, Wait
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, Entry, Nominator
 from kqueue.core.plan_cache import PlanCache
@@ -73,7 +73,7 @@ class Trials:
             return None
         nominator = Nominator(copy, claims, Findings(self._world.rules), self._cache.demands)
         entry = nominator.nominate(head, spec.profile.with_algorithm(head.algorithm))
-        return entry if entry.stand is FITS and _is_whole(entry, head) else None
+        return entry if entry.result is FITS and _is_whole(entry, head) else None
 
     def first_takers(
         self,

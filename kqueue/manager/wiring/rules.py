@@ -8,7 +8,7 @@ from datetime import timedelta
 from kqueue.config import Configuration, Timings
 from kqueue.config.policy import RequeuingStrategy
 from kqueue.controllers.life_cycle import LifeRules
-from kqueue.core.cycle import SecondLooks
+from kqueue.core.decision import SecondLooks
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
 from kqueue.core.quantity import parse_exactly

@@ -14,7 +14,8 @@ from typing import Any
 
 from kqueue.core import quota
 from kqueue.core.charging import charge_domains
-from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait, plan
+from kqueue.core.cycle import plan
+from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
 from kqueue.core.preemption import Rules, Strategy
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage, available
 from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kqueue.core.cycle import Admit, Decision, Outcome, Phase, SecondLooks, Wait
+from kqueue.core.decision import Admit, Decision, Outcome, Phase, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.mending import Mended, Unmended, mend
 from kqueue.core.quota import FlavorResource, available

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kqueue.core import flavors
-from kqueue.core.cycle import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait
+from kqueue.core.decision import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.ordering import OrderRules
 from kqueue.core.quota import QuotaNode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.cycle import Wait
+from kqueue.core.decision import Wait
 from kqueue.core.explain import BlockerKind
 from kqueue.core.preemption import Rules, Strategy
 from kqueue.core.share_order import NextHead

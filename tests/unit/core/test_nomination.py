@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.core.claims import Claims
 from kqueue.core.explain import WaitReason
-from kqueue.core.nomination import Entry, Nominator, Stand
+from kqueue.core.nomination import Entry, NominationResult, Nominator
 from kqueue.core.preemption import Findings
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import DEFAULT_PROFILE, Taint
@@ -63,18 +63,27 @@ def wants_three(**more: Any) -> Head:
 @pytest.mark.parametrize(
     ("borrow", "preempt", "prefers_preemption", "flavor", "stand", "level", "memory"),
     [
-        pytest.param(True, True, False, "f1", Stand.PREEMPTS, 0, 0, id="preempting may stop the search"),
-        pytest.param(False, True, True, "f1", Stand.PREEMPTS, 0, 0, id="whatever else is preferred"),
-        pytest.param(True, False, False, "f2", Stand.FITS, 1, 1, id="borrowing may stop the search"),
-        pytest.param(True, False, True, "f2", Stand.FITS, 1, 1, id="even where preempting is preferred"),
-        pytest.param(False, False, False, "f2", Stand.FITS, 1, -1, id="nothing stops it, and what fits is preferred"),
+        pytest.param(True, True, False, "f1", NominationResult.PREEMPTS, 0, 0, id="preempting may stop the search"),
+        pytest.param(False, True, True, "f1", NominationResult.PREEMPTS, 0, 0, id="whatever else is preferred"),
+        pytest.param(True, False, False, "f2", NominationResult.FITS, 1, 1, id="borrowing may stop the search"),
+        pytest.param(True, False, True, "f2", NominationResult.FITS, 1, 1, id="even where preempting is preferred"),
         pytest.param(
-            False, False, True, "f1", Stand.PREEMPTS, 0, -1, id="nothing stops it, and not borrowing is preferred"
+            False, False, False, "f2", NominationResult.FITS, 1, -1, id="nothing stops it, and what fits is preferred"
+        ),
+        pytest.param(
+            False,
+            False,
+            True,
+            "f1",
+            NominationResult.PREEMPTS,
+            0,
+            -1,
+            id="nothing stops it, and not borrowing is preferred",
         ),
     ],
 )
 def test_policies_choose_between_a_flavor_to_preempt_in_and_one_to_borrow_in(
-    borrow: bool, preempt: bool, prefers_preemption: bool, flavor: str, stand: Stand, level: int, memory: int
+    borrow: bool, preempt: bool, prefers_preemption: bool, flavor: str, stand: NominationResult, level: int, memory: int
 ) -> None:
     """f1: a lesser workload would have to go; f2: borrows; f3: nobody can be preempted, and too much is asked."""
     snapshot = three_flavors(
@@ -88,22 +97,24 @@ def test_policies_choose_between_a_flavor_to_preempt_in_and_one_to_borrow_in(
     )
     entry = nominate(snapshot, wants_three())
 
-    assert (flavor_of(entry), entry.stand, entry.level) == (flavor, stand, level)
+    assert (flavor_of(entry), entry.result, entry.level) == (flavor, stand, level)
     assert entry.assignment.last_tried == {("main", GPU): memory}
-    assert victims(entry) == (["lesser"] if stand is Stand.PREEMPTS else [])
+    assert victims(entry) == (["lesser"] if stand is NominationResult.PREEMPTS else [])
 
 
 @pytest.mark.parametrize(
     ("remembered", "flavor", "stand", "memory"),
     [
-        pytest.param(None, "f1", Stand.PREEMPTS, 0, id="from the front"),
-        pytest.param(-1, "f1", Stand.PREEMPTS, 0, id="all were seen, so from the front"),
-        pytest.param(0, "f3", Stand.FITS, -1, id="after the first, and past the second where nobody may be preempted"),
-        pytest.param(9, "f1", Stand.PREEMPTS, 0, id="flavors that are gone, so from the front"),
+        pytest.param(None, "f1", NominationResult.PREEMPTS, 0, id="from the front"),
+        pytest.param(-1, "f1", NominationResult.PREEMPTS, 0, id="all were seen, so from the front"),
+        pytest.param(
+            0, "f3", NominationResult.FITS, -1, id="after the first, and past the second where nobody may be preempted"
+        ),
+        pytest.param(9, "f1", NominationResult.PREEMPTS, 0, id="flavors that are gone, so from the front"),
     ],
 )
 def test_the_scan_of_flavors_goes_on_past_one_to_preempt_in(
-    remembered: int | None, flavor: str, stand: Stand, memory: int
+    remembered: int | None, flavor: str, stand: NominationResult, memory: int
 ) -> None:
     """The first is full of lesser workloads, the second has too little left beside a greater one, the third is free."""
     running = runs("lesser", "a", {f(1): 4}), runs("greater", "a", {f(2): 2}, priority=9)
@@ -111,7 +122,7 @@ def test_the_scan_of_flavors_goes_on_past_one_to_preempt_in(
     last_tried = {("main", GPU): remembered} if remembered is not None else {}
     entry = nominate(snapshot, wants_three(last_tried=last_tried))
 
-    assert (flavor_of(entry), entry.stand) == (flavor, stand)
+    assert (flavor_of(entry), entry.result) == (flavor, stand)
     assert entry.assignment.last_tried == {("main", GPU): memory}
 
 
@@ -154,7 +165,7 @@ def test_who_stands_on_the_hosts_that_it_needs_has_to_go() -> None:
     )
     entry = nominate(snapshot, make_head("p", pods=2, priority=5))
 
-    assert (entry.stand, victims(entry)) == (Stand.PREEMPTS, ["three", "two"])
+    assert (entry.result, victims(entry)) == (NominationResult.PREEMPTS, ["three", "two"])
     claim = entry.claim()
     assert sorted(u.values for u in claim.domains["gpu"]) == [("b0-r1-h0",), ("b0-r1-h1",)]
     assert claim.usage == {GPUS: 16}
@@ -164,7 +175,7 @@ def test_a_gang_that_fits_on_no_empty_cluster_preempts_nobody() -> None:
     """Three hosts of one rack, which has two."""
     entry = nominate(racks_of_two(holds("lesser", "b0-r0-h0")), make_head("p", pods=3, priority=5))
 
-    assert (entry.stand, victims(entry)) == (Stand.NEVER, [])
+    assert (entry.result, victims(entry)) == (NominationResult.NEVER, [])
     assert entry.assignment.reason is WaitReason.TOPOLOGY_PLACEMENT_FAILED
 
 
@@ -173,7 +184,7 @@ def test_one_that_nobody_makes_room_for_knows_where_it_would_stand() -> None:
     full = [holds(f"greater-{h}", f"b0-r{h // 2}-h{h % 2}", 9) for h in range(4)]
     entry = nominate(racks_of_two(*full), make_head("p", pods=2, priority=5))
 
-    assert (entry.stand, victims(entry)) == (Stand.WAITS, [])
+    assert (entry.result, victims(entry)) == (NominationResult.WAITS, [])
     assert sum(d.count for d in entry.placement["gpu"]["main"].assignment.domains) == 2
 
 
@@ -190,7 +201,7 @@ def test_quota_of_one_and_hosts_of_another_are_both_asked_for() -> None:
 
     entry = nominate(replace(snapshot, flavors=PLACED), head)
 
-    assert (entry.stand, victims(entry)) == (Stand.PREEMPTS, ["in-quota", "on-host"])
+    assert (entry.result, victims(entry)) == (NominationResult.PREEMPTS, ["in-quota", "on-host"])
 
 
 @pytest.mark.parametrize(
@@ -205,7 +216,7 @@ def test_room_is_made_away_from_hosts_on_which_it_failed(avoided: set[str], host
     snapshot = racks_of_two(*(holds(f"w{h}", f"b0-r{h // 2}-h{h % 2}") for h in range(4)), nominal=32)
     entry = nominate(snapshot, replace(make_head("p", pods=2, priority=5), avoided=frozenset(avoided)))
 
-    assert entry.stand is Stand.PREEMPTS
+    assert entry.result is NominationResult.PREEMPTS
     assert [u.values[0] for u in entry.claim().domains["gpu"]] == hosts
 
 
@@ -214,7 +225,7 @@ def test_a_taint_is_no_reason_to_preempt() -> None:
     closed = {"gpu": Flavor(name="gpu", topology="dc", taints=(Taint("spot"),))}
     entry = nominate(replace(racks_of_two(holds("lesser", "b0-r0-h0")), flavors=closed), make_head("p", priority=5))
 
-    assert (entry.stand, victims(entry)) == (Stand.NEVER, [])
+    assert (entry.result, victims(entry)) == (NominationResult.NEVER, [])
 
 
 # --- what is made free for it ----------------------------------------------------------------------------------------
@@ -236,40 +247,47 @@ def claimed_in_f2(*running: Admitted, **settings: Any) -> Snapshot:
     [
         pytest.param(
             [runs("equal", "a", {f(1): 4}, priority=5), runs("lesser", "a", {f(2): 4}, evicted=True)],
-            Stand.FITS_LATER,
+            NominationResult.FITS_LATER,
             "f2",
             id="it waits while its victim leaves",
         ),
         pytest.param(
             [runs("new", "a", {f(1): 4}), runs("lesser", "a", {f(2): 4}, evicted=True)],
-            Stand.FITS_LATER,
+            NominationResult.FITS_LATER,
             "f2",
             id="and makes nobody else leave in the meantime",
         ),
-        pytest.param([runs("new", "a", {f(1): 4})], Stand.FITS, "f2", id="it takes what has come free for it"),
         pytest.param(
-            [runs("lesser", "a", {f(2): 4}, evicted=True)], Stand.FITS, "f1", id="unless it fits elsewhere before"
+            [runs("new", "a", {f(1): 4})], NominationResult.FITS, "f2", id="it takes what has come free for it"
+        ),
+        pytest.param(
+            [runs("lesser", "a", {f(2): 4}, evicted=True)],
+            NominationResult.FITS,
+            "f1",
+            id="unless it fits elsewhere before",
         ),
         pytest.param(
             [runs("equal", "a", {f(1): 4}, priority=5), runs("lesser", "a", {f(2): 4})],
-            Stand.PREEMPTS,
+            NominationResult.PREEMPTS,
             "f2",
             id="a victim that was not told after all is told again",
         ),
         pytest.param(
             [runs("new", "a", {f(1): 4}), runs("greater", "a", {f(2): 4}, priority=9)],
-            Stand.PREEMPTS,
+            NominationResult.PREEMPTS,
             "f1",
             id="where its room is lost it looks elsewhere",
         ),
     ],
 )
-def test_a_preemptor_keeps_to_what_is_made_free_for_it(running: list[Admitted], stand: Stand, flavor: str) -> None:
+def test_a_preemptor_keeps_to_what_is_made_free_for_it(
+    running: list[Admitted], stand: NominationResult, flavor: str
+) -> None:
     """The search would stop at f1 as soon as somebody lesser is there."""
     snapshot = claimed_in_f2(*running, preempt_before_next_flavor=True)
     entry = nominate(snapshot, wants_three())
 
-    assert (entry.stand, flavor_of(entry)) == (stand, flavor)
+    assert (entry.result, flavor_of(entry)) == (stand, flavor)
 
 
 def test_others_wait_for_what_is_left_when_all_is_done() -> None:
@@ -281,6 +299,6 @@ def test_others_wait_for_what_is_left_when_all_is_done() -> None:
     claim = nominate(replace(snapshot, flavors={"gpu": Flavor(name="gpu")}), preemptor).claim()
     waiting = replace(snapshot, flavors={"gpu": Flavor(name="gpu")}, claims=(claim,))
 
-    stands = [nominate(waiting, make_head("x", queue="b", pods=1, gpus=n, required=None)).stand for n in (4, 6)]
+    stands = [nominate(waiting, make_head("x", queue="b", pods=1, gpus=n, required=None)).result for n in (4, 6)]
 
-    assert stands == [Stand.FITS_LATER, Stand.NEVER]
+    assert stands == [NominationResult.FITS_LATER, NominationResult.NEVER]

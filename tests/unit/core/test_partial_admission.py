@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kqueue.core.cycle import Admit, Decision, Preempt, Wait
+from kqueue.core.decision import Admit, Decision, Preempt, Wait
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Flavor, Head, PodSet, Snapshot
 from tests.builders import GPU, make_head, make_queue, make_view, plan

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.cycle import Outcome, Wait
+from kqueue.core.decision import Outcome, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.scan import Attempt, ScanMemory, ScanRules, goes_round, remembered
 from kqueue.core.workload import Head, LastTried

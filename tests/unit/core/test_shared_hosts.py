@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from kqueue.core.claims import Claims
-from kqueue.core.cycle import Admit, Decision, Outcome, Preempt, Wait
+from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
 from kqueue.core.preemption import Rules, Strategy
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology import PodSetRequest, TopologyRequest

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kqueue.core import quota
-from kqueue.core.cycle import Admit, Decision, Outcome, Wait
+from kqueue.core.decision import Admit, Decision, Outcome, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.quota import FlavorResource, available
 from kqueue.core.topology import Domain, DomainUsage, PodSetRequest, TopologyAssignment, TopologyRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.cycle import Admit
+from kqueue.core.decision import Admit
 from kqueue.core.explain import BlockerKind, sentence
 from kqueue.core.quota import FlavorResource, Quota, rebuild
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest

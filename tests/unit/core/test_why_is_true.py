@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kqueue.core.cycle import Admit, plan
+from kqueue.core.cycle import plan
+from kqueue.core.decision import Admit
 from kqueue.core.preemption import Strategy
 from kqueue.core.quota import rebuild
 from kqueue.core.topology import Tree

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kqueue.core import cycle
-from kqueue.core.cycle import Admit
+from kqueue.core.decision import Admit
 from kqueue.core.preemption import Rules
 from kqueue.core.topology import Leaf, NodeFacts
 from kqueue.core.topology.result import DomainUsage

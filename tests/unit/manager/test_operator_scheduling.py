@@ -12,7 +12,7 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
-from kqueue.core.cycle import SecondLooks
+from kqueue.core.decision import SecondLooks
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
 from kqueue.core.scan import ScanRules

@@ -17,7 +17,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
-from kqueue.core.cycle import Admit, Phase, PlacementQuality, Retargeted
+from kqueue.core.decision import Admit, Phase, PlacementQuality, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment

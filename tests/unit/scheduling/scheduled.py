@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
-from kqueue.core.cycle import Admit, Phase, Retargeted
+from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
-from kqueue.core.cycle import Outcome, Preempt, Wait
+from kqueue.core.decision import Outcome, Preempt, Wait
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, sentence
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import PreemptionReason, Target

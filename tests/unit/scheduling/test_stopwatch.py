@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kqueue.core.cycle import Phase
+from kqueue.core.decision import Phase
 from kqueue.scheduling.stopwatch import Stopwatch
 
 

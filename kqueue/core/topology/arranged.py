@@ -1,0 +1,47 @@
+"""Hints: where the pods of a workload could go, as somebody else found out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kqueue.core.topology.knapsack import NO_LEADER
+from kqueue.core.topology.optimal import Arrangement
+from kqueue.core.topology.placers import Found, Question, problem_with
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Tree
+
+Hint = Mapping[str, Sequence[tuple[Path, int]]]
+"""By pod set, the full path of each domain of the lowest level and the pods that go there."""
+
+
+def hinted(question: Question, hint: Hint, workers: str, leader: str | None) -> Found | None:
+    """The hint for these pod sets as an answer to the question; None: there is none, or it is no answer to it."""
+    try:
+        arrangement = _arrangement(question.tree, hint, workers, leader)
+        if arrangement is None or problem_with(question, arrangement) is not None:
+            return None
+    except (TypeError, ValueError):  # another package made it
+        return None
+    return Found(arrangement)
+
+
+def _arrangement(tree: Tree, hint: Hint, workers: str, leader: str | None) -> Arrangement | None:
+    pods: dict[int, int] = {}
+    for path, count in hint.get(workers, ()):
+        leaf = _leaf(tree, path)
+        if leaf is None or leaf in pods:
+            return None
+        pods[leaf] = count
+    leading = NO_LEADER
+    if leader is not None:
+        places = hint.get(leader, ())
+        found = _leaf(tree, places[0][0]) if len(places) == 1 else None
+        if found is None:
+            return None
+        leading = found
+    leaves = sorted(pods)
+    return Arrangement(leaves, [pods[leaf] for leaf in leaves], leading) if leaves else None
+
+
+def _leaf(tree: Tree, path: Path) -> int | None:
+    return tree.leaf_of(path[-1:] if tree.is_hostname else path)

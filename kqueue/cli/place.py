@@ -60,11 +60,11 @@ def register(app: typer.Typer) -> None:
         Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
         and the output lists every problem with its JSON pointer.
         """
-        from kqueue.manager.extensions import load_placers
+        from kqueue.manager.extensions import load_profiles
         from kqueue.placing.fields import printable
         from kqueue.placing.run import run
 
-        load_placers()
+        load_profiles()
         answer = run(_read(source), explain=explain, strict=strict)
         if explain:
             typer.echo(printable(answer.explanation, keep="\n"), nl=False)

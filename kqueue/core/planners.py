@@ -1,7 +1,7 @@
 """Planners: they place many workloads of one plan together, where a placer places one.
 
 A plan nominates in three steps: it chooses flavors for each head, places the heads, and commits each of them.  For the
-heads that name a planner as their profile, it replaces the middle step, and nothing else.  A planner answers with hints,
+heads that name a planner as their profile, it replaces the middle step and nothing else.  A planner answers with hints,
 which are checked like the answers of a placer.  A hint that is not a placement of its workload, or has no room, is
 dropped, and the workload is placed by itself.
 

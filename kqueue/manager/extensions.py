@@ -1,47 +1,58 @@
-"""Parts that other packages bring: placement algorithms, found by their entry points when a process starts."""
+"""Parts that other packages bring, found by their entry points when a process starts: placers and planners."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from kqueue.errors import ConfigError
 from kqueue.jobs import profiles
 
 PLACERS_GROUP = "kqueue.placers"
-"""Entry points of this group are placers; the name of each is that of its profile."""
+PLANNERS_GROUP = "kqueue.planners"
+"""Entry points of these groups are placers and planners; the name of each is that of its profile."""
+
+_GROUPS = (PLACERS_GROUP, PLANNERS_GROUP)
 
 
 def allow_profiles(found: Iterable[EntryPoint] | None = None) -> None:
-    """Let jobs name the placers of all installed packages (or of `found`); no package is imported for that."""
+    """Let jobs name the profiles of all installed packages (or of `found`); no package is imported for that."""
     for entry in _entries(found):
         profiles.allow(entry.name)
 
 
-def load_placers(found: Iterable[EntryPoint] | None = None) -> list[str]:
-    """Register the placers of all installed packages (or of `found`) and return their names, sorted.
+def load_profiles(found: Iterable[EntryPoint] | None = None) -> list[str]:
+    """Register placers and planners of all installed packages (or of `found`) and return their names, sorted.
 
     Raises ConfigError that names the package when one cannot be loaded, or its name is taken.
     """
-    from kqueue.core.topology.placers import register  # brings in numpy, which webhooks do without
-
     entries = _entries(found)
     for entry in entries:
+        kind, register = _kind(entry.group)
         try:
-            placer = entry.load()
-            if not callable(placer):
+            function = entry.load()
+            if not callable(function):
                 raise TypeError("it is no function")
-            register(entry.name, placer)
+            register(entry.name, function)
         except Exception as e:
             package = entry.dist.name if entry.dist is not None else "an installed package"
             raise ConfigError(
-                f"placer {entry.name} of {package} ({entry.value}) cannot be used: {type(e).__name__}: {e}; "
+                f"{kind} {entry.name} of {package} ({entry.value}) cannot be used: {type(e).__name__}: {e}; "
                 "correct or uninstall the package"
             ) from e
     allow_profiles(entries)
     return [entry.name for entry in entries]
 
 
+def _kind(group: str) -> tuple[str, Callable[[str, Any], None]]:
+    """What the entry points of a group are, and how one is registered."""
+    from kqueue.core import planners  # brings in numpy, which webhooks do without
+    from kqueue.core.topology import placers
+
+    return ("planner", planners.register) if group == PLANNERS_GROUP else ("placer", placers.register)
+
+
 def _entries(found: Iterable[EntryPoint] | None) -> list[EntryPoint]:
-    entries = entry_points(group=PLACERS_GROUP) if found is None else found
+    entries = [entry for group in _GROUPS for entry in entry_points(group=group)] if found is None else found
     return sorted(entries, key=lambda entry: entry.name)

@@ -20,7 +20,7 @@ from kqueue.clock import Clock, SystemClock, utc_text
 from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
 from kqueue.manager.debugging import Signals, dump
-from kqueue.manager.extensions import allow_profiles, load_placers
+from kqueue.manager.extensions import allow_profiles, load_profiles
 from kqueue.observe import Checks, CustomLabel, Endpoint, HealthServer, Kind, Metrics, traces_from
 from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
 from kqueue.runtime.lane import Lane, Lanes
@@ -354,7 +354,7 @@ async def run_controller(configuration: Configuration, flags: Flags) -> None:
     stop, signals = _stop_signal(), Signals()
     for warning in configuration.warnings:
         _log.warning("setting without effect", setting=warning)
-    for name in load_placers():
+    for name in load_profiles():
         _log.info("a package brings a placement profile", profile=name)
     timings = Timings.from_env()
     async with running(configuration, flags, timings=timings, farewell=timings.webhook_farewell) as process:

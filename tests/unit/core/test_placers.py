@@ -16,7 +16,7 @@ from kqueue.core.topology.optimal import Arrangement
 from kqueue.core.topology.placers import PLACERS, Found, Question, register
 from kqueue.errors import ConfigError
 from kqueue.jobs import profiles
-from kqueue.manager.extensions import PLACERS_GROUP, allow_profiles, load_placers
+from kqueue.manager.extensions import PLACERS_GROUP, allow_profiles, load_profiles
 from kqueue.placing.contract import ContractError, check_placer
 from tests.unit.core.topology_cases import RACK, hosts, make_pod_set, racks
 from tests.unit.toys import toy_placer
@@ -132,7 +132,7 @@ def entry(name: str, value: str) -> EntryPoint:
 
 def test_packages_bring_placers() -> None:
     """Loaded by their entry points; jobs may name them from then on."""
-    assert load_placers([entry("Toy", "tests.unit.toys.toy_placer:place")]) == ["Toy"]
+    assert load_profiles([entry("Toy", "tests.unit.toys.toy_placer:place")]) == ["Toy"]
 
     assert PLACERS["Toy"] is toy_placer.place
     assert profiles.known() == (*names.PLACEMENT_PROFILES, "Toy")
@@ -156,7 +156,7 @@ def test_webhooks_know_names_without_loading_anything() -> None:
 def test_a_package_that_cannot_be_used_stops_the_start(name: str, value: str, said: str) -> None:
     """The error names the entry and what to do."""
     with pytest.raises(ConfigError, match=f"placer {name} of .*{said}.*; correct or uninstall"):
-        load_placers([entry(name, value)])
+        load_profiles([entry(name, value)])
 
 
 def test_a_placement_counts_with_the_name_of_its_placer() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +17,20 @@ from kqueue.core.topology.arranged import Hint
 from kqueue.core.topology.placers import PLACERS
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Head, Snapshot
+from kqueue.errors import ConfigError
+from kqueue.jobs import profiles
+from kqueue.manager.extensions import PLANNERS_GROUP, load_profiles
 from tests.builders import GPU, make_head, make_snapshot, make_view, plan
 from tests.unit.toys import toy_planner
 
 
 @pytest.fixture(autouse=True)
-def _registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _registries() -> Iterator[None]:
     """What a test registers is forgotten."""
-    before = dict(PLACERS)
+    before, known = dict(PLACERS), dict(profiles._known)
     yield
+    profiles._known.clear()
+    profiles._known.update(known)
     PLANNERS.clear()
     PLACERS.clear()
     PLACERS.update(before)
@@ -143,6 +151,32 @@ def test_a_planner_that_fails_stops_nobody(planner: Any) -> None:
 
     assert (admitted(decisions), failed) == (["old", "middle"], [toy_planner.NAME])
     assert [type(decision) for decision in decisions][-1] is Wait
+
+
+def test_packages_bring_planners() -> None:
+    """Loaded by their entry points, beside placers."""
+    entry = EntryPoint(toy_planner.NAME, "tests.unit.toys.toy_planner:plan", PLANNERS_GROUP)
+    assert load_profiles([entry]) == [toy_planner.NAME]
+    assert {toy_planner.NAME: toy_planner.plan} == PLANNERS
+    assert profiles.known()[-1] == toy_planner.NAME
+
+
+def test_a_package_whose_planner_cannot_be_used_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="planner Broken of an installed package"):
+        load_profiles([EntryPoint("Broken", "no.such.module:plan", PLANNERS_GROUP)])
+
+
+def test_the_planner_of_the_page_places_the_largest_first() -> None:
+    """The code of the how-to page runs as it is written there."""
+    page = (Path(__file__).parents[3] / "docs/how-to/write-a-planner.md").read_text()
+    code = re.search(r"<!-- planner: run by a test -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    found: dict[str, Any] = {}
+    exec(code[1], found)
+    register(toy_planner.NAME, found["largest_first"])
+
+    snapshot, heads = five_and_three()
+    assert admitted(list(plan(snapshot, heads))) == ["old", "middle", "young"]
 
 
 def test_a_name_that_is_taken_is_an_error() -> None:

@@ -49,6 +49,7 @@ from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_ident
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.supervision import Supervisor, guarded
+from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Told
@@ -117,20 +118,24 @@ class Operator:
         self.fair_usage = wiring.fair_usage
         self._observer = CycleObserver(metrics, wiring.events, clock, wiring.order)
         self.loop = SchedulingLoop(
-            cache=wiring.cache,
-            queues=wiring.queues,
+            SchedulingState(
+                cache=wiring.cache,
+                queues=wiring.queues,
+                second_pass=wiring.second_pass,
+                preemptions=wiring.preemptions,
+                quarantine=wiring.quarantine,
+                tries=wiring.tries,
+                fair_usage=wiring.fair_usage,
+            ),
+            Lookups(
+                namespace_labels=wiring.namespace_labels,
+                host_of=wiring.host_of,
+                look_at_parked=self._look_at_parked,
+            ),
             writer=wiring.workload_writer,
-            namespace_labels=wiring.namespace_labels,
             observer=self._observer,
             clock=clock,
             settings=rules.loop_settings(config, timings),
-            second_pass=wiring.second_pass,
-            preemptions=wiring.preemptions,
-            fair_usage=wiring.fair_usage,
-            host_of=wiring.host_of,
-            quarantine=wiring.quarantine,
-            tries=wiring.tries,
-            look_at_parked=self._look_at_parked,
             turns=wiring.turns,
         )
         wiring.quiet_for = lambda: self.loop.quiet_for

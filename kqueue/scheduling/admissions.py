@@ -6,27 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 import structlog
 from cachetools import LRUCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.core.decision import Admit
 from kqueue.core.workload import Admission
 from kqueue.errors import KqueueError
-from kqueue.runtime.status_writer import StatusWriter
-from kqueue.scheduling.writes import Writes
+from kqueue.scheduling.context import Context
 from kqueue.state import checks, from_api, status
-from kqueue.state.cache import Cache
 from kqueue.state.charge import Charge
-from kqueue.state.fair_usage import FairUsage
-from kqueue.state.from_api import QueueOrder
 from kqueue.state.holding import Holding
-from kqueue.state.preemptions import Preemptions
-from kqueue.state.queues import Queues
 
 _log = structlog.get_logger(__name__)
 
@@ -48,48 +40,25 @@ class _Attempt:
     is_written: bool = False
 
 
-class AdmissionObserver(Protocol):
-    """Who wants to know.  Calls must return at once and must not raise."""
-
-    def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
-        """Quota was reserved, and the write is done; `workload` is as written."""
-        ...
-
-    def replaced(self, workload: wire.Workload, *, by: str) -> None:
-        """A slice of an elastic job came to its end, because a newer one (namespace/name and UID) took over."""
-        ...
-
-
 class Admissions:
     """Admits workloads."""
 
     def __init__(
         self,
+        context: Context,
         *,
-        cache: Cache,
-        queues: Queues,
-        writer: StatusWriter[wire.Workload],
-        writes: Writes,
-        observer: AdmissionObserver,
-        clock: Clock,
-        order: QueueOrder,
-        preemptions: Preemptions,
-        fair_usage: FairUsage | None,
-        waits_for_ready: bool,
         paused: Callable[[str, datetime], None],
         broke: Callable[[str, Exception], None],
-        sound: Callable[[str], None],
     ) -> None:
-        """`waits_for_ready` is as in `LoopSettings`.
-
-        `paused` is told of a ClusterQueue in which a workload stays parked until then, because it could not be
-        written; `order` places those in their queue that come back.  `broke` is told of a workload on whose write a
-        bug showed, `sound` of one that is admitted.
+        """`paused` is called with a ClusterQueue in which a workload stays parked until then, because it could not be
+        written; `broke` with a workload on whose write a bug showed.
         """
-        self._cache, self._queues, self._writer, self._writes = cache, queues, writer, writes
-        self._observer, self._clock, self._order = observer, clock, order
-        self._preemptions, self._fair_usage, self._paused = preemptions, fair_usage, paused
-        self._broke, self._sound, self._waits_for_ready = broke, sound, waits_for_ready
+        state, settings = context.state, context.settings
+        self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
+        self._fair_usage, self._quarantine = state.fair_usage, state.quarantine
+        self._writer, self._writes = context.writer, context.writes
+        self._observer, self._clock, self._order = context.observer, context.clock, settings.queue_order
+        self._waits_for_ready, self._paused, self._broke = settings.waits_for_ready, paused, broke
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
         """How often in a row an admission could not be written."""
 
@@ -139,7 +108,7 @@ class Admissions:
         written = await self._writes.commit(key, change, doing="it was being admitted")
         attempt.charge.confirm(written)
         attempt.is_written = True
-        self._sound(key)
+        self._quarantine.sound(key)
         self._failures.pop(key, None)
         _log.info(
             "quota reserved",

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.core.decision import Preempt
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.workload import Admitted
 from kqueue.errors import KqueueError
-from kqueue.scheduling.writes import Writes
+from kqueue.scheduling.context import Context
 from kqueue.state import from_api, status
-from kqueue.state.cache import Cache
-from kqueue.state.preemptions import Preemptions
 
 _log = structlog.get_logger(__name__)
 
@@ -51,38 +47,20 @@ def _as_read_by(victim: Admitted, preemptor: wire.Workload, queue: str) -> str:
     return mentioned((Mention(from_api.workload_key(preemptor), queue),), readers_of(victim.key))
 
 
-class EvictionObserver(Protocol):
-    """Who wants to know.  Calls must return at once and must not raise."""
-
-    def preempted(
-        self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
-    ) -> None:
-        """A victim was told to leave, and the write is done; `workload` is as written, `queue` the preemptor's."""
-        ...
-
-    def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
-        """The preemptor has made the same workloads leave before, and was not admitted since."""
-        ...
-
-
 class Evictions:
     """Makes victims leave."""
 
-    def __init__(
-        self,
-        *,
-        cache: Cache,
-        preemptions: Preemptions,
-        writes: Writes,
-        observer: EvictionObserver,
-        clock: Clock,
-        failed: Callable[[], None],
-    ) -> None:
-        """Victims are marked in the cache at once, and written by `writes`; `failed` is told of a write that was not
+    def __init__(self, context: Context, *, failed: Callable[[], None]) -> None:
+        """Victims are marked in the cache at once, and written by `writes`; `failed` is called for a write that was not
         made, whose victim is as before.
         """
-        self._cache, self._preemptions, self._writes = cache, preemptions, writes
-        self._observer, self._clock, self._failed = observer, clock, failed
+        self._cache, self._preemptions = context.state.cache, context.state.preemptions
+        self._writes, self._observer, self._clock, self._failed = (
+            context.writes,
+            context.observer,
+            context.clock,
+            failed,
+        )
 
     def begin(self, decision: Preempt, preemptor: wire.Workload) -> None:
         """Tell all victims that do not know yet, beside the loop."""

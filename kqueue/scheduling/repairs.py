@@ -6,34 +6,21 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.core.mending import Mended, Unmended, mend
 from kqueue.core.topology import stands_on
 from kqueue.core.topology.request import DEFAULT_PROFILE
 from kqueue.core.workload import Damaged, Snapshot
 from kqueue.errors import KqueueError
-from kqueue.runtime.status_writer import StatusWriter
-from kqueue.scheduling.writes import Writes
+from kqueue.scheduling.context import Context
 from kqueue.state import failures, from_api, host_status, status
-from kqueue.state.cache import Cache
 from kqueue.state.charge import Charge
-from kqueue.state.queues import SecondPass
 
 _log = structlog.get_logger(__name__)
-
-
-class RepairObserver(Protocol):
-    """Who wants to know.  Calls must return at once and must not raise."""
-
-    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
-        """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +46,12 @@ class Patient:
 class Repairs:
     """The second pass of workloads with failed hosts."""
 
-    def __init__(
-        self,
-        *,
-        cache: Cache,
-        second_pass: SecondPass,
-        writer: StatusWriter[wire.Workload],
-        writes: Writes,
-        observer: RepairObserver,
-        clock: Clock,
-        host_of: Callable[[str], str | None],
-        fail_fast: bool,
-        skips_pod_owned: bool = True,
-    ) -> None:
-        """`host_of` gives a node's host name; `fail_fast`: who finds no other hosts at the first try is evicted.
-        `skips_pod_owned`: a Workload that ends with its one pod keeps its place, for nothing else could use another.
-        """
-        self._cache, self._second_pass, self._writer, self._writes = cache, second_pass, writer, writes
-        self._observer, self._clock, self._host_of, self._fail_fast = observer, clock, host_of, fail_fast
-        self._skips_pod_owned = skips_pod_owned
+    def __init__(self, context: Context, host_of: Callable[[str], str | None]) -> None:
+        """`host_of` gives a node's host name."""
+        self._cache, self._second_pass = context.state.cache, context.state.second_pass
+        self._writer, self._writes = context.writer, context.writes
+        self._observer, self._clock, self._host_of = context.observer, context.clock, host_of
+        self._fail_fast, self._skips_pod_owned = context.settings.fail_fast, context.settings.skips_pod_owned
 
     def take(self) -> list[Patient]:
         """Workloads that are due for their second pass and still need it."""

@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 from cachetools import LRUCache
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.errors import KqueueError
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.timetable import Timetable
-from kqueue.scheduling.writes import Writes
+from kqueue.scheduling.context import Context
 from kqueue.state import from_api, status
-from kqueue.state.cache import Cache
-from kqueue.state.from_api import QueueOrder
-from kqueue.state.preemptions import Preemptions
-from kqueue.state.quarantine import SET_ASIDE, Quarantine, Quarantined
-from kqueue.state.queues import Queues
+from kqueue.state.quarantine import SET_ASIDE, Quarantined
 
 _log = structlog.get_logger(__name__)
 
@@ -32,39 +25,20 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds before what could not be told is told again; doubles."""
 
 
-class TroubleObserver(Protocol):
-    """Who wants to know.  Calls must return at once and must not raise."""
-
-    def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
-        """A workload was told that it is left alone; `queue` is the ClusterQueue that it waited in, if any."""
-        ...
-
-
 class Trouble:
     """Sets aside, brings into quarantine, and tells so."""
 
-    def __init__(
-        self,
-        *,
-        quarantine: Quarantine,
-        cache: Cache,
-        queues: Queues,
-        preemptions: Preemptions,
-        writer: StatusWriter[wire.Workload],
-        writes: Writes,
-        observer: TroubleObserver,
-        clock: Clock,
-        order: QueueOrder,
-        paused: Callable[[str, datetime], None],
-    ) -> None:
-        """`paused` is told of a ClusterQueue in which a workload stays parked until then."""
-        self._quarantine, self._cache, self._queues, self._preemptions = quarantine, cache, queues, preemptions
-        self._writer, self._writes, self._observer, self._clock = writer, writes, observer, clock
-        self._order, self._paused = order, paused
+    def __init__(self, context: Context, *, paused: Callable[[str, datetime], None]) -> None:
+        """`paused` is called with a ClusterQueue in which a workload stays parked until then."""
+        state = context.state
+        self._quarantine, self._cache, self._queues = state.quarantine, state.cache, state.queues
+        self._preemptions, self._order, self._paused = state.preemptions, context.settings.queue_order, paused
+        self._writer, self._writes = context.writer, context.writes
+        self._observer, self._clock = context.observer, context.clock
         self._arrivals = 0
         self._told: LRUCache[str, Quarantined] = LRUCache(maxsize=10_000)
         self._pauses: dict[str, float] = {}
-        self._timetable = Timetable(clock, self._tell)
+        self._timetable = Timetable(context.clock, self._tell)
 
     def failed(self, key: str, error: Exception, *, doing: str) -> None:
         """Scheduling a workload (namespace/name) failed while `doing` something, such as "planning it"."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import structlog
 
@@ -29,6 +29,7 @@ from kqueue.runtime.deadline import within
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.timetable import Timetable
 from kqueue.runtime.turns import Turns
+from kqueue.scheduling.observers import WaitObserver
 from kqueue.scheduling.writes import Writes
 from kqueue.state import from_api, status, waiting
 
@@ -36,14 +37,6 @@ _log = structlog.get_logger(__name__)
 
 _MOST_FORMS = 4096
 """Forms of workloads of which it is kept what they ask for; then it begins anew."""
-
-
-class WaitObserver(Protocol):
-    """Who wants to know what workloads were told.  Calls must return at once and must not raise."""
-
-    def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """A try ended without admission, and what the workload says about it has changed."""
-        ...
 
 
 @value()

@@ -23,6 +23,7 @@ from kqueue.controllers.intake import Intake
 from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.observe import EventRecorder, Metrics, configure_logs
 from kqueue.runtime.lane import Lane
+from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import from_api
@@ -110,15 +111,12 @@ class World:
 
         self.recorder = EventRecorder(post=post, patch=patch, clock=self.clock, instance="bench", lost=lambda *_: None)
         self.loop = SchedulingLoop(
-            cache=self.cache,
-            queues=self.queues,
+            SchedulingState(cache=self.cache, queues=self.queues, preemptions=preemptions or Preemptions()),
+            Lookups(namespace_labels=lambda _namespace: {}, look_at_parked=self.intake.look_at_parked),
             writer=self.writer,  # type: ignore[arg-type]
-            namespace_labels=lambda _namespace: {},
             observer=CycleObserver(self.metrics, Events(self.recorder), self.clock),
             clock=self.clock,
             settings=settings,
-            preemptions=preemptions,
-            look_at_parked=self.intake.look_at_parked,
         )
         self.counter = WorkloadCounter(
             self.metrics, self.clock, lambda: True, cluster_queue_of=self.queues.cluster_queue_of

@@ -37,6 +37,7 @@ from kqueue.jobs.patch import apply_merge_patch
 from kqueue.manager.telemetry import CycleObserver, Events
 from kqueue.observe import Metrics
 from kqueue.runtime.lane import Lane
+from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
@@ -185,14 +186,11 @@ class ChurnWorld(World):
         )
         preemptions.on_ended = self.intake.on_claim_ended
         self.loop = SchedulingLoop(
-            cache=self.cache,
-            queues=self.queues,
+            SchedulingState(cache=self.cache, queues=self.queues, preemptions=preemptions),
+            Lookups(namespace_labels=lambda _namespace: {}, look_at_parked=self.intake.look_at_parked),
             writer=self.server,  # type: ignore[arg-type]
-            namespace_labels=lambda _namespace: {},
             observer=observer,
             clock=self.clock,
-            preemptions=preemptions,
-            look_at_parked=self.intake.look_at_parked,
         )
         self.tasks = set[asyncio.Task[None]]()
 

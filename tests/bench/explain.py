@@ -118,9 +118,9 @@ def stage() -> tuple[World, WorkloadExplainer, asyncio.AbstractEventLoop]:
             planning=Planning(
                 heads=Heads(world.cache, world.writer.newest),
                 tries=Tries(),
-                rules=world.loop.rules,
-                claims=world.loop.claims,
-                held_by=world.loop.held_by,
+                rules=world.loop.planning.rules,
+                claims=world.loop.planning.claims,
+                held_by=world.loop.planning.held_by,
             ),
             held_back=lambda _: (),
             namespace_labels=lambda _: {},

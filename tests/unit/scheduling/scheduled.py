@@ -11,6 +11,7 @@ from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import Target
 from kqueue.core.workload import Admission
+from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.fair_usage import FairUsage
@@ -98,20 +99,24 @@ class Scheduled(World):
         self.tries = Tries()
         self.preemptions.on_ended = self.intake.on_claim_ended
         self.loop = SchedulingLoop(
-            cache=self.cache,
-            queues=self.queues,
+            SchedulingState(
+                cache=self.cache,
+                queues=self.queues,
+                second_pass=self.second_pass,
+                preemptions=self.preemptions,
+                quarantine=self.quarantine,
+                tries=self.tries,
+                fair_usage=self.fair_usage,
+            ),
+            Lookups(
+                namespace_labels=self.namespaces.get,
+                host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
+                look_at_parked=self.intake.look_at_parked,
+            ),
             writer=self.writer,
-            namespace_labels=self.namespaces.get,
             observer=self.observed,
             clock=self.clock,
             settings=self.settings,
-            second_pass=self.second_pass,
-            preemptions=self.preemptions,
-            fair_usage=self.fair_usage,
-            host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
-            quarantine=self.quarantine,
-            tries=self.tries,
-            look_at_parked=self.intake.look_at_parked,
         )
         self.on_wake = self.loop.wake
 

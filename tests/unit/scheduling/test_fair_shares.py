@@ -47,7 +47,7 @@ def add_cohorts(world: Scheduled) -> None:
 
 async def let_go(world: Scheduled, queue: str) -> None:
     """The victims of this ClusterQueue's preemptors have left; of all others, those that have no preemptor any more."""
-    claims = world.loop.claims()
+    claims = world.loop.planning.claims()
     staying = {uid for claim in claims if claim.queue != queue for uid in claim.victims}
     stamp = status.Stamp(world.clock.now())
     for name in [f"low-{i}" for i in range(6)]:

@@ -58,9 +58,9 @@ class Desk:
             planning=Planning(
                 heads=Heads(world.cache, world.writer.newest),
                 tries=world.tries,
-                rules=world.loop.rules,
-                claims=world.loop.claims,
-                held_by=world.loop.held_by,
+                rules=world.loop.planning.rules,
+                claims=world.loop.planning.claims,
+                held_by=world.loop.planning.held_by,
             ),
             held_back=held_back,
             namespace_labels=world.namespaces.get,

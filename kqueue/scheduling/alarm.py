@@ -1,0 +1,91 @@
+"""The alarm for second looks: ClusterQueues that are tried again at a time, though nothing else happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from kqueue.clock import Clock
+from kqueue.state.queues import Queues
+
+_log = structlog.get_logger(__name__)
+
+_UNSOUND_FOR = timedelta(seconds=10)
+"""For how long a ClusterQueue rests of which no snapshot could be made."""
+
+
+class Alarm:
+    """One task that wakes the loop when the first of these times has come."""
+
+    def __init__(self, queues: Queues, clock: Clock, wake: Callable[[], None]) -> None:
+        self._queues, self._clock, self._wake = queues, clock, wake
+        self._task: asyncio.Task[None] | None = None
+        self._at = clock.now()
+        self._held_up: set[str] = set()
+        """ClusterQueues with workloads that wait until a protected workload may be preempted."""
+        self._paused: dict[str, datetime] = {}
+        """ClusterQueues with workloads whose admission could not be written, and until when these are left alone."""
+        self._resting: dict[str, datetime] = {}
+        """ClusterQueues of which no snapshot could be made, and until when none of their workloads is tried."""
+
+    def hold_up(self, queue: str, until: datetime) -> None:
+        """A workload of this ClusterQueue may preempt a protected one from then on."""
+        self._held_up.add(queue)
+        self.look_again(until)
+
+    def pause(self, queue: str, until: datetime) -> None:
+        """A workload of this ClusterQueue is parked until then."""
+        self._paused[queue] = max(until, self._paused.get(queue, until))
+        self.look_again(until)
+
+    def rest(self, queue: str) -> None:
+        """No workload of this ClusterQueue is tried for a while."""
+        until = self._resting[queue] = self._clock.now() + _UNSOUND_FOR
+        self.pause(queue, until)
+
+    def rests(self, queue: str) -> bool:
+        """Whether no workload of a ClusterQueue is tried."""
+        return bool(self._resting) and self._resting.get(queue, self._clock.now()) > self._clock.now()
+
+    def look_again(self, at: datetime) -> None:
+        """Try again at that time."""
+        if self._task is not None and not self._task.done():
+            if self._at <= at:
+                return
+            self._task.cancel()
+        self._at, self._task = at, asyncio.create_task(self._ring(at))
+
+    def resume(self) -> None:
+        """Set the alarm again that `stop` cut off: ClusterQueues wait for it."""
+        times = [*self._paused.values(), *([self._clock.now()] if self._held_up else [])]
+        if times:
+            self.look_again(min(times))
+
+    async def stop(self) -> None:
+        """End the task; what waits for it is kept for `resume`."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _ring(self, at: datetime) -> None:
+        await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
+        try:
+            self._come_back()
+        except Exception:  # noqa: BLE001 - a bug here must not keep other workloads from being tried
+            _log.exception("workloads that were set aside for a while could not be brought back")
+        self._wake()
+
+    def _come_back(self) -> None:
+        now, queues = self._clock.now(), self._held_up
+        queues |= {queue for queue, until in self._paused.items() if until <= now}
+        self._held_up = set()
+        self._paused = {queue: until for queue, until in self._paused.items() if until > now}
+        self._resting = {queue: until for queue, until in self._resting.items() if until > now}
+        self._queues.flush(queues)
+        if self._paused:
+            self._task = None
+            self.look_again(min(self._paused.values()))

@@ -1,0 +1,82 @@
+"""What the parts of scheduling share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.observers import Observer
+from kqueue.scheduling.settings import LoopSettings
+from kqueue.scheduling.writes import Writes
+from kqueue.state.cache import Cache
+from kqueue.state.fair_usage import FairUsage
+from kqueue.state.preemptions import Preemptions
+from kqueue.state.quarantine import Quarantine
+from kqueue.state.queues import Queues, SecondPass
+from kqueue.state.tries import Tries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingState:
+    """What scheduling decides on and remembers; controllers and views share it.
+
+    Args:
+        cache: quota, nodes, and which workload holds what.
+        queues: workloads that wait.
+        second_pass: workloads that lost hosts.
+        preemptions: for which workloads room is kept.
+        quarantine: workloads on which scheduling fails.
+        tries: the last try of each workload.
+        fair_usage: what LocalQueues used lately; None: it counts nowhere.
+    """
+
+    cache: Cache
+    queues: Queues
+    second_pass: SecondPass = field(default_factory=SecondPass)
+    preemptions: Preemptions = field(default_factory=Preemptions)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    tries: Tries = field(default_factory=Tries)
+    fair_usage: FairUsage | None = None
+
+
+class LookAtParked(Protocol):
+    """Brings parked workloads back that may be helped by what became free."""
+
+    def __call__(self, *, fitting: bool) -> int:
+        """`fitting`: only workloads that seem to fit now.
+
+        Returns how many shapes of workloads the ClusterQueue got back that got the most; 0: none did.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookups:
+    """What the scheduling loop asks of others.
+
+    Args:
+        namespace_labels: labels of a namespace; None when it does not exist.
+        host_of: host name of a node; None when it does not exist.
+        look_at_parked: called before a round of cycles for all parked workloads, and within a round for parked
+            workloads that seem to fit: a workload of lower priority must not take what became free before them.
+    """
+
+    namespace_labels: Callable[[str], Mapping[str, str] | None]
+    host_of: Callable[[str], str | None] = lambda _node: None
+    look_at_parked: LookAtParked = lambda *, fitting: 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every part of the scheduling loop works with."""
+
+    state: SchedulingState
+    writer: StatusWriter[wire.Workload]
+    writes: Writes
+    observer: Observer
+    clock: Clock
+    settings: LoopSettings

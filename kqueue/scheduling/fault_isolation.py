@@ -1,0 +1,170 @@
+"""Fault isolation: find the workload or ClusterQueue on which a plan fails, and let all others go on.
+
+A bug may show on the workload that is planned, on one that runs and that its plan looks at, on a claim, or on a
+ClusterQueue. Each is found by plans that leave some of them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+
+import structlog
+from cachetools import LRUCache
+
+from kqueue.core.decision import Wait
+from kqueue.core.workload import Claim, Head
+from kqueue.scheduling.alarm import Alarm
+from kqueue.scheduling.context import Context
+from kqueue.scheduling.cycle_state import CycleState
+from kqueue.scheduling.planning import Planning
+from kqueue.scheduling.put_back import PutBack
+from kqueue.scheduling.scan_memories import ScanMemories
+from kqueue.scheduling.trouble import Trouble
+from kqueue.state.queues import RequeueReason
+
+_log = structlog.get_logger(__name__)
+
+MAX_BLAME_SEARCHES = 3
+"""How often another workload is searched for on which the plan of a workload fails, before it is blamed itself."""
+
+
+class FaultIsolation:
+    """Blames workloads and ClusterQueues on which plans fail."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        planning: Planning,
+        alarm: Alarm,
+        trouble: Trouble,
+        scans: ScanMemories,
+        put_back: PutBack,
+    ) -> None:
+        self._cache, self._queues, self._preemptions = (
+            context.state.cache,
+            context.state.queues,
+            context.state.preemptions,
+        )
+        self._planning, self._alarm, self._trouble = planning, alarm, trouble
+        self._scans, self._put_back = scans, put_back
+        self._searched: LRUCache[str, int] = LRUCache(maxsize=1000)
+        """Workloads (uid) whose plan failed on another workload, and how often."""
+
+    def failed(self, cycle: CycleState, key: str, error: Exception, *, doing: str) -> None:
+        """A bug on one workload is its own: the others of the cycle go on, and rely on nothing that came of it."""
+        cycle.gave_way = True  # workloads that are admitted after it are measured by the cache, too
+        self._planning.forget()
+        self._scans.forget(key)
+        self._trouble.failed(key, error, doing=doing)
+
+    # --- a plan that fails as a whole
+
+    async def plan_in_parts(
+        self, cycle: CycleState, heads: list[Head], plan: Callable[[list[Head]], Awaitable[bool]]
+    ) -> bool:
+        """Plan all together.  Where that fails, and not on one head alone, plan halves until the cause is known.
+
+        What was decided before it failed stands; heads that were not reached are in one of the halves.
+        """
+        try:
+            return await plan(heads)
+        except Exception as e:
+            self._planning.forget()
+            left = [head for head in heads if self._is_in_flight(head)]
+            if not left:
+                raise
+            if len(left) > 1:
+                _log.error("a plan failed as a whole, it is made in halves", heads=len(left), exc_info=e)
+            error = e
+        if self._end_broken_claims(cycle):
+            return await self.plan_in_parts(cycle, [head for head in left if self._is_in_flight(head)], plan)
+        if len(left) == 1:
+            self._blame(cycle, left[0], error)
+            return False
+        middle = len(left) // 2
+        success = await self.plan_in_parts(cycle, left[:middle], plan)
+        return await self.plan_in_parts(cycle, left[middle:], plan) or success
+
+    def _is_in_flight(self, head: Head) -> bool:
+        item = self._queues.in_flight(head.queue)
+        return item is not None and item.key == head.key
+
+    def _blame(self, cycle: CycleState, head: Head, error: Exception) -> None:
+        """A plan for this head alone has failed: on the head, or on its whole ClusterQueue."""
+        trouble = self._trouble_with({head.queue})
+        if trouble is None:
+            self.failed(cycle, head.key, error, doing="planning it")
+            return
+        if self._trouble_with(()) is not None:
+            raise error  # no queue is to blame
+        _log.error("a ClusterQueue rests, no snapshot of it can be made", cluster_queue=head.queue, exc_info=trouble)
+        self._put_back.requeue(cycle, head.key, RequeueReason.GENERIC)
+        self._alarm.rest(head.queue)
+
+    # --- a plan that fails on a workload that runs
+
+    def excuse_or_blame(self, cycle: CycleState, head: Head, error: Exception) -> None:
+        """Planning a head has failed: on the head, or on a workload that it might have preempted."""
+        searches = self._searched.get(head.uid, 0)
+        holder = self._holder_that_breaks(head) if searches < MAX_BLAME_SEARCHES else None
+        if holder is None:
+            self.failed(cycle, head.key, error, doing="planning it")
+            return
+        self._searched[head.uid] = searches + 1
+        cycle.gave_way = True
+        self._planning.forget()
+        self._cache.hide(holder)
+        _log.error("plans that look at a workload fail on a bug, it is not preempted", workload=holder, exc_info=error)
+        self._put_back.requeue(cycle, head.key, RequeueReason.FAILED_AFTER_NOMINATION)
+
+    def _holder_that_breaks(self, head: Head) -> str | None:
+        """The one workload that runs (namespace/name) without which the head can be planned; None: there is none."""
+        try:
+            views = self._cache.snapshot({head.queue}).admitted
+            every = [key for queue in views for key in views[queue]]
+        except Exception:  # noqa: BLE001 - then it is none of them
+            return None
+        if not every or self._breaks(head, frozenset()):
+            return None
+        suspects = every
+        while len(suspects) > 1:
+            half = suspects[: len(suspects) // 2]
+            suspects = half if self._breaks(head, frozenset(half)) else suspects[len(half) :]
+        return suspects[0] if self._breaks(head, frozenset(suspects)) else None
+
+    def _breaks(self, head: Head, seen: frozenset[str]) -> bool:
+        """Whether planning the head alone fails, where of all that run only these are seen."""
+        try:
+            snapshot = self._cache.snapshot({head.queue})
+            admitted = {
+                queue: {key: view for key, view in views.items() if key in seen}
+                for queue, views in snapshot.admitted.items()
+            }
+            decided = list(self._planning.decisions(replace(snapshot, admitted=admitted), [head]))
+        except Exception:  # noqa: BLE001 - that is the question
+            return True
+        return any(isinstance(decision, Wait) and decision.error is not None for decision in decided)
+
+    # --- a plan that fails on a claim, or on a ClusterQueue
+
+    def _end_broken_claims(self, cycle: CycleState) -> bool:
+        """End claims on which every plan fails, and blame their preemptors; whether there were any."""
+        broken = False
+        for claim in self._planning.end_claims():
+            trouble = self._trouble_with((), claim)
+            if trouble is not None and self._trouble_with({claim.queue}) is None:
+                self._preemptions.end(claim.uid)
+                self.failed(cycle, claim.key, trouble, doing="keeping room for it")
+                broken = True
+        return broken
+
+    def _trouble_with(self, queues: Iterable[str], *claims: Claim) -> Exception | None:
+        """Why no plan can be made of these, even without heads; None when one can."""
+        try:
+            for _ in self._planning.decisions(self._cache.snapshot(queues, claims), []):
+                pass
+        except Exception as e:  # noqa: BLE001 - that is the question
+            return e
+        return None

@@ -1,0 +1,137 @@
+"""Plans: what a cycle hands to the planner, and what is kept from one plan to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime
+
+import structlog
+
+from kqueue.core.cycle import plan
+from kqueue.core.decision import Decision, Phase
+from kqueue.core.plan_cache import PlanCache
+from kqueue.core.preemption import Rules
+from kqueue.core.workload import Claim, Head, Snapshot
+from kqueue.errors import InvalidObjectError
+from kqueue.scheduling.alarm import Alarm
+from kqueue.scheduling.context import Context
+from kqueue.scheduling.stopwatch import Stopwatch
+from kqueue.state import from_api
+from kqueue.state.heads import Heads
+
+_log = structlog.get_logger(__name__)
+
+
+class Planning:
+    """Makes plans on the state of the moment."""
+
+    def __init__(self, context: Context, alarm: Alarm) -> None:
+        self._context, self._alarm, state = context, alarm, context.state
+        self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
+        settings = self._settings = context.settings
+        self.heads = Heads(
+            state.cache,
+            context.writer.newest,
+            elastic=settings.elastic,
+            preemption_gates=settings.preemption_gates,
+            order=settings.queue_order,
+        )
+        self._kept = PlanCache()
+
+    def snapshot(self, queues: Iterable[str]) -> Snapshot:
+        """What a plan over heads of these ClusterQueues decides on."""
+        return self._cache.snapshot(queues, self.end_claims())
+
+    def decisions(
+        self, snapshot: Snapshot, heads: Sequence[Head], watch: Stopwatch | None = None
+    ) -> Iterator[Decision]:
+        """What the planner decides, in the order of its decisions; `watch` measures its phases."""
+        settings = self._settings
+        return plan(
+            snapshot,
+            heads,
+            rules=self.rules(self._context.clock.now(), [head.uid for head in heads]),
+            order=settings.order,
+            held_by=self.held_by(),
+            one_at_a_time=settings.block_admission,
+            looks=settings.looks,
+            cache=self._kept,
+            enter=watch.enter if watch is not None else _unmeasured,
+            next_head=self._next_head,
+            planner_failed=_planner_failed,
+        )
+
+    def forget(self) -> None:
+        """After a failure nothing is relied on that was worked out with it."""
+        self._kept = PlanCache()
+
+    def rules(self, now: datetime, preemptors: Iterable[str]) -> Rules:
+        """How preemption chooses at that time for these workloads (uids)."""
+        usage = self._context.state.fair_usage
+        return Rules(
+            now=now,
+            fair=self._settings.fair,
+            within_nominal=self._settings.within_nominal,
+            local_queue_usage=usage.usages() if usage is not None else None,
+            minimum_runtime=self._cache.minimum_runtimes(),
+            spared=self._preemptions.spared(preemptors),
+        )
+
+    def held_by(self) -> str:
+        """A workload whose pods must be ready before another one is admitted; empty: there is none."""
+        return (self._cache.unready() or "") if self._settings.block_admission else ""
+
+    def may_admit(self, queue: str) -> bool:
+        """Whether workloads of a ClusterQueue are tried."""
+        if self._alarm.rests(queue):
+            return False
+        return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
+
+    # --- claims
+
+    def claims(self) -> tuple[Claim, ...]:
+        """What is kept for preemptors; none is ended by asking."""
+        return tuple(claim for claim in self._preemptions.claims(lambda _: True) if self.still_waits(claim))
+
+    def end_claims(self) -> tuple[Claim, ...]:
+        """What is kept for preemptors that still wait; the claims of all others end."""
+        return self._preemptions.claims(self.still_waits)
+
+    def still_waits(self, claim: Claim) -> bool:
+        """Whether a preemptor may still get what is kept for it."""
+        try:
+            return self._still_waits(claim)
+        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
+            _log.exception("whether room is still kept for a workload is unknown, so it is not", workload=claim.key)
+            return False
+
+    def _still_waits(self, claim: Claim) -> bool:
+        obj = self._context.writer.newest(claim.key)
+        return (
+            obj is not None
+            and obj.metadata.uid == claim.uid
+            and self._queues.is_known(claim.key)
+            and self._queues.cluster_queue_of(from_api.local_queue_key(obj)) == claim.queue
+            and self.may_admit(claim.queue)
+        )
+
+    def _next_head(self, queue: str, without: Collection[str]) -> Head | None:
+        """The workload of a ClusterQueue that is tried next when these are left out; None: none can be read."""
+        keys, _ = self._queues.front(queue, len(without) + 1)
+        for key in keys:
+            obj = self._context.writer.newest(key) if key not in without else None
+            if obj is None:
+                continue
+            try:
+                return self.heads.make(obj, None, queue=queue, now=self._context.clock.now())
+            except InvalidObjectError:
+                return None
+        return None
+
+
+def _unmeasured(_phase: Phase) -> None:
+    """For plans that are made to find a fault."""
+
+
+def _planner_failed(name: str, error: Exception) -> None:
+    _log.error("planner failed, its workloads are placed one by one", profile=name, exc_info=error)

@@ -1,0 +1,89 @@
+"""The heads of ClusterQueues, read for one cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.mention import Mention, mentioned, readers_of
+from kqueue.core.workload import Head
+from kqueue.errors import InvalidObjectError
+from kqueue.scheduling.context import Context
+from kqueue.scheduling.cycle_state import CycleState, Read
+from kqueue.scheduling.put_back import PutBack
+from kqueue.scheduling.scan_memories import ScanMemories
+from kqueue.scheduling.victims import Victims
+from kqueue.scheduling.waits import Waits, Why
+from kqueue.state import from_api
+from kqueue.state.heads import Heads
+from kqueue.state.namespaces import namespace_problem
+from kqueue.state.queues import Pending, RequeueReason
+from kqueue.state.queues import Strategy as QueueingStrategy
+
+
+class HeadReader:
+    """Makes heads of what the queues give out; what cannot be tried is dealt with here."""
+
+    def __init__(
+        self,
+        context: Context,
+        heads: Heads,
+        namespace_labels: Callable[[str], Mapping[str, str] | None],
+        *,
+        scans: ScanMemories,
+        victims: Victims,
+        put_back: PutBack,
+        waits: Waits,
+    ) -> None:
+        self._heads, self._namespace_labels = heads, namespace_labels
+        self._cache, self._queues = context.state.cache, context.state.queues
+        self._preemptions, self._newest = context.state.preemptions, context.writer.newest
+        self._scans, self._victims, self._put_back, self._waits = scans, victims, put_back, waits
+
+    def read(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
+        """The workload as the planner sees it; None when it is not to be tried in this cycle."""
+        if self._preemptions.has_claims:
+            self._pass_by(queue, item)
+            if self._victims.are_as_before(queue, item):
+                self._put_back.requeue(cycle, item.key, RequeueReason.PENDING_PREEMPTION)
+                return None
+        return self._head(cycle, queue, item, now)
+
+    def _pass_by(self, queue: str, item: Pending) -> None:
+        """End the claims of workloads behind the first one of a StrictFIFO queue.
+
+        They are not tried before it, so what is kept for them would be kept for ever; the first one may take it.
+        """
+        obj = self._cache.queue_object(queue)
+        if obj is None or obj.spec.queueing_strategy != QueueingStrategy.STRICT_FIFO:
+            return
+        for claim in self._preemptions.passed(queue, by=item.uid):
+            passed = self._newest(claim.key)
+            if passed is not None and passed.metadata.uid == claim.uid:
+                first = mentioned((Mention(item.key, queue),), readers_of(claim.key))
+                message = f"{first} goes first in ClusterQueue {queue}, and gets what others were made to leave for"
+                self._waits.tell(claim.key, passed, Why(names.REASON_WAITING_FOR_QUOTA, message))
+
+    def _head(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
+        obj = self._newest(item.key)
+        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(item.key) is not None:
+            self._queues.delete(item.key)
+            return None
+        namespace = obj.metadata.namespace
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
+        if problem is not None:
+            self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, problem)
+            return None
+        read = cycle.reads[item.key] = Read(obj, item, self._cache.room_generation(queue))
+        last_tried = self._scans.last_tried(item.key, read.attempt(queue, cycle.number))
+        try:
+            return self._heads.make(obj, item, queue=queue, now=now, last_tried=last_tried)
+        except InvalidObjectError as e:
+            self._refuse(cycle, obj, RequeueReason.GENERIC, str(e))
+            return None
+
+    def _refuse(self, cycle: CycleState, obj: wire.Workload, requeue: RequeueReason, problem: str) -> None:
+        self._preemptions.end(obj.metadata.uid)
+        self._put_back.put_back(cycle, obj, requeue, Why(names.REASON_MISCONFIGURED, problem))

@@ -1,0 +1,53 @@
+"""Where the scans of flavors ended, by workload, so that the next try goes on there."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from kqueue.core.decision import Wait
+from kqueue.core.scan import Attempt, ScanMemory, ScanRules, remembered
+from kqueue.core.workload import LastTried
+
+_MOST = 100_000
+"""Workloads that are remembered; then the oldest is forgotten."""
+
+_FROM_THE_FRONT: LastTried = {}
+
+
+class ScanMemories:
+    """Memories of scans, bounded."""
+
+    def __init__(self, rules: ScanRules) -> None:
+        self._rules = rules
+        self._of: OrderedDict[str, ScanMemory] = OrderedDict()
+
+    def known(self, key: str) -> LastTried:
+        """Where the last scan of a workload (namespace/name) ended, of use or not; empty where it is forgotten."""
+        memory = self._of.get(key)
+        return memory.last_tried if memory is not None else _FROM_THE_FRONT
+
+    def last_tried(self, key: str, attempt: Attempt) -> LastTried:
+        """Where this try begins; a memory that is of no use to it is forgotten."""
+        memory = self._of.get(key)
+        if memory is None:
+            return _FROM_THE_FRONT
+        if memory.is_outdated(attempt, self._rules):
+            del self._of[key]
+            return _FROM_THE_FRONT
+        return memory.last_tried
+
+    def forget(self, key: str) -> None:
+        """The next scan begins at the first flavor."""
+        self._of.pop(key, None)
+
+    def note(self, decision: Wait, attempt: Attempt) -> ScanMemory | None:
+        """Remember where the scan of a try ended; returns what was remembered before."""
+        key = decision.head.key
+        before = self._of.pop(key, None)
+        if before is not None or decision.has_more_flavors:
+            memory = remembered(decision, attempt, before, self._rules)
+            if memory is not None:
+                if len(self._of) >= _MOST:
+                    self._of.popitem(last=False)
+                self._of[key] = memory
+        return before

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kqueue.jobs.ancestry import GroupKind
+from kqueue.kinds import GroupKind
 from webhooks.review import User
 
 _ACCOUNT = "system:serviceaccount:"

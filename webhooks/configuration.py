@@ -14,8 +14,10 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.config.selector import LabelSelector
+from kqueue.jobs.catalog import webhook_path
 from kqueue.jobs.kind import ReviewedKind
-from webhooks.routes import DEFAULT_QUEUE_PATH, FRAMEWORK_PATHS, path_of, reviewed_kinds
+from kqueue.kinds import FRAMEWORKS
+from webhooks.routes import DEFAULT_QUEUE_PATH, reviewed_kinds
 
 JSON = dict[str, Any]
 
@@ -123,7 +125,7 @@ def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
 
 def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
     """Fail closed: what starts unsuspended or ungated has run past the queue before anybody can take it back."""
-    path = f"/mutate-{path_of(kind)}"
+    path = f"/mutate-{webhook_path(kind)}"
     verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
     for suffix, objects, namespaces in _selections(framework, scope):
         hook = _hook(f"m{_word(framework, kind)}{suffix}.kb.io", path, [_rule(kind, verbs)], target, fail=True)
@@ -132,7 +134,7 @@ def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: S
 
 def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
     """Fail open: reconcilers report or mend what slips through, and running objects stay editable without us."""
-    path = f"/validate-{path_of(kind)}"
+    path = f"/validate-{webhook_path(kind)}"
     rule = _rule(kind, ["CREATE", "UPDATE"])
     for suffix, objects, namespaces in _selections(framework, scope):
         hook = _hook(f"v{_word(framework, kind)}{suffix}.kb.io", path, [rule], target, fail=False)
@@ -142,7 +144,7 @@ def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope:
 def _word(framework: str, kind: ReviewedKind) -> str:
     """A kind in the name of its entries; a declared one may be called like a built-in one, so it brings its group."""
     name = kind.gvk.kind.lower()
-    return name if framework in FRAMEWORK_PATHS else f"{name}-{kind.gvk.group.replace('.', '-')}"
+    return name if framework in FRAMEWORKS else f"{name}-{kind.gvk.group.replace('.', '-')}"
 
 
 def _selections(framework: str, scope: Scope) -> Iterator[tuple[str, JSON, JSON]]:

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
+from kqueue.jobs.catalog import REVIEWED, webhook_path
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
 from kqueue.jobs.pod_of_parent import ReviewedPod
-from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.switches import Switches
+from kqueue.kinds import FRAMEWORKS, implies_pods
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Answer, Fault, Request
 from webhooks.surroundings import LookupFailedError, Lookups, Observer, Policy
@@ -23,40 +24,11 @@ from webhooks.surroundings import LookupFailedError, Lookups, Observer, Policy
 Handler = Callable[[Request], Awaitable[Answer]]
 Check = Callable[[Request], Answer]
 
-FRAMEWORK_PATHS: Mapping[str, str] = {
-    "batch/job": "batch-v1-job",
-    "pod": "-v1-pod",
-    "jobset.x-k8s.io/jobset": "jobset-x-k8s-io-v1alpha2-jobset",
-    "deployment": "apps-v1-deployment",
-    "statefulset": "apps-v1-statefulset",
-    "leaderworkerset.x-k8s.io/leaderworkerset": "leaderworkerset-x-k8s-io-v1-leaderworkerset",
-    "kubeflow.org/pytorchjob": "kubeflow-org-v1-pytorchjob",
-    "kubeflow.org/tfjob": "kubeflow-org-v1-tfjob",
-    "kubeflow.org/xgboostjob": "kubeflow-org-v1-xgboostjob",
-    "kubeflow.org/paddlejob": "kubeflow-org-v1-paddlejob",
-    "kubeflow.org/jaxjob": "kubeflow-org-v1-jaxjob",
-    "kubeflow.org/mpijob": "kubeflow-org-v2beta1-mpijob",
-    "trainer.kubeflow.org/trainjob": "trainer-kubeflow-org-v1alpha1-trainjob",
-    "ray.io/rayjob": "ray-io-v1-rayjob",
-    "ray.io/raycluster": "ray-io-v1-raycluster",
-    "ray.io/rayservice": "ray-io-v1-rayservice",
-    "workload.codeflare.dev/appwrapper": "workload-codeflare-dev-v1beta2-appwrapper",
-    "sparkoperator.k8s.io/sparkapplication": "sparkoperator-k8s-io-v1beta2-sparkapplication",
-}
-"""Path of each job kind's webhooks, after `/mutate-` and `/validate-`."""
-
 DEFAULT_QUEUE_PATH = "/mutate-default-queue"
 """Answers for unlabelled objects of every enabled kind, in namespaces that have a LocalQueue named `default`."""
 
 _PODS = "pod"
-_IMPLY_PODS = frozenset({"deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
-
-
-def path_of(kind: ReviewedKind) -> str:
-    """Path of a kind's webhooks, after `/mutate-` and `/validate-`; also of one that a user has declared."""
-    gvk = kind.gvk
-    return FRAMEWORK_PATHS.get(kind.framework) or f"{gvk.group.replace('.', '-')}-{gvk.version}-{gvk.kind.lower()}"
 
 
 def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] = ()) -> dict[str, ReviewedKind]:
@@ -65,8 +37,8 @@ def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] =
     `declared`: kinds that users have declared; they are always on.
     """
     wanted = set(frameworks)
-    found = {f: REVIEWED[f] for f in FRAMEWORK_PATHS if f in wanted and f in REVIEWED}
-    if wanted & {_PODS, *_IMPLY_PODS}:
+    found = {f: REVIEWED[f] for f in FRAMEWORKS if f in wanted and f in REVIEWED}
+    if _PODS in wanted or implies_pods(wanted):
         found[_PODS] = ReviewedPod(found)
     return found | {kind.framework: kind for kind in declared}
 
@@ -86,12 +58,12 @@ def routes(
     observer = Observer(policy or Policy(switches=switches), lookups)
     kinds = reviewed_kinds(frameworks, declared)
     found: dict[str, Handler] = {
-        f"/{word}-{rest}": _allow for rest in FRAMEWORK_PATHS.values() for word in ("mutate", "validate")
+        f"/{word}-{row.webhook_path}": _allow for row in FRAMEWORKS.values() for word in ("mutate", "validate")
     }
     mutating: dict[tuple[str, str], Handler] = {}
     for kind in kinds.values():
-        found[f"/mutate-{path_of(kind)}"] = mutating[kind.gvk.group, kind.gvk.kind] = _mutate_job(kind, observer)
-        found[f"/validate-{path_of(kind)}"] = _validate_job(kind, observer)
+        found[f"/mutate-{webhook_path(kind)}"] = mutating[kind.gvk.group, kind.gvk.kind] = _mutate_job(kind, observer)
+        found[f"/validate-{webhook_path(kind)}"] = _validate_job(kind, observer)
     found[DEFAULT_QUEUE_PATH] = _by_kind(mutating)
     for (word, kind_name), check in _own_kinds(switches).items():
         gvk = GroupVersionKind(names.GROUP, names.VERSION, kind_name)

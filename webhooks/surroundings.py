@@ -14,11 +14,12 @@ from kqueue.api import names
 from kqueue.config.selector import LabelSelector
 from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
-from kqueue.jobs.ancestry import PARENTS, GroupKind, Lineage, controller_kind, controller_uid
+from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.kind import Surroundings
 from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import Switches
+from kqueue.kinds import GroupKind
 from webhooks import spelling, unjudged
 from webhooks.accounts import Accounts
 from webhooks.review import Request
@@ -301,7 +302,7 @@ def _claims_a_parent(obj: JSON) -> bool:
 
 def _parent_of(obj: JSON) -> GroupKind | None:
     """Kind of the parent that a pod names; None where no such kind is queued through its pods."""
-    return PARENTS.get(annotations_of(obj)[names.POD_SUSPENDING_PARENT_ANNOTATION])
+    return parent_of(annotations_of(obj)[names.POD_SUSPENDING_PARENT_ANNOTATION])
 
 
 def _names_another_controller(request: Request) -> bool:

@@ -88,9 +88,9 @@ def register(app: typer.Typer) -> None:
         Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
         """
         from kqueue.config import load
-        from kqueue.config.policy import FRAMEWORKS
         from kqueue.controllers.leftovers import Left
         from kqueue.errors import ConfigError
+        from kqueue.kinds import FRAMEWORKS
         from kqueue.operations.removal.report import as_json, is_clean, lines
         from kqueue.operations.removal.stop import parsed
         from kqueue.operations.removal.survey import Scope

@@ -15,60 +15,7 @@ from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
-
-FRAMEWORKS = (
-    "batch/job",
-    "jobset.x-k8s.io/jobset",
-    "pod",
-    "deployment",
-    "statefulset",
-    "leaderworkerset.x-k8s.io/leaderworkerset",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "trainer.kubeflow.org/trainjob",
-    "ray.io/rayjob",
-    "ray.io/raycluster",
-    "ray.io/rayservice",
-    "workload.codeflare.dev/appwrapper",
-    "sparkoperator.k8s.io/sparkapplication",
-)
-"""Every framework name that a file may enable."""
-
-MANAGED_FRAMEWORKS = frozenset({"batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"})
-"""Frameworks whose objects are queued where they are switched on; others are queued where their kind is declared."""
-
-_KINDS = {
-    "batch/job": "Job.v1.batch",
-    "jobset.x-k8s.io/jobset": "JobSet.v1alpha2.jobset.x-k8s.io",
-    "pod": "Pod.v1.",
-    "deployment": "Deployment.v1.apps",
-    "statefulset": "StatefulSet.v1.apps",
-    "leaderworkerset.x-k8s.io/leaderworkerset": "LeaderWorkerSet.v1.leaderworkerset.x-k8s.io",
-    "kubeflow.org/pytorchjob": "PyTorchJob.v1.kubeflow.org",
-    "kubeflow.org/tfjob": "TFJob.v1.kubeflow.org",
-    "kubeflow.org/xgboostjob": "XGBoostJob.v1.kubeflow.org",
-    "kubeflow.org/paddlejob": "PaddleJob.v1.kubeflow.org",
-    "kubeflow.org/jaxjob": "JAXJob.v1.kubeflow.org",
-    "kubeflow.org/mpijob": "MPIJob.v2beta1.kubeflow.org",
-    "trainer.kubeflow.org/trainjob": "TrainJob.v1alpha1.trainer.kubeflow.org",
-    "ray.io/rayjob": "RayJob.v1.ray.io",
-    "ray.io/raycluster": "RayCluster.v1.ray.io",
-    "ray.io/rayservice": "RayService.v1.ray.io",
-    "workload.codeflare.dev/appwrapper": "AppWrapper.v1beta2.workload.codeflare.dev",
-    "sparkoperator.k8s.io/sparkapplication": "SparkApplication.v1beta2.sparkoperator.k8s.io",
-}
-
-_BY_KIND = {(kind.split(".", 2)[2], kind.split(".", 2)[0]): framework for framework, kind in _KINDS.items()}
-
-
-def framework_of(group: str, kind: str) -> str | None:
-    """The framework whose objects are of this kind, whatever the version; None when no framework's are."""
-    return _BY_KIND.get((group, kind))
-
+from kqueue.kinds import FRAMEWORKS
 
 def _repeated(values: Iterable[str], path: str) -> list[FieldError]:
     return [FieldError(path, f"must not repeat {value}") for value, times in Counter(values).items() if times > 1]
@@ -127,7 +74,7 @@ class Integrations(Section):
 
     def _declared_problems(self) -> Iterator[FieldError]:
         """Two adapters of one kind would undo each other.  Kinds that Kueue builds in and kqueue does not, may be declared."""
-        built_in = {tuple(reversed(_KINDS[name].split(".", 2)[::2])): name for name in MANAGED_FRAMEWORKS}
+        built_in = {row.group_kind: name for name, row in FRAMEWORKS.items() if row.built_in}
         taken = {declared_elsewhere: "externalFrameworks" for declared_elsewhere in self.external_frameworks}
         for index, declared in enumerate(self.declared_kinds):
             path, framework = f"declaredKinds[{index}].kind", built_in.get((declared.group, declared.kind))
@@ -145,7 +92,7 @@ class Integrations(Section):
             if name not in FRAMEWORKS:
                 hint = names.nearest(name, FRAMEWORKS) or f"; known are {', '.join(FRAMEWORKS)}"
                 problems.append(FieldError(f"frameworks[{index}]", f"unknown framework{hint}", name))
-        own_kinds = {_KINDS[name] for name in self.frameworks if name in _KINDS}
+        own_kinds = {FRAMEWORKS[name].text for name in self.frameworks if name in FRAMEWORKS}
         for index, kind in enumerate(self.external_frameworks):
             path = f"externalFrameworks[{index}]"
             if rule := names.group_version_kind(kind):
@@ -167,7 +114,7 @@ class Integrations(Section):
 
     def kinds(self) -> frozenset[str]:
         """`Kind.version.group` of every enabled framework."""
-        return frozenset(_KINDS[name] for name in self.frameworks)
+        return frozenset(FRAMEWORKS[name].text for name in self.frameworks)
 
 
 INCREMENTAL_DISPATCHER = "kueue.x-k8s.io/multikueue-dispatcher-incremental"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic.alias_generators import to_camel
 
 from kqueue.config.gates import GATES, GROUPS
-from kqueue.config.policy import MANAGED_FRAMEWORKS, framework_of
+from kqueue.kinds import FRAMEWORKS, framework_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -99,7 +99,7 @@ def acts(gate: str) -> bool:
 
 def is_managed(framework: str) -> bool:
     """Whether objects of a framework are queued where it is switched on."""
-    return framework in MANAGED_FRAMEWORKS
+    return framework in FRAMEWORKS and FRAMEWORKS[framework].built_in
 
 
 def idle_fields() -> list[str]:
@@ -116,7 +116,7 @@ def warnings(configuration: Configuration) -> list[str]:
     ]
     found += _labels_without_effect(configuration)
     for name in configuration.integrations.frameworks:
-        if name not in MANAGED_FRAMEWORKS and not _is_declared(name, configuration):
+        if not is_managed(name) and not _is_declared(name, configuration):
             found.append(f"integrations.frameworks: {name} is accepted, but is not managed yet")
     for name, on in configuration.feature_gates.items():
         if name in _PARTLY and on != GATES[name].on:

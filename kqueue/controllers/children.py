@@ -13,8 +13,8 @@ import msgspec
 
 from kqueue.api.wire import core as wire_core
 from kqueue.errors import InvalidObjectError
-from kqueue.jobs.ancestry import GroupKind
 from kqueue.jobs.fields import JSON, int_of, mapping, objects, text, whole
+from kqueue.kinds import GroupKind
 from kqueue.state.from_api import template_requests
 
 Object = Mapping[str, Any]

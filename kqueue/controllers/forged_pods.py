@@ -26,7 +26,8 @@ from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.errors import ForbiddenError, NotFoundError
-from kqueue.jobs.ancestry import PARENTS, Ancestor, AncestryError, makes
+from kqueue.jobs.ancestry import Ancestor, AncestryError, makes
+from kqueue.kinds import OWNERS
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
@@ -38,7 +39,6 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _POD = ("", "Pod")
-_THROUGH_PODS = frozenset(PARENTS.values())
 _LOOK_AGAIN = 1.0
 """Seconds until a new pod of an owner whose Workload no watch has brought yet is looked at again."""
 _YOUNG = timedelta(seconds=30)
@@ -92,7 +92,7 @@ class ForgedPods:
             await self._stop(key, claim, f"{owner.gvk.kind} {owner.name} makes no pods", queue=_queue_of(owner))
             return Result()
         top = (await self._owners.lineage(child, _POD)).ancestor
-        if top is None or (top.gvk.group, top.gvk.kind) in _THROUGH_PODS or claim.pod_is_queued:
+        if top is None or _is_queued_through_pods(top) or claim.pod_is_queued:
             return Result()
         known = self._known(top)
         if not known:
@@ -191,3 +191,8 @@ def _unpaid_since(workload: wire.Workload) -> datetime | None:
     if from_api.condition(workload.status.conditions, names.CONDITION_EVICTED) is None:
         return workload.metadata.creation_timestamp  # it never held any
     return lost.last_transition_time if lost is not None else None
+
+
+def _is_queued_through_pods(owner: Ancestor) -> bool:
+    row = OWNERS.get((owner.gvk.group, owner.gvk.kind))
+    return row is not None and row.through_pods

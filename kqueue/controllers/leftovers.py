@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,18 +11,16 @@ import msgspec
 
 from kqueue.api import names
 from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
-from kqueue.config.policy import framework_of
+from kqueue.jobs.catalog import child_labels
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.fields import JSON, mapping
+from kqueue.kinds import framework_of
 from kqueue.runtime.resources import ResourceType
 
 GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
 """Scheduling gates that nobody removes when kqueue is gone."""
 FINALIZERS = frozenset({names.MANAGED_POD_FINALIZER, names.RESOURCE_IN_USE_FINALIZER})
 """Finalizers that nobody takes off when kqueue is gone."""
-_JOBSET = "jobset.x-k8s.io/jobset"
-_JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
-_SUSPENDS: Mapping[str, str] = {"Job": "batch/job", "JobSet": _JOBSET}
 _OVER = ("Complete", "Completed", "Failed")
 
 
@@ -179,7 +177,7 @@ def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Le
         c.status == "True" and c.type in _OVER for c in job.status.conditions
     ):
         return ()
-    integration = _JOBSET if _JOBSET_LABEL in job.metadata.labels else _SUSPENDS.get(resource.kind, "")
+    integration = _parent_of(job) or framework_of(resource.group, resource.kind) or ""
     found = []
     if job.spec.suspend and (waits_for_us or names.QUEUE_NAME_LABEL in job.metadata.labels):
         found.append(_leftover(Left.SUSPENDED, resource, job, ours=("spec.suspend",), integration=integration))
@@ -249,9 +247,13 @@ def _framework_of_pod(pod: Seen) -> str:
     owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
     if owner is None:
         return "pod"
-    if owner.kind == "Job" and _JOBSET_LABEL in pod.metadata.labels:
-        return _JOBSET
-    return _framework_of(owner)
+    parent = _parent_of(pod) if owner.kind == "Job" else ""
+    return parent or _framework_of(owner)
+
+
+def _parent_of(child: Seen) -> str:
+    """The framework of the object that a Job is a part of, or a pod of such a Job; empty: it stands for itself."""
+    return next((name for name, label in child_labels().items() if label in child.metadata.labels), "")
 
 
 def _framework_of(owner: OwnerReference) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.children import may_be_child
-from kqueue.jobs.ancestry import GroupKind, controller_uid
+from kqueue.jobs.ancestry import controller_uid
+from kqueue.kinds import GroupKind
 from kqueue.runtime.store import Store
 
 JSON = dict[str, Any]

@@ -12,7 +12,6 @@ from kqueue.controllers.children import may_be_child
 from kqueue.errors import NotFoundError
 from kqueue.jobs.ancestry import (
     Ancestor,
-    GroupKind,
     Lineage,
     OwnerKind,
     controller_uid,
@@ -21,6 +20,7 @@ from kqueue.jobs.ancestry import (
     queued_controller,
 )
 from kqueue.jobs.fields import text
+from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, object_key

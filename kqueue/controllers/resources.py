@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api import names
+from kqueue.jobs.kind import ReviewedKind
 from kqueue.runtime.resources import ResourceType
 
 NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
@@ -25,3 +26,8 @@ RESOURCE_FLAVORS = _ours("resourceflavors", names.RESOURCE_FLAVOR_KIND)
 TOPOLOGIES = _ours("topologies", names.TOPOLOGY_KIND)
 ADMISSION_CHECKS = _ours("admissionchecks", names.ADMISSION_CHECK_KIND)
 WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS_KIND)
+
+
+def resource_of(kind: ReviewedKind) -> ResourceType:
+    """Where objects of the kind are found."""
+    return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)

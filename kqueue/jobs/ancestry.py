@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TypeAlias
 
 from kqueue.api import names
@@ -16,14 +15,12 @@ from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text
 from kqueue.jobs.kind import GroupVersionKind
+from kqueue.kinds import FRAMEWORKS, OWNERS, GroupKind
 
 LEVELS_MAX = 10
 """Owners above an object that are looked at; Kueue's figure."""
 
 _OWNERS = "metadata.ownerReferences"
-
-GroupKind: TypeAlias = tuple[str, str]
-"""API group and kind, whatever the version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,61 +78,6 @@ Fetch: TypeAlias = Callable[[OwnerKind, str, str], Awaitable[JSON | None]]
 Made: TypeAlias = Callable[[GroupKind, JSON, JSON], bool]
 """Whether an owner of a kind may have made an object: owner first."""
 
-_THROUGH_PODS = frozenset({"deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
-_KNOWN = (
-    ("batch/job", "batch", "v1", "Job", "jobs"),
-    ("jobset.x-k8s.io/jobset", "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-    ("pod", "", "v1", "Pod", "pods"),
-    ("deployment", "apps", "v1", "Deployment", "deployments"),
-    ("", "apps", "v1", "ReplicaSet", "replicasets"),
-    ("statefulset", "apps", "v1", "StatefulSet", "statefulsets"),
-    (
-        "leaderworkerset.x-k8s.io/leaderworkerset",
-        "leaderworkerset.x-k8s.io",
-        "v1",
-        "LeaderWorkerSet",
-        "leaderworkersets",
-    ),
-    ("kubeflow.org/pytorchjob", "kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
-    ("kubeflow.org/tfjob", "kubeflow.org", "v1", "TFJob", "tfjobs"),
-    ("kubeflow.org/xgboostjob", "kubeflow.org", "v1", "XGBoostJob", "xgboostjobs"),
-    ("kubeflow.org/paddlejob", "kubeflow.org", "v1", "PaddleJob", "paddlejobs"),
-    ("kubeflow.org/jaxjob", "kubeflow.org", "v1", "JAXJob", "jaxjobs"),
-    ("kubeflow.org/mpijob", "kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
-    ("trainer.kubeflow.org/trainjob", "trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
-    ("ray.io/rayjob", "ray.io", "v1", "RayJob", "rayjobs"),
-    ("ray.io/raycluster", "ray.io", "v1", "RayCluster", "rayclusters"),
-    ("ray.io/rayservice", "ray.io", "v1", "RayService", "rayservices"),
-    ("workload.codeflare.dev/appwrapper", "workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers"),
-    (
-        "sparkoperator.k8s.io/sparkapplication",
-        "sparkoperator.k8s.io",
-        "v1beta2",
-        "SparkApplication",
-        "sparkapplications",
-    ),
-)
-"""Framework, group, version, kind, plural.  A ReplicaSet is no framework: the walk only passes through it."""
-
-
-_MAKES: Mapping[GroupKind, frozenset[GroupKind]] = MappingProxyType(
-    {
-        ("batch", "Job"): frozenset({("", "Pod"), ("batch", "Job")}),
-        ("apps", "Deployment"): frozenset({("apps", "ReplicaSet")}),
-        ("apps", "ReplicaSet"): frozenset({("", "Pod")}),
-        ("apps", "StatefulSet"): frozenset({("", "Pod")}),
-        ("jobset.x-k8s.io", "JobSet"): frozenset({("batch", "Job")}),
-    }
-)
-"""What these owners have as children, of all kinds that can be queued: what their controllers make.  Managers of this
-API let a Job be the parent of Jobs, too.  Of owners that are not listed nothing is known: they may own anything."""
-_NO_CONTROLLER: frozenset[GroupKind] = frozenset({("", "Pod")})
-"""Owners without a controller: whoever runs in them makes what they own, so they excuse nothing themselves."""
-PARENTS: Mapping[str, GroupKind] = MappingProxyType(
-    {framework: (group, kind) for framework, group, _version, kind, _plural in _KNOWN if framework in _THROUGH_PODS}
-)
-"""Kinds that are queued through their pods, by the name that `pod-suspending-parent` says."""
-
 
 def owner_kinds(
     frameworks: Collection[str], external: Iterable[str] = (), more: Iterable[OwnerKind] = ()
@@ -149,10 +91,12 @@ def owner_kinds(
         more: further ones, as those declared by users.
     """
     known = {
-        (group, kind): OwnerKind(
-            gvk=GroupVersionKind(group, version, kind), resource=plural, queued=framework in frameworks
+        key: OwnerKind(
+            gvk=GroupVersionKind(row.group, row.version, row.kind),
+            resource=row.plural,
+            queued=row.framework in frameworks,
         )
-        for framework, group, version, kind, plural in _KNOWN
+        for key, row in OWNERS.items()
     }
     for written in external:
         kind, version, group = written.split(".", 2)
@@ -262,7 +206,7 @@ async def queued_controller(
 def _queued(kind: OwnerKind, owner: JSON, *, manages_all: bool) -> Ancestor | None:
     """The owner as an ancestor; None where it is not queued itself."""
     queue = rules.queue_name(owner)
-    if not kind.queued or not (manages_all or queue) or (kind.gvk.group, kind.gvk.kind) in _NO_CONTROLLER:
+    if not kind.queued or not (manages_all or queue) or _has_no_controller(kind):
         return None
     return Ancestor(
         gvk=kind.gvk,
@@ -274,9 +218,22 @@ def _queued(kind: OwnerKind, owner: JSON, *, manages_all: bool) -> Ancestor | No
     )
 
 
+def _has_no_controller(kind: OwnerKind) -> bool:
+    """Whether what runs in an owner makes what it owns, so that the owner excuses nothing itself."""
+    row = OWNERS.get((kind.gvk.group, kind.gvk.kind))
+    return row is not None and not row.controlled
+
+
+def parent_of(framework: str) -> GroupKind | None:
+    """The kind that is queued through its pods, by the name in `pod-suspending-parent`; None: there is no such kind."""
+    row = FRAMEWORKS.get(framework)
+    return row.group_kind if row is not None and row.through_pods else None
+
+
 def makes(owner: GroupKind, child: GroupKind) -> bool:
     """Whether the controller of an owner's kind may make objects of a child's kind; True where nothing is known."""
-    return child in _MAKES.get(owner, {child})
+    row = OWNERS.get(owner)
+    return row is None or row.makes is None or child in row.makes
 
 
 def controller_kind(obj: JSON) -> GroupKind | None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kqueue.config.policy import Integrations, framework_of
+from kqueue.config.policy import Integrations
 from kqueue.config.without_effect import is_managed
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.kind import GroupVersionKind
+from kqueue.kinds import framework_of, implies_pods
 
 JSON = Mapping[str, Any]
 _ENDED = ("Succeeded", "Failed")
-_THROUGH_PODS = frozenset({"deployment", "statefulset"})
-"""Frameworks that switch the one of pods on."""
 
 
 def kinds_not_queued(integrations: Integrations) -> list[OwnerKind]:
     """The known kinds that can name a queue, and that a kqueue with these integrations leaves alone."""
     managed = {framework for framework in integrations.frameworks if is_managed(framework)}
-    if managed & _THROUGH_PODS:
+    if implies_pods(managed):
         managed |= {"pod"}
     others = {(kind.group, kind.kind) for kind in integrations.declared_kinds}
     others |= {_group_kind(text) for text in integrations.external_frameworks}

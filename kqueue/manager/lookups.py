@@ -22,8 +22,9 @@ from kqueue.controllers.resources import (
     WORKLOADS,
 )
 from kqueue.errors import ApiError, NotFoundError
-from kqueue.jobs.ancestry import GroupKind, Lineage, OwnerKind, has_known_owner, lineage_of
+from kqueue.jobs.ancestry import Lineage, OwnerKind, has_known_owner, lineage_of
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, strings, text
+from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.surroundings import LookupFailedError

@@ -8,28 +8,16 @@ from typing import Any
 
 from kqueue.cli.ctl.table import Table
 from kqueue.cli.tables import age
+from kqueue.kinds import OWNERS
 
 Object = Mapping[str, Any]
-
-_BY_LABEL = {
-    ("jobset.x-k8s.io", "JobSet"): "jobset.sigs.k8s.io/jobset-name",
-    ("batch", "Job"): "batch.kubernetes.io/job-name",
-    ("ray.io", "RayCluster"): "ray.io/cluster",
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "leaderworkerset.sigs.k8s.io/name",
-    ("workload.codeflare.dev", "AppWrapper"): "workload.codeflare.dev/appwrapper",
-    **{
-        ("kubeflow.org", kind): "training.kubeflow.org/job-name"
-        for kind in ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
-    },
-}
-"""Kinds whose pods carry the job's name in a label."""
 
 
 def pod_selector(group: str, job: Object) -> str | None:
     """A label selector for the pods of a job; None where its kind has none."""
-    label = _BY_LABEL.get((group, str(job.get("kind"))))
-    if label is not None:
-        return f"{label}={job['metadata']['name']}"
+    row = OWNERS.get((group, str(job.get("kind"))))
+    if row is not None and row.pod_label:
+        return f"{row.pod_label}={job['metadata']['name']}"
     selector = (job.get("spec") or {}).get("selector")
     return _selector(selector) if group == "apps" and isinstance(selector, Mapping) else None
 

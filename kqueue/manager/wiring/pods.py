@@ -20,6 +20,7 @@ from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import switches_from
+from kqueue.kinds import implies_pods
 from kqueue.manager.telemetry import job_controller
 from kqueue.manager.wiring.handlers import if_changed
 from kqueue.manager.wiring.shared import Wiring
@@ -27,8 +28,6 @@ from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import Rank
 from kqueue.state import from_api
 
-_THROUGH_PODS = ("deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset")
-"""Frameworks whose objects are queued through their pods."""
 _FIRST, _WINDOW = 0.05, 0.2
 """Seconds in which events of one group gather: after quiet, and while they go on."""
 _LABEL_LOST_AFTER = 1.0
@@ -37,7 +36,8 @@ _LABEL_LOST_AFTER = 1.0
 
 def pods_as(config: Configuration) -> Callable[[dict[str, Any]], ManagedPod] | None:
     """The view of pods that are queued themselves; None where no kind is on that is queued through pods."""
-    if not any(framework in (FRAMEWORK, *_THROUGH_PODS) for framework in config.integrations.frameworks):
+    frameworks = config.integrations.frameworks
+    if FRAMEWORK not in frameworks and not implies_pods(frameworks):
         return None
     switches = switches_from(config.enabled)
     return lambda pod: managed_pod(pod, switches)

@@ -13,12 +13,13 @@ from kqueue.clock import Clock
 from kqueue.config import Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.resources import resource_of
 from kqueue.core.topology import NodeFacts
-from kqueue.jobs.ancestry import GroupKind
-from kqueue.jobs.kind import JobKind, ReviewedKind
+from kqueue.jobs.catalog import BY_FRAMEWORK, REVIEWED, child_labels
+from kqueue.jobs.kind import JobKind
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.registry import BY_FRAMEWORK, CHILD_LABELS, REVIEWED
 from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
+from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import ResourceType
@@ -110,7 +111,7 @@ def make_watches(
     pods are not.  `stateful_sets`: whether these are on.
     """
     frameworks = {kind.framework for kind in kinds_on}
-    parents = () if manages_all or BATCH_JOB not in frameworks else [f for f in CHILD_LABELS if f in frameworks]
+    parents = () if manages_all or BATCH_JOB not in frameworks else [f for f in child_labels() if f in frameworks]
     children = resource_of(BY_FRAMEWORK[BATCH_JOB])
     queued = "" if manages_all else names.QUEUE_NAME_LABEL
 
@@ -174,13 +175,8 @@ def make_watches(
 
 
 def _child_selector(parent: str) -> str:
-    return f"{CHILD_LABELS[parent]},!{names.QUEUE_NAME_LABEL}"
+    return f"{child_labels()[parent]},!{names.QUEUE_NAME_LABEL}"
 
 
 def _same(value: Any) -> Any:
     return value
-
-
-def resource_of(kind: ReviewedKind) -> ResourceType:
-    """Where objects of the kind are found."""
-    return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)

@@ -8,7 +8,6 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.config import Configuration
-from kqueue.config.policy import framework_of
 from kqueue.config.without_effect import is_managed
 from kqueue.controllers.resources import (
     ADMISSION_CHECKS,
@@ -24,6 +23,7 @@ from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.jobs import unmanaged
 from kqueue.jobs.ancestry import OwnerKind
 from kqueue.jobs.fields import condition_status
+from kqueue.kinds import framework_of
 from kqueue.operations.migration.definitions import judge_definitions
 from kqueue.operations.migration.findings import Finding, note, some, work
 from kqueue.runtime.client import Client

@@ -21,19 +21,17 @@ from kqueue.controllers.leftovers import (
     of_pod,
     waiting_owners,
 )
+from kqueue.controllers.resources import resource_of
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
+from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.declared import Declared
+from kqueue.kinds import FRAMEWORKS
 from kqueue.manager.registration import CONFIGURATIONS
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.configuration import MANAGED_BY, MUTATING_NAME, OURSELVES, VALIDATING_NAME, is_ours
-from webhooks.routes import FRAMEWORK_PATHS
 
 JSON = dict[str, Any]
-_JOBS = (
-    ResourceType("batch", "v1", "jobs", "Job"),
-    ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
-)
 _CLUSTER_SCOPED = (
     kinds.CLUSTER_QUEUES, kinds.COHORTS, kinds.RESOURCE_FLAVORS, kinds.TOPOLOGIES, kinds.ADMISSION_CHECKS,
 )  # fmt: skip
@@ -94,7 +92,7 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
     found += await _found(client, kinds.WORKLOADS, scope, of_workload)
     for resource in (*_NAMESPACED, *_CLUSTER_SCOPED) if scope.whole else _NAMESPACED:
         found += await _found(client, resource, scope, _judge(resource))
-    for resource in _JOBS:
+    for resource in map(resource_of, BY_FRAMEWORK.values()):
         found += await _found(client, resource, scope, _judge_job(resource, waiting))
     for declared in scope.declared:
         found += await _of_declared(client, declared, scope, waiting)
@@ -239,7 +237,7 @@ async def _missing(client: Client, target: str) -> str:
 
 async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:
     """Those of the integrations whose webhooks are registered: somebody runs with them switched on."""
-    paths = {f"/mutate-{FRAMEWORK_PATHS[name]}": name for name in integrations if name in FRAMEWORK_PATHS}
+    paths = {f"/mutate-{FRAMEWORKS[name].webhook_path}": name for name in integrations if name in FRAMEWORKS}
     asked: set[str] = set()
     for obj in await client.list_json(CONFIGURATIONS["MutatingWebhookConfiguration"]):
         for hook in obj.get("webhooks") or ():

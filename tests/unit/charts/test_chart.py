@@ -20,9 +20,10 @@ from kqueue.cli.app import build
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
-from kqueue.config.policy import FRAMEWORKS, Integrations
+from kqueue.config.policy import Integrations
 from kqueue.jobs import ancestry
 from kqueue.jobs.unmanaged import kinds_not_queued
+from kqueue.kinds import FRAMEWORKS
 from kqueue.manager.operator import Operator
 from kqueue.manager.visibility import catalog_of
 from kqueue.observe import Checks, Metrics

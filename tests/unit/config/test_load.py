@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kqueue.config import ConfigFileError, Configuration, load, parse
-from kqueue.config.policy import FRAMEWORKS
+from kqueue.kinds import FRAMEWORKS
 from kqueue.errors import ConfigError
 
 

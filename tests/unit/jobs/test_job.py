@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kqueue.errors import InvalidObjectError
+from kqueue.jobs.catalog import BY_FRAMEWORK, BY_GROUP_KIND
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import Finished, JobKind
-from kqueue.jobs.registry import BY_FRAMEWORK, BY_GROUP_KIND
 from kqueue.jobs.switches import Switches
 from tests.unit.jobs.builders import UID, make_job, make_template, prefixed
 

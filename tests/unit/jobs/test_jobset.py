@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kqueue.errors import InvalidObjectError
+from kqueue.jobs.catalog import BY_FRAMEWORK, BY_GROUP_KIND
 from kqueue.jobs.infos import infos_at_start, infos_at_stop
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import Finished, JobKind, PodSetInfo, Refused, Surroundings
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.registry import BY_FRAMEWORK, BY_GROUP_KIND
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority, workload_for
 from tests.unit.jobs.builders import JSON, UID, make_template, prefixed, pruned

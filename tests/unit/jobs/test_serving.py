@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kqueue.jobs.catalog import REVIEWED
 from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.kind import ReviewedKind, Surroundings
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.registry import REVIEWED
 from kqueue.jobs.stateful_set import StatefulSet
 from tests.unit.jobs.builders import make_template, prefixed
 from webhooks.routes import reviewed_kinds

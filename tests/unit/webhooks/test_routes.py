@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs.registry import REVIEWED
+from kqueue.jobs.catalog import REVIEWED
 from kqueue.jobs.switches import Switches
+from kqueue.kinds import FRAMEWORKS
 from tests.unit.webhooks.test_quota import TAINT, concurrent, selector
 from tests.unit.webhooks.test_workloads import TOPOLOGY, check, pod_set, reserved
 from webhooks.review import Answer, Request, write
-from webhooks.routes import FRAMEWORK_PATHS, Handler, routes
+from webhooks.routes import Handler, routes
 
 Object = dict[str, Any]
 FINALIZER = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
@@ -74,13 +75,13 @@ def test_objects_that_can_be_in_use_get_a_finalizer(kind: str) -> None:
     assert ask(f"/mutate-kueue-x-k8s-io-v1beta2-{kind}", {"metadata": {"name": "a"}}).patch == FINALIZER
 
 
-@pytest.mark.parametrize("rest", FRAMEWORK_PATHS.values())
+@pytest.mark.parametrize("rest", [row.webhook_path for row in FRAMEWORKS.values()])
 def test_a_path_whose_integration_is_off_allows_everything(rest: str) -> None:
     """One webhook configuration serves every set of integrations; kinds not built yet are off too."""
     for verb in ("mutate", "validate"):
         assert ask(f"/{verb}-{rest}", job(), frameworks=()).allowed
-    if rest not in {FRAMEWORK_PATHS[framework] for framework in REVIEWED}:
-        assert ask(f"/mutate-{rest}", job(), frameworks=tuple(FRAMEWORK_PATHS)).patch == {}
+    if rest not in {FRAMEWORKS[framework].webhook_path for framework in REVIEWED}:
+        assert ask(f"/mutate-{rest}", job(), frameworks=tuple(FRAMEWORKS)).patch == {}
 
 
 def test_paths_follow_the_ecosystem() -> None:

@@ -1,0 +1,209 @@
+"""The kinds of jobs that kqueue knows: one row each, facts alone.
+
+What kqueue does with the objects of a kind is its adapter's (`kqueue/jobs/catalog.py`).  From these rows come the names
+that `integrations.frameworks` takes, the kinds through which owners are followed, the paths of webhooks, the survey of
+objects that are not queued, and the chart's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+GroupKind = tuple[str, str]
+"""API group and kind, whatever the version."""
+
+POD: GroupKind = ("", "Pod")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind.
+
+    Args:
+        framework: its name in `integrations.frameworks`; empty for a kind that owners only pass through.
+        group, version, kind, plural: as in Kubernetes' API.
+        built_in: kqueue queues its objects where it is switched on; others are queued where the kind is declared.
+        through_pods: its objects are queued through their pods, so that `pod` is on where it is.
+        makes: kinds of the objects that its controller makes, among the kinds here; None: nothing is known.
+        controlled: it has a controller; without one, what runs in it makes what it owns.
+        child_label: label of the batch Jobs that an object is run as, with its name; empty: it is not run so.
+        pod_label: label of the pods of an object, with its name; empty: there is none.
+    """
+
+    framework: str
+    group: str
+    version: str
+    kind: str
+    plural: str
+    built_in: bool = False
+    through_pods: bool = False
+    makes: frozenset[GroupKind] | None = None
+    controlled: bool = True
+    child_label: str = ""
+    pod_label: str = ""
+
+    @property
+    def group_kind(self) -> GroupKind:
+        """Group and kind."""
+        return self.group, self.kind
+
+    @property
+    def text(self) -> str:
+        """`Kind.version.group`, as `integrations.externalFrameworks` has it."""
+        return f"{self.kind}.{self.version}.{self.group}"
+
+    @property
+    def webhook_path(self) -> str:
+        """Path of its webhooks, after `/mutate-` and `/validate-`.  Source: the ecosystem's convention."""
+        return webhook_path(self.group, self.version, self.kind)
+
+
+def webhook_path(group: str, version: str, kind: str) -> str:
+    """Path of a kind's webhooks, after `/mutate-` and `/validate-`."""
+    return f"{group.replace('.', '-')}-{version}-{kind.lower()}"
+
+
+_BATCH_JOB = ("batch", "Job")
+
+
+def _kubeflow(version: str, kind: str) -> Kind:
+    name = kind.lower()
+    return Kind(
+        framework=f"kubeflow.org/{name}",
+        group="kubeflow.org",
+        version=version,
+        kind=kind,
+        plural=f"{name}s",
+        pod_label="training.kubeflow.org/job-name",
+    )
+
+
+_ROWS = (
+    Kind(
+        framework="batch/job",
+        group="batch",
+        version="v1",
+        kind="Job",
+        plural="jobs",
+        built_in=True,
+        makes=frozenset({POD, _BATCH_JOB}),  # managers of this API let a Job be the parent of Jobs, too
+        pod_label="batch.kubernetes.io/job-name",
+    ),
+    Kind(
+        framework="jobset.x-k8s.io/jobset",
+        group="jobset.x-k8s.io",
+        version="v1alpha2",
+        kind="JobSet",
+        plural="jobsets",
+        built_in=True,
+        makes=frozenset({_BATCH_JOB}),
+        child_label="jobset.sigs.k8s.io/jobset-name",
+        pod_label="jobset.sigs.k8s.io/jobset-name",
+    ),
+    Kind(framework="pod", group="", version="v1", kind="Pod", plural="pods", built_in=True, controlled=False),
+    Kind(
+        framework="deployment",
+        group="apps",
+        version="v1",
+        kind="Deployment",
+        plural="deployments",
+        built_in=True,
+        through_pods=True,
+        makes=frozenset({("apps", "ReplicaSet")}),
+    ),
+    Kind(
+        framework="statefulset",
+        group="apps",
+        version="v1",
+        kind="StatefulSet",
+        plural="statefulsets",
+        built_in=True,
+        through_pods=True,
+        makes=frozenset({POD}),
+    ),
+    Kind(
+        framework="leaderworkerset.x-k8s.io/leaderworkerset",
+        group="leaderworkerset.x-k8s.io",
+        version="v1",
+        kind="LeaderWorkerSet",
+        plural="leaderworkersets",
+        through_pods=True,
+        pod_label="leaderworkerset.sigs.k8s.io/name",
+    ),
+    _kubeflow("v1", "PyTorchJob"),
+    _kubeflow("v1", "TFJob"),
+    _kubeflow("v1", "XGBoostJob"),
+    _kubeflow("v1", "PaddleJob"),
+    _kubeflow("v1", "JAXJob"),
+    _kubeflow("v2beta1", "MPIJob"),
+    Kind(
+        framework="trainer.kubeflow.org/trainjob",
+        group="trainer.kubeflow.org",
+        version="v1alpha1",
+        kind="TrainJob",
+        plural="trainjobs",
+    ),
+    Kind(framework="ray.io/rayjob", group="ray.io", version="v1", kind="RayJob", plural="rayjobs"),
+    Kind(
+        framework="ray.io/raycluster",
+        group="ray.io",
+        version="v1",
+        kind="RayCluster",
+        plural="rayclusters",
+        pod_label="ray.io/cluster",
+    ),
+    Kind(framework="ray.io/rayservice", group="ray.io", version="v1", kind="RayService", plural="rayservices"),
+    Kind(
+        framework="workload.codeflare.dev/appwrapper",
+        group="workload.codeflare.dev",
+        version="v1beta2",
+        kind="AppWrapper",
+        plural="appwrappers",
+        pod_label="workload.codeflare.dev/appwrapper",
+    ),
+    Kind(
+        framework="sparkoperator.k8s.io/sparkapplication",
+        group="sparkoperator.k8s.io",
+        version="v1beta2",
+        kind="SparkApplication",
+        plural="sparkapplications",
+    ),
+)
+
+REPLICA_SET = Kind(
+    framework="", group="apps", version="v1", kind="ReplicaSet", plural="replicasets", makes=frozenset({POD})
+)
+"""No framework: owners are followed through it."""
+
+_frameworks: dict[str, Kind] = {}
+_owners: dict[GroupKind, Kind] = {}
+
+FRAMEWORKS: Mapping[str, Kind] = MappingProxyType(_frameworks)
+"""Kinds by the name that `integrations.frameworks` uses, in the order in which people are shown them."""
+OWNERS: Mapping[GroupKind, Kind] = MappingProxyType(_owners)
+"""All kinds through which owners are followed."""
+
+
+def register(kind: Kind) -> None:
+    """Add a kind at the start of a process.  Raises ValueError when its name or the kind is there already."""
+    if not kind.framework or kind.framework in _frameworks or kind.group_kind in _owners:
+        raise ValueError(f"kind {kind.text} cannot be added as {kind.framework!r}: the name is empty, or one is taken")
+    _frameworks[kind.framework] = _owners[kind.group_kind] = kind
+
+
+def framework_of(group: str, kind: str) -> str | None:
+    """The framework whose objects are of this kind, whatever the version; None when no framework's are."""
+    row = _owners.get((group, kind))
+    return row.framework or None if row is not None else None
+
+
+def implies_pods(frameworks: Collection[str]) -> bool:
+    """Whether `pod` is on where these frameworks are: with one that is queued through its pods."""
+    return any(row.through_pods for name, row in _frameworks.items() if name in frameworks)
+
+
+for _row in _ROWS:
+    register(_row)
+_owners[REPLICA_SET.group_kind] = REPLICA_SET

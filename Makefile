@@ -49,8 +49,9 @@ crds: venv ## config/crd/*.yaml from kqueue/api
 integrations: venv ## the matrix of docs/integrations.md from the marks of the tests
 	@$(BIN)/python tools/integrations.py
 
-reference: venv ## docs/reference from CRDs, names, configuration and commands
+reference: venv ## docs/reference from CRDs, names, configuration and commands; the chart's parts from kqueue/kinds.py
 	@$(BIN)/python tools/reference.py
+	@PYTHONPATH=. $(BIN)/python tools/chart_kinds.py
 
 pictures: venv ## docs/pictures from what the commands print on the demo's cluster
 	@$(BIN)/python tools/pictures.py

@@ -14,12 +14,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kqueue.kinds import FRAMEWORKS
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "integrations.md"
 BEGIN = "<!-- the matrix: written by `make integrations` from the marks of the tests; do not edit -->"
 END = "<!-- the end of the matrix -->"
 
-KINDS = ("Job", "JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind")
+_BUILT_IN = [row.kind for row in FRAMEWORKS.values() if row.built_in]
+_AFTER_PODS = _BUILT_IN.index("Pod") + 1
+KINDS = (*_BUILT_IN[:_AFTER_PODS], "Pod group", *_BUILT_IN[_AFTER_PODS:], "declared kind")
 FEATURES = (
     "queueing", "start with topology", "ranks", "stop and restore", "eviction and requeue", "finished", "pods ready",
     "reclaimable pods", "partial admission", "priority class", "maximum execution time", "prebuilt workload",

@@ -185,36 +185,7 @@ readinessProbe:
 
 {{/* Kinds above a job through which owners are followed, whether they are queued or not: group, plural. */}}
 {{- define "kqueue.owners" -}}
-- apiGroups: [batch]
-  resources: [jobs]
-  verbs: [get]
-- apiGroups: [jobset.x-k8s.io]
-  resources: [jobsets]
-  verbs: [get]
-- apiGroups: [""]
-  resources: [pods]
-  verbs: [get]
-- apiGroups: [apps]
-  resources: [deployments, replicasets, statefulsets]
-  verbs: [get]
-- apiGroups: [leaderworkerset.x-k8s.io]
-  resources: [leaderworkersets]
-  verbs: [get]
-- apiGroups: [kubeflow.org]
-  resources: [pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs, mpijobs]
-  verbs: [get]
-- apiGroups: [trainer.kubeflow.org]
-  resources: [trainjobs]
-  verbs: [get]
-- apiGroups: [ray.io]
-  resources: [rayjobs, rayclusters, rayservices]
-  verbs: [get]
-- apiGroups: [workload.codeflare.dev]
-  resources: [appwrappers]
-  verbs: [get]
-- apiGroups: [sparkoperator.k8s.io]
-  resources: [sparkapplications]
-  verbs: [get]
+{{ include "kqueue.followedKinds" . }}
 {{- $integrations := .Values.configuration.integrations | default dict }}
 {{- range $integrations.externalFrameworks }}
 {{- $parts := splitn "." 3 . }}

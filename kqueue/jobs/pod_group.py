@@ -68,12 +68,12 @@ def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 
 def is_fast(pod: ManagedPod) -> bool:
     """Whether the group is queued before all of its pods are there."""
-    return pod_view.says(pod.obj, names.POD_GROUP_FAST_ADMISSION_ANNOTATION)
+    return pod.source.is_fast(pod.obj)
 
 
 def is_serving(pod: ManagedPod) -> bool:
     """Whether the group never finishes."""
-    return pod_view.says(pod.obj, names.POD_GROUP_SERVING_ANNOTATION)
+    return pod.source.is_serving(pod.obj)
 
 
 def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
@@ -87,9 +87,9 @@ def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | Trouble:
     """What the group's Workload is made from, or why there is none yet.  `members` in order, at least one."""
     first, alive = members[0], runnable(members)
-    total = pod_view.total_count(first.obj)
+    total = first.total
     if total is None:
-        message = f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION} must say how many pods the group has"
+        message = f"{first.source.said_total} must say how many pods the group has"
         return Trouble(f"{message}, a whole number above 0", first)
     trouble = _index_trouble(first, total) or _incomplete(alive, total, fast=is_fast(first))
     trouble = trouble or _disagreement([pod for pod in members if pod.phase != "Failed"], total)
@@ -151,10 +151,15 @@ def _disagreement(members: Sequence[ManagedPod], total: int) -> Trouble | None:
                 f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
                 pod,
             )
-        if pod_view.total_count(pod.obj) != total:
-            written = annotations_of(pod.obj).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION)
+        if pod.source is not members[0].source:
             return Trouble(
-                f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION} is {written!r}, and {total} on pod "
+                f"it says its group in another form than pod {members[0].name} of the same group: "
+                f"{pod.source.said_total} instead of {members[0].source.said_total}; use one form for all pods",
+                pod,
+            )
+        if pod.total != total:
+            return Trouble(
+                f"{pod.source.said_total} is {pod.source.written_total(pod.obj)!r}, and {total} on pod "
                 f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
                 pod,
             )
@@ -235,7 +240,7 @@ def spec_of(made: Composition, priority: Priority) -> JSON:
     first = made.kept[0].obj
     spec: JSON = {"podSets": list(made.pod_sets), "priority": priority.value, "active": True}
     for key, value in (
-        ("queueName", rules.queue_name(first)),
+        ("queueName", pod_view.queue_of(made.kept[0])),
         ("priorityClassRef", priority.reference),
         ("maximumExecutionTimeSeconds", rules.maximum_execution_time(first)),
     ):
@@ -323,7 +328,7 @@ def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: Swit
     alive = runnable(members)
     counts = counts_of(workload)
     if alive:
-        total = pod_view.total_count(members[0].obj) or len(alive)
+        total = members[0].total or len(alive)
         made = pod_sets_of(alive, total, switches, fast=is_fast(members[0]))
         if isinstance(made, Trouble):
             return None

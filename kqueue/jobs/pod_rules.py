@@ -9,16 +9,15 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence
+from kqueue.jobs.gang_source import source_of, sources
 from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kueue_groups import GROUP_PATH
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.pod_shape import role_hash
 from kqueue.jobs.switches import Switches
 
 _MAY_BE_WRONG = names.TOPOLOGY_ANNOTATIONS | {names.POD_INDEX_OFFSET_ANNOTATION}
 _ANNOTATIONS, _LABELS = "metadata.annotations", "metadata.labels"
 _MANAGED = f"{_LABELS}[{names.MANAGED_LABEL}]"
-_GROUP = f"{_ANNOTATIONS}[{names.POD_GROUP_NAME_ANNOTATION}]"
-_TOTAL = f"{_ANNOTATIONS}[{names.POD_GROUP_TOTAL_COUNT_ANNOTATION}]"
 _ROLE = f"{_ANNOTATIONS}[{names.ROLE_HASH_ANNOTATION}]"
 _RETRIABLE = f"{_ANNOTATIONS}[{names.RETRIABLE_IN_GROUP_ANNOTATION}]"
 _PREBUILT = f"{_ANNOTATIONS}[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
@@ -39,15 +38,15 @@ def defaults(pod: JSON, around: Surroundings) -> Patch:
         labels[names.MANAGED_LABEL] = "true"
         if not pod_view.has_finalizer(pod):
             metadata["finalizers"] = [*sequence(pod, "metadata", "finalizers"), names.MANAGED_POD_FINALIZER]
-    annotations, own = annotations_of(pod), labels_of(pod)
-    key = annotations.get(names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION)
-    if around.switches.topology and key is not None and key in own:
-        labels[names.POD_GROUP_POD_INDEX_LABEL] = own[key]
+    own, source = labels_of(pod), source_of(pod, around.switches)
+    rank = source.rank(pod)
+    if around.switches.topology and rank is not None:
+        labels[names.POD_GROUP_POD_INDEX_LABEL] = rank
     new = {key: value for key, value in labels.items() if own.get(key) != value}
     if new:
         metadata["labels"] = new
-    if not annotations.get(names.ROLE_HASH_ANNOTATION):
-        metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: role_hash(mapping(pod, "spec"))}
+    if not annotations_of(pod).get(names.ROLE_HASH_ANNOTATION):
+        metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: source.role(pod)}
     return {**({"metadata": metadata} if metadata else {}), **_gated(pod, around)}
 
 
@@ -90,23 +89,14 @@ def _managed_problems(pod: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _group_problems(pod: Mapping[str, Any], around: Surroundings) -> Iterator[FieldError]:
-    switches, annotations = around.switches, annotations_of(pod)
-    group, total = pod_view.group_name(pod, switches), annotations.get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION)
-    if group:
-        yield from syntax.check(syntax.subdomain, group, _GROUP)
-    if group and total is None:
-        yield FieldError(_TOTAL, f"must be set together with the group's name: how many pods {group} has")
-    if total is not None and not group:
-        yield FieldError(_GROUP, f"must be set together with {names.POD_GROUP_TOTAL_COUNT_ANNOTATION}")
-    if total is not None and pod_view.total_count(pod) is None:
-        yield FieldError(_TOTAL, "must be a whole number of pods, 1 or more", total)
-    labelled = labels_of(pod).get(names.POD_GROUP_NAME_LABEL, "")
-    if labelled and group and labelled != group:
-        yield FieldError(_GROUP, f"says another group than the label of that name, {labelled!r}; keep one", group)
+    switches = around.switches
+    for source in sources():
+        yield from source.problems(pod, switches)
+    group = pod_view.group_name(pod, switches)
     prebuilt = rules.prebuilt_name(pod, switches)
     if prebuilt and group and prebuilt != group:
         yield FieldError(_PREBUILT, f"must be the group's name, {group!r}, or be removed", prebuilt)
-    role = annotations.get(names.ROLE_HASH_ANNOTATION)
+    role = annotations_of(pod).get(names.ROLE_HASH_ANNOTATION)
     if role:
         yield from syntax.check(syntax.dns_label, role, _ROLE)
 
@@ -129,9 +119,9 @@ def _change_problems(new: JSON, old: JSON, around: Surroundings) -> Iterator[Fie
         yield FieldError(_MANAGED, "cannot be removed: the pod would run on and nobody would count it; delete the pod")
     before, after = pod_view.group_name(old, around.switches), pod_view.group_name(new, around.switches)
     if before and after != before:
-        yield FieldError(_GROUP, f"cannot change from {before!r}; delete the pod and make another", after or None)
+        yield FieldError(GROUP_PATH, f"cannot change from {before!r}; delete the pod and make another", after or None)
     elif after and not before and pod_view.is_managed(old) and not suspended:
-        yield FieldError(_GROUP, "cannot be set on a pod that was started alone; delete it and make another", after)
+        yield FieldError(GROUP_PATH, "cannot be set on a pod that was started alone; delete it and make another", after)
     role = names.ROLE_HASH_ANNOTATION
     if not suspended and before and annotations_of(new).get(role) != annotations_of(old).get(role):
         yield FieldError(_ROLE, "cannot change once the pod was started", annotations_of(new).get(role))

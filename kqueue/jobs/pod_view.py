@@ -8,12 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs import rules
 from kqueue.jobs.fields import (
     JSON,
     annotations_of,
     condition_status,
-    int_of,
     labels_of,
     mapping,
     objects,
@@ -21,7 +19,7 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
-from kqueue.jobs.pod_shape import role_hash
+from kqueue.jobs.gang_source import GangSource, source_of
 from kqueue.jobs.switches import Switches
 
 TERMINAL = ("Succeeded", "Failed")
@@ -78,22 +76,8 @@ def suspending_parent(pod: Mapping[str, Any]) -> str | None:
 
 
 def group_name(pod: Mapping[str, Any], switches: Switches) -> str:
-    """The group that the pod is in; empty when it is in none.  The annotation comes before the label, if it counts."""
-    labelled = labels_of(pod).get(names.POD_GROUP_NAME_LABEL, "")
-    if not switches.identifier_annotations:
-        return labelled
-    return annotations_of(pod).get(names.POD_GROUP_NAME_ANNOTATION, "") or labelled
-
-
-def total_count(pod: Mapping[str, Any]) -> int | None:
-    """How many pods the group is to have; None where that is not said as a whole number above 0."""
-    total = int_of(annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION, ""))
-    return total if total is not None and total > 0 else None
-
-
-def role_of(pod: Mapping[str, Any]) -> str:
-    """The role that the pod plays in its group: what its annotation says, else the hash of its shape."""
-    return annotations_of(pod).get(names.ROLE_HASH_ANNOTATION, "").lower() or role_hash(mapping(pod, "spec"))
+    """The group that the pod is in, in whatever form it says so; empty when it is in none."""
+    return source_of(pod, switches).group(pod, switches)
 
 
 def says(pod: Mapping[str, Any], annotation: str) -> bool:
@@ -117,6 +101,8 @@ class ManagedPod:
     key: str
     """namespace/name."""
     uid: str
+    source: GangSource
+    """The form in which it says its group."""
     group: str
     """namespace/name of its group; empty: it is queued alone."""
     role: str
@@ -139,6 +125,11 @@ class ManagedPod:
     def name(self) -> str:
         """Name without its namespace."""
         return text(self.obj, "metadata", "name")
+
+    @property
+    def total(self) -> int | None:
+        """How many pods its group has; None where that is not said as a whole number above 0."""
+        return self.source.total(self.obj)
 
     @property
     def terminated(self) -> bool:
@@ -190,13 +181,15 @@ class ManagedPod:
 def managed_pod(pod: JSON, switches: Switches) -> ManagedPod:
     """The view of a pod that carries our label."""
     namespace = text(pod, "metadata", "namespace")
-    group = group_name(pod, switches)
+    source = source_of(pod, switches)
+    group = source.group(pod, switches)
     return ManagedPod(
         obj=pod,
+        source=source,
         key=f"{namespace}/{text(pod, 'metadata', 'name')}",
         uid=text(pod, "metadata", "uid"),
         group=f"{namespace}/{group}" if group else "",
-        role=role_of(pod) if group else "",
+        role=_role_of(pod, source) if group else "",
         phase=text(pod, "status", "phase"),
         gated=is_gated(pod),
         deleting=is_deleting(pod),
@@ -204,6 +197,11 @@ def managed_pod(pod: JSON, switches: Switches) -> ManagedPod:
         stopped=stopped_by_us(pod),
         created=_time(text(pod, "metadata", "creationTimestamp")) or _NO_TIME,
     )
+
+
+def _role_of(pod: JSON, source: GangSource) -> str:
+    """The role that the webhook noted: what a start adds to the pod must not change it; else what its form says."""
+    return annotations_of(pod).get(names.ROLE_HASH_ANNOTATION, "").lower() or source.role(pod)
 
 
 def waits_for_its_parent(pod: ManagedPod) -> bool:
@@ -221,7 +219,7 @@ def waits_for_its_parent(pod: ManagedPod) -> bool:
 
 def queue_of(pod: ManagedPod) -> str:
     """LocalQueue that it asks for; empty: none."""
-    return rules.queue_name(pod.obj)
+    return pod.source.queue(pod.obj)
 
 
 def _time(written: str) -> datetime | None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqueue.jobs import pod_group, pod_view
+from kqueue.jobs import pod_group
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.pod_group import Composition, Match, Trouble, compose, in_order, match, match_prebuilt, workload_of
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
@@ -355,7 +355,7 @@ def test_a_workload_asks_for_what_its_members_cost(members: list[ManagedPod]) ->
         return
     fast = pod_group.is_fast(members[0])
     total = sum(counts(found).values())
-    assert total == (pod_view.total_count(members[0].obj) if fast else len(found.kept))
+    assert total == (members[0].total if fast else len(found.kept))
     for pod_set in found.pod_sets:
         mine = [pod for pod in found.kept if pod.role == pod_set["name"]]
         assert all(pod_group.difference(pod, pod_set["template"]["spec"], of="") == "" for pod in mine)

@@ -116,7 +116,7 @@ def process_problems(process: Running) -> list[str]:
     """What went wrong in the controller itself."""
     if process.task.done():
         return [f"the controller ended: {process.task.exception()}"]
-    return [f"the cache drifted: {drift}" for drift in process.operator.cache.audit()]
+    return [f"the cache drifted: {drift}" for drift in process.operator.cache.audits.audit()]
 
 
 @asynccontextmanager

@@ -81,14 +81,14 @@ class Blockers:
             meta, policy = local.metadata, local.spec.stop_policy
             yield Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", meta.name, policy, meta.namespace)
         name = _cluster_queue(workload, local)
-        queue = self._cache.queue_object(name) if name is not None else None
+        queue = self._cache.quota.queue_object(name) if name is not None else None
         if queue is not None and queue.spec.stop_policy != names.STOP_NONE:
             yield Stop(names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy)
 
     def cluster_queue(self, workload: wire.Workload) -> wire.ClusterQueue | None:
         """The ClusterQueue that has admitted it or, while none has, that of its LocalQueue; None: there is none."""
         name = _cluster_queue(workload, self._local_queues.get(from_api.local_queue_key(workload)))
-        return self._cache.queue_object(name) if name is not None else None
+        return self._cache.quota.queue_object(name) if name is not None else None
 
     def withdrawn(self, workload: wire.Workload) -> Blocked | None:
         """Why a reservation that is not admitted yet cannot be kept; None when it can.
@@ -100,7 +100,7 @@ class Blockers:
         if gated is not None:
             return gated
         held = workload.status.admission
-        if held is not None and self._cache.is_unknown(held.cluster_queue):
+        if held is not None and self._cache.quota.is_unknown(held.cluster_queue):
             return None
         local = self._local_queues.get(from_api.local_queue_key(workload))
         if local is None:
@@ -108,7 +108,7 @@ class Blockers:
         if local.metadata.deletion_timestamp is not None:
             return Blocked(names.REASON_MISCONFIGURED, f"LocalQueue {local.metadata.name} is being deleted")
         name = _cluster_queue(workload, local)
-        queue = self._cache.queue_object(name) if name is not None else None
+        queue = self._cache.quota.queue_object(name) if name is not None else None
         stopped = next(self.stops(workload), None)
         if local.spec.stop_policy == names.STOP_NONE and (
             queue is None or queue.metadata.deletion_timestamp is not None
@@ -157,16 +157,16 @@ class Blockers:
         if stopped is not None:
             return stopped.blocked
         queue = local.spec.cluster_queue
-        if not queue or self._cache.queue_object(queue) is None:
+        if not queue or self._cache.quota.queue_object(queue) is None:
             return Blocked(
                 names.REASON_MISCONFIGURED,
                 f"ClusterQueue {queue or '(none)'} of LocalQueue {name} does not exist; create it or correct "
                 f"spec.clusterQueue",
             )
-        inactive = self._cache.inactive(queue)
+        inactive = self._cache.quota.inactive(queue)
         if inactive is not None:
             return Blocked(names.REASON_SUSPENDED, f"ClusterQueue {queue} is not active: {inactive.message}")
-        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.quota.queue_object(queue))
         return Blocked(names.REASON_MISCONFIGURED, problem) if problem is not None else None
 
     def _request_blocker(self, workload: wire.Workload) -> Blocked | None:

@@ -97,7 +97,7 @@ class Explainer:
         if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
         key = from_api.workload_key(workload)
-        if self._cache.holding(key) is not None:
+        if self._cache.held.holding(key) is not None:
             return None  # being admitted right now
         written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         if written is not None and written.reason == names.REASON_ON_HOLD:

@@ -135,7 +135,7 @@ class Intake:
         return most
 
     def _fits_now(self, queue: str, item: Pending, verdict: Verdict) -> bool:
-        node = self._cache.node_of(queue)
+        node = self._cache.quota.node_of(queue)
         if node is None or not self._may_enter(queue, item):
             return False
         return any(quota.available(node, column) >= amount for column, amount in verdict.lacks)
@@ -151,7 +151,7 @@ class Intake:
         try:
             self._take_in(key, old, new)
         except Exception as e:
-            if new is not None and from_api.is_queueable(new) and self._cache.holding(key) is None:
+            if new is not None and from_api.is_queueable(new) and self._cache.held.holding(key) is None:
                 self._keep_out(key, new, e)
             raise
 
@@ -166,15 +166,15 @@ class Intake:
     def _take_in(self, key: str, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
         assert seen is not None
-        held = self._cache.holding(key)
-        gave_back = self._cache.on_workload(key, new, old)
+        held = self._cache.held.holding(key)
+        gave_back = self._cache.held.on_workload(key, new, old)
         if self._fair_usage is not None and self._fair_usage.is_entering(key):
             self._follow_usage(self._fair_usage, key, new)
         if new is None or from_api.is_over(new):
             self._queues.delete(key)
             self._help_others(seen, held)
             return
-        holding = self._cache.holding(key)
+        holding = self._cache.held.holding(key)
         if gave_back or _shrank(held, holding) or _weighs_another(held, holding):
             self._help_others(seen, held)
         if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
@@ -187,28 +187,28 @@ class Intake:
             self._queues.push(self._quarantine.delayed(self._cache.requests.pending(new, self._order)))
 
     def _follow_usage(self, fair: FairUsage, key: str, new: wire.Workload | None) -> None:
-        holding = self._cache.holding(key)
+        holding = self._cache.held.holding(key)
         admitted = holding is not None and holding.admitted
-        used = self._cache.held_through(holding.local_queue, holding.queue).used if holding is not None else {}
+        used = self._cache.held.held_through(holding.local_queue, holding.queue).used if holding is not None else {}
         fair.follow(key, new, admitted=admitted, used=used, now=self._clock.now())
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
         """Whoever the freed quota or the freed nodes can help is tried again."""
         queue = self._queues.cluster_queue_of(from_api.local_queue_key(obj))
-        helped = set(self._cache.tree_of(queue)) if queue is not None else set()
+        helped = set(self._cache.quota.tree_of(queue)) if queue is not None else set()
         if held is not None:
-            helped.update(self._cache.tree_of(held.queue))
+            helped.update(self._cache.quota.tree_of(held.queue))
             flavors = {f for p in held.admission.pod_sets if p.topology is not None for f in p.flavors.values()}
-            helped.update(q for f in flavors for q in self._cache.queues_beside(f))
+            helped.update(q for f in flavors for q in self._cache.quota.queues_beside(f))
         self._flushes.add(helped)
         self._wake()
 
     def on_claim_ended(self, claim: Claim) -> None:
         """A preemptor is in, or does not come any more: whoever left for it may return, and what it kept is free."""
-        helped = set(self._cache.tree_of(claim.queue))
+        helped = set(self._cache.quota.tree_of(claim.queue))
         for queue, _key in claim.victims.values():
-            helped.update(self._cache.tree_of(queue))
-        helped.update(q for flavor in claim.domains for q in self._cache.queues_beside(flavor))
+            helped.update(self._cache.quota.tree_of(queue))
+        helped.update(q for flavor in claim.domains for q in self._cache.quota.queues_beside(flavor))
         self._flushes.add(helped)
 
     # --- queues ------------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ class Intake:
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
-        before = self._cache.tree_of(name)
-        self._cache.on_cluster_queue(name, new)
+        before = self._cache.quota.tree_of(name)
+        self._cache.quota.on_cluster_queue(name, new)
         fair = self._fair_usage
         by_usage = fair is not None and fair.on_cluster_queue(name, new)
         if new is None:
@@ -228,7 +228,7 @@ class Intake:
             usage = fair.usage if fair is not None and by_usage else None
             self._queues.set_cluster_queue(name, Strategy(new.spec.queueing_strategy), usage=usage)
         if old is None or new is None or not from_api.same_queue(old, new):
-            self._flushes.add({*before, *self._cache.tree_of(name)})
+            self._flushes.add({*before, *self._cache.quota.tree_of(name)})
             self._wake()
 
     def on_cohort(self, old: wire.Cohort | None, new: wire.Cohort | None) -> None:
@@ -238,9 +238,9 @@ class Intake:
         name = seen.metadata.name
         if old is not None and new is not None and old.spec == new.spec:
             return  # its share was written
-        before = self._cache.queues_in_cohort(name)
-        self._cache.on_cohort(name, new)
-        self._flushes.add({*before, *self._cache.queues_in_cohort(name)})
+        before = self._cache.quota.queues_in_cohort(name)
+        self._cache.quota.on_cohort(name, new)
+        self._flushes.add({*before, *self._cache.quota.queues_in_cohort(name)})
 
     def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
         """Created, stopped, resumed, pointed elsewhere or gone."""
@@ -261,7 +261,7 @@ class Intake:
         name = seen.metadata.name
         self._cache.on_flavor(name, new)
         if old is None or new is None or old.spec != new.spec:
-            self._flushes.add(self._cache.queues_of_flavor(name))
+            self._flushes.add(self._cache.quota.queues_of_flavor(name))
             self._wake()
 
     def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
@@ -269,16 +269,16 @@ class Intake:
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
-        self._cache.on_topology(name, new)
-        flavors = self._cache.flavors_of_topology(name)
-        self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+        self._cache.quota.on_topology(name, new)
+        flavors = self._cache.quota.flavors_of_topology(name)
+        self._flushes.add(q for f in flavors for q in self._cache.quota.queues_of_flavor(f))
         self._wake()
 
     def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
         """Created, changed or gone: queues may become active."""
         seen = new if new is not None else old
         assert seen is not None
-        self._cache.on_check(seen.metadata.name, new)
+        self._cache.quota.on_check(seen.metadata.name, new)
         self._flushes.add(self._queues.names())
 
     def on_namespace(self, old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
@@ -295,7 +295,7 @@ class Intake:
         before = self._cache.ledger.flavors_of(seen.name)
         if self._cache.on_node(seen.name, new):
             flavors = {*before, *self._cache.ledger.flavors_of(seen.name)}
-            self._changed_nodes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+            self._changed_nodes.add(q for f in flavors for q in self._cache.quota.queues_of_flavor(f))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """A bound pod came, changed or left.  What a foreign one freed is looked at later: these come and go."""
@@ -303,10 +303,10 @@ class Intake:
         assert seen is not None
         before, after = old.bound if old is not None else None, new.bound if new is not None else None
         if before != after:
-            queue = self._cache.charged_pod(seen.key)
-            self._freed_nodes.add(self._cache.on_pod(seen.key, after))
-            if queue is not None and self._cache.charged_pod(seen.key) is None:
-                self._flushes.add(self._cache.tree_of(queue))
+            queue = self._cache.held.charged_pod(seen.key)
+            self._freed_nodes.add(self._cache.held.on_pod(seen.key, after))
+            if queue is not None and self._cache.held.charged_pod(seen.key) is None:
+                self._flushes.add(self._cache.quota.tree_of(queue))
 
     def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
@@ -315,14 +315,14 @@ class Intake:
         no event has brought the pod yet.
         """
         queue = self._queues.cluster_queue_of(local_queue)
-        if queue is not None and self._cache.charge_pod(pod, local_queue, queue, amounts):
+        if queue is not None and self._cache.held.charge_pod(pod, local_queue, queue, amounts):
             _log.warning("a pod runs without quota and is charged", pod=pod, cluster_queue=queue)
 
     def release_pod(self, pod: str) -> None:
         """Charge a pod no longer."""
-        queue = self._cache.release_pod(pod)
+        queue = self._cache.held.release_pod(pod)
         if queue is not None:
-            self._flushes.add(self._cache.tree_of(queue))
+            self._flushes.add(self._cache.quota.tree_of(queue))
 
     # --- flushes -----------------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Intake:
 
     def _drain(self, nodes: frozenset[str]) -> None:
         flavors = {f for node in nodes for f in self._cache.ledger.flavors_of(node)}
-        self._flushes.add(q for f in flavors for q in self._cache.queues_of_flavor(f))
+        self._flushes.add(q for f in flavors for q in self._cache.quota.queues_of_flavor(f))
 
     def _flush_after(self) -> float:
         """Seconds until the next flush: some times as long as the tries took that there were since the last one."""
@@ -351,7 +351,7 @@ class Intake:
         self._wake()
 
     def _may_enter(self, queue: str, item: Pending) -> bool:
-        obj = self._cache.queue_object(queue)
+        obj = self._cache.quota.queue_object(queue)
         labels = self._namespace_labels(item.key.partition("/")[0])
         return obj is not None and labels is not None and selector_matches(obj.spec.namespace_selector, labels)
 

@@ -135,7 +135,7 @@ class NodeHealth:
         seen = new if new is not None else old
         assert seen is not None
         key = from_api.workload_key(seen)
-        holding = self._cache.holding(key)
+        holding = self._cache.held.holding(key)
         hosts: set[str] = set()
         for held in holding.admission.pod_sets if holding is not None else ():
             if held.topology is not None and held.topology.levels[-1] == HOSTNAME:
@@ -227,7 +227,7 @@ class NodeHealth:
             siblings = from_api.siblings_key(workload)
             pods = [pod for pod in self._pods_at(host, node) if pod.siblings == siblings]
             if _waits(workload):
-                if self._cache.holding(key) is None:
+                if self._cache.held.holding(key) is None:
                     findings.stuck += [(key, pod) for pod in self._stuck(pods, host) if _lacks_admission(pod)]
                 continue
             if not self._stands(key, host):
@@ -259,7 +259,7 @@ class NodeHealth:
 
     def _stands(self, key: str, host: str) -> bool:
         """Whether the workload holds the host now; what the watch has told may be behind a repair."""
-        holding = self._cache.holding(key)
+        holding = self._cache.held.holding(key)
         held = holding.admission.pod_sets if holding is not None else ()
         return any(p.topology is not None and stands_on(p.topology, (host,)) for p in held)
 
@@ -317,7 +317,7 @@ class NodeHealth:
 
     def _bears(self, key: str, workload: wire.Workload, host: str, node: NodeFacts) -> _Taints:
         """The worst that any pod set with pods on the host has to say of the node's taints."""
-        holding = self._cache.holding(key)
+        holding = self._cache.held.holding(key)
         assert holding is not None
         worst = _Taints.BORNE
         for held in holding.admission.pod_sets:

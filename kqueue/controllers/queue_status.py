@@ -52,21 +52,21 @@ class ClusterQueueReconciler:
         """Bring finalizer and status in line."""
         if self._cluster_queues.get(key) is None:
             return Result()
-        in_use = self._cache.held_in(key).reserving > 0
+        in_use = self._cache.held.held_in(key).reserving > 0
         await self._writer.write(key, lambda q: finalizer_patch(q.metadata, in_use=in_use), subresource=None)
         await self._writer.write(key, self._status)
         return Result()
 
     def _status(self, obj: wire.ClusterQueue) -> Patch | None:
         name = obj.metadata.name
-        held, node = self._cache.held_in(name), self._cache.node_of(name)
+        held, node = self._cache.held.held_in(name), self._cache.quota.node_of(name)
         active, parked = self._queues.counts(name)
         conditions = status.Conditions(
             obj.status.conditions,
             generation=obj.metadata.generation,
             stamp=status.Stamp(self._clock.now()),
         )
-        inactive = self._cache.inactive(name)
+        inactive = self._cache.quota.inactive(name)
         conditions.set(
             names.CONDITION_ACTIVE,
             status=inactive is None,
@@ -108,7 +108,7 @@ class CohortReconciler:
         return Result()
 
     def _status(self, obj: wire.Cohort) -> Patch | None:
-        wanted = _share(self._cache.cohort_node(obj.metadata.name)) if self._fair_sharing else None
+        wanted = _share(self._cache.quota.cohort_node(obj.metadata.name)) if self._fair_sharing else None
         return None if wanted == _shown_share(obj.status.fair_sharing) else {"status": {"fairSharing": wanted}}
 
 
@@ -149,15 +149,15 @@ class LocalQueueReconciler:
             return None
         now = self._clock.now()
         if fair.due(key, now) <= 0:
-            fair.sample(key, self._cache.held_through(key, obj.spec.cluster_queue or "").used, now)
+            fair.sample(key, self._cache.held.held_through(key, obj.spec.cluster_queue or "").used, now)
         left = fair.due(key, now)
         return left if left > 0 else fair.rules.interval
 
     def _status(self, obj: wire.LocalQueue) -> Patch | None:
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
         name = obj.spec.cluster_queue or ""
-        cluster_queue = self._cache.queue_object(name)
-        held = self._cache.held_through(key, name) if cluster_queue is not None else Held()
+        cluster_queue = self._cache.quota.queue_object(name)
+        held = self._cache.held.held_through(key, name) if cluster_queue is not None else Held()
         conditions = status.Conditions(
             obj.status.conditions,
             generation=obj.metadata.generation,
@@ -198,7 +198,7 @@ class LocalQueueReconciler:
 
     def _nothing_of_each(self, obj: wire.LocalQueue) -> dict[str, str]:
         """A `0` for each resource of its ClusterQueue; empty without one, and where nothing is remembered."""
-        queue = self._cache.queue_object(obj.spec.cluster_queue or "")
+        queue = self._cache.quota.queue_object(obj.spec.cluster_queue or "")
         if queue is None or self._fair_usage is None or self._fair_usage.rules.half_life <= 0:
             return {}
         flavors = (flavor for group in queue.spec.resource_groups for flavor in group.flavors)
@@ -208,12 +208,12 @@ class LocalQueueReconciler:
         queue = obj.spec.cluster_queue
         if obj.spec.stop_policy != "None":
             return names.REASON_STOPPED, f"The LocalQueue is stopped (stopPolicy {obj.spec.stop_policy})"
-        if not queue or self._cache.queue_object(queue) is None:
+        if not queue or self._cache.quota.queue_object(queue) is None:
             return (
                 names.REASON_CLUSTER_QUEUE_DOES_NOT_EXIST,
                 f"ClusterQueue {queue or '(none)'} does not exist; create it or correct spec.clusterQueue",
             )
-        inactive = self._cache.inactive(queue)
+        inactive = self._cache.quota.inactive(queue)
         if inactive is not None:
             return names.REASON_CLUSTER_QUEUE_IS_INACTIVE, f"ClusterQueue {queue} is not active: {inactive.message}"
         return names.REASON_READY, "Can submit new workloads to the ClusterQueue"

@@ -90,7 +90,7 @@ class WorkloadReconciler:
             return Result()
         if from_api.condition_true(workload, names.CONDITION_FINISHED):
             return await self._retain(key, workload)
-        lost = self._cache.lost_status(key)
+        lost = self._cache.held.lost_status(key)
         if lost is not None and await self._put_back(key, lost):
             return Result()
         self.explainer.look(key)

@@ -62,7 +62,7 @@ async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = L
     """Write to the log what is believed: queues, quotas, free room by domain; at level warning, so whatever the level
     commonly is.
     """
-    _log.warning("dump begins", cluster_queues=len(cache.queue_names()), flavors=len(cache.ledger.flavors()))
+    _log.warning("dump begins", cluster_queues=len(cache.quota.queue_names()), flavors=len(cache.ledger.flavors()))
     left_out = 0
     try:
         for number, (what, fields) in enumerate(_lines(cache, queues)):
@@ -80,11 +80,11 @@ async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = L
 def _lines(cache: Cache, queues: Queues) -> Iterator[tuple[str, dict[str, Any]]]:
     from kqueue.manager.gauges import cohorts_above
 
-    for name in sorted(cache.queue_names()):
-        if (node := cache.node_of(name)) is not None:
+    for name in sorted(cache.quota.queue_names()):
+        if (node := cache.quota.node_of(name)) is not None:
             yield "dump: cluster queue", _cluster_queue(name, node, cache, queues)
-    for name in sorted(cache.cohort_names()):
-        if (node := cache.cohort_node(name)) is not None:
+    for name in sorted(cache.quota.cohort_names()):
+        if (node := cache.quota.cohort_node(name)) is not None:
             yield "dump: cohort", {"cohort": name, "above": list(cohorts_above(node)), **_quota(node, node.subtree)}
     for flavor in sorted(cache.ledger.flavors()):
         if (capacity := cache.ledger.capacity(flavor)) is not None and len(capacity.tree):
@@ -94,7 +94,7 @@ def _lines(cache: Cache, queues: Queues) -> Iterator[tuple[str, dict[str, Any]]]
 def _cluster_queue(name: str, node: QuotaNode, cache: Cache, queues: Queues) -> dict[str, Any]:
     from kqueue.manager.gauges import cohorts_above
 
-    held, inactive = cache.held_in(name), cache.inactive(name)
+    held, inactive = cache.held.held_in(name), cache.quota.inactive(name)
     (active, inadmissible), tried = queues.counts(name), queues.in_flight(name)
     parked = (item.key for item in queues.waiting(name) if not queues.is_active(item.key))
     return {

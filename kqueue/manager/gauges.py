@@ -57,13 +57,13 @@ class QueueGauges:
                 tally.add(workload)
             await self._give_way()
         await self._count_waiting(tally)
-        names_now = set(self._cache.queue_names())
+        names_now = set(self._cache.quota.queue_names())
         for name in self._cluster_queues - names_now:
             self._metrics.forget_cluster_queue(name)
         self._cluster_queues = names_now
         for number, name in enumerate(sorted(names_now)):
-            if self._cache.queue_object(name) is not None:  # it may be gone since
-                self._cluster_queue(name, self._cache.held_in(name), tally)
+            if self._cache.quota.queue_object(name) is not None:  # it may be gone since
+                self._cluster_queue(name, self._cache.held.held_in(name), tally)
                 if self._metrics.has_resources:
                     await self._show_pending(name)
             if number % _QUEUES == 0:
@@ -97,7 +97,7 @@ class QueueGauges:
     def _cluster_queue(self, name: str, held: Held, tally: _Tally) -> None:
         queue = self._metrics.cluster_queue(name)
         active, inadmissible = self._queues.counts(name)
-        idle = self._cache.inactive(name)
+        idle = self._cache.quota.inactive(name)
         if self._metrics.tells_workloads_apart:
             told_apart = tally.waiting_in.get(name, {}).items()
             queue.pending_of({values: (0, a + b) if idle else (a, b) for values, (a, b) in told_apart})
@@ -111,7 +111,7 @@ class QueueGauges:
         queue.unadmitted(tally.unadmitted.get(name, {}))
         terminating = idle is not None and idle.reason == names.REASON_TERMINATING
         queue.status("terminating" if terminating else "pending" if idle is not None else "active")
-        node = self._cache.node_of(name)
+        node = self._cache.quota.node_of(name)
         if node is not None:
             above = cohorts_above(node)
             queue.place(above)
@@ -148,14 +148,16 @@ class QueueGauges:
     # --- cohorts -----------------------------------------------------------------------------------------------
 
     async def _refresh_cohorts(self) -> None:
-        cohorts = {name: node for name in self._cache.cohort_names() if (node := self._cache.cohort_node(name))}
+        cohorts = {
+            name: node for name in self._cache.quota.cohort_names() if (node := self._cache.quota.cohort_node(name))
+        }
         for name in self._cohorts - cohorts.keys():
             self._metrics.forget_cohort(name)
         self._cohorts = set(cohorts)
         reserved: defaultdict[str, Counter[FlavorResource]] = defaultdict(Counter)
         admitted: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
-        for number, name in enumerate(self._cache.queue_names()):
-            node, held = self._cache.node_of(name), self._cache.held_in(name)
+        for number, name in enumerate(self._cache.quota.queue_names()):
+            node, held = self._cache.quota.node_of(name), self._cache.held.held_in(name)
             custom = self._metrics.custom_values(name)
             for cohort in cohorts_above(node) if node is not None else ():
                 reserved[cohort].update(held.reserved)
@@ -163,7 +165,7 @@ class QueueGauges:
             if number % _QUEUES == 0:
                 await self._give_way()
         for number, (name, node) in enumerate(cohorts.items()):
-            if self._cache.cohort_node(name) is None:
+            if self._cache.quota.cohort_node(name) is None:
                 continue  # it has gone meanwhile
             cohort_metrics, above = self._metrics.cohort(name), cohorts_above(node)
             cohort_metrics.place(above, root=above[-1] if above else name)
@@ -183,7 +185,7 @@ class QueueGauges:
         self._local_queues = set(locals_now)
         self._metrics.without_local_queue(_without_queue(tally, locals_now))
         for number, (key, queue) in enumerate(locals_now.items()):
-            self._local_queue(key, queue, self._cache.held_through(key, queue.spec.cluster_queue or ""), tally)
+            self._local_queue(key, queue, self._cache.held.held_through(key, queue.spec.cluster_queue or ""), tally)
             if number % _QUEUES == 0:
                 await self._give_way()
 
@@ -191,7 +193,7 @@ class QueueGauges:
         metrics = self._metrics.local_queue(namespace=queue.metadata.namespace, name=queue.metadata.name)
         active, inadmissible = tally.waiting.get(key, (0, 0))
         cluster_queue = self._queues.cluster_queue_of(key)
-        idle = cluster_queue is None or self._cache.inactive(cluster_queue) is not None
+        idle = cluster_queue is None or self._cache.quota.inactive(cluster_queue) is not None
         metrics.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
         if self._metrics.tells_workloads_apart:
             metrics.holding_of(reserving=held.reserving, admitted=tally.admitted_local.get(key, {}))

@@ -52,7 +52,7 @@ from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state import from_api
-from kqueue.state.cache import Told
+from kqueue.state.cache_audit import Told
 
 _log = structlog.get_logger(__name__)
 
@@ -165,7 +165,7 @@ class Operator:
         self._surrounded: Controller | None = None
         self.metrics.cohorts_above = self._cohorts_above
         shown = config.metrics.local_queue_metrics.local_queue_selector
-        describe_objects(metrics, self.watches, shown, has_members=wiring.cache.has_members)
+        describe_objects(metrics, self.watches, shown, has_members=wiring.cache.quota.has_members)
         self._subscribe_intake()
         self._make_controllers()
         self._add_checks()
@@ -400,7 +400,7 @@ class Operator:
             _log.exception("tables of the nodes could not be made")
 
     def _cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
-        node = self.cache.node_of(cluster_queue)
+        node = self.cache.quota.node_of(cluster_queue)
         return cohorts_above(node) if node is not None else ()
 
     async def _keep_gauges(self) -> None:

@@ -19,7 +19,8 @@ from kqueue.observe import Metrics
 from kqueue.runtime.store import Store
 from kqueue.state import from_api
 from kqueue.state.audit import Drift, chunks, short
-from kqueue.state.cache import Cache, Told
+from kqueue.state.cache import Cache
+from kqueue.state.cache_audit import Told
 from kqueue.state.ledger import NodeLedger
 from kqueue.state.not_running import NotRunning
 from kqueue.state.quarantine import Quarantine
@@ -173,7 +174,7 @@ class RoomGauges:
                 await self._clock.sleep(0)
             capacity = ledger.capacity(flavor)
             if capacity is not None and len(capacity.tree):
-                room = room_of(capacity, taken, self._cache.resources_of(flavor))
+                room = room_of(capacity, taken, self._cache.quota.resources_of(flavor))
                 self._metrics.room(flavor, slots=room.slots, broken=room.broken)
             await self._clock.sleep(0)
 
@@ -192,7 +193,7 @@ class Auditor:
     async def audit(self) -> int:
         """One whole audit, in steps between which the event loop serves others; how many drifts there were."""
         found = 0
-        for drifts in self._cache.audit_steps(self._told):
+        for drifts in self._cache.audits.audit_steps(self._told):
             for drift in drifts:
                 found += 1
                 self._tell(drift, found)
@@ -254,17 +255,17 @@ class QuickAuditor:
 
     def look(self) -> int:
         """Compare, and heal; how many drifts there were."""
-        drifts = self._cache.audit_charges(self._workloads)
+        drifts = self._cache.audits.audit_charges(self._workloads)
         drifts += self._audit_holdings()
         drifts += self._audit_queues()
         return self._auditor.heal(drifts)
 
     def _audit_holdings(self) -> list[Drift]:
-        if self._workloads.count_by_index(STANDING_INDEX, from_api.HOLDS) == self._cache.confirmed():
+        if self._workloads.count_by_index(STANDING_INDEX, from_api.HOLDS) == self._cache.held.confirmed():
             self._misheld = set()
             return []
         told = set(self._workloads.keys_by_index(STANDING_INDEX, from_api.HOLDS))
-        found = told ^ self._cache.confirmed_keys()
+        found = told ^ self._cache.held.confirmed_keys()
         twice, self._misheld = found & self._misheld, found
         return [drift for key in sorted(twice) if self._is_new(key) for drift in self._audit_workload(key)]
 
@@ -278,7 +279,7 @@ class QuickAuditor:
         return [Drift("queue", key, None, "waits") for key in sorted(twice) if self._is_new(key)]
 
     def _audit_workload(self, key: str) -> list[Drift]:
-        return self._cache.audit_workload(key, self._workloads.get(key))
+        return self._cache.audits.audit_workload(key, self._workloads.get(key))
 
     def _is_new(self, key: str) -> bool:
         """Whether this version of the workload was not told of yet."""
@@ -289,4 +290,4 @@ class QuickAuditor:
         return is_new
 
     def _is_lost(self, key: str) -> bool:
-        return not self._queues.is_known(key) and key not in self._quarantine and self._cache.holding(key) is None
+        return not self._queues.is_known(key) and key not in self._quarantine and self._cache.held.holding(key) is None

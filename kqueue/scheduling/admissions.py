@@ -79,7 +79,7 @@ class Admissions:
             job=from_api.controller_of(obj.metadata),
             pods_of=from_api.siblings_key(obj),
         )
-        charge = self._cache.assumed(holding)
+        charge = self._cache.held.assumed(holding)
         with charge:
             self._queues.settle(head.key)
             self._preemptions.admitted(head.uid)
@@ -102,7 +102,8 @@ class Admissions:
             patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=stamp, waits_for_ready=waits)
             reserved = patch is None and from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
             if reserved and self._writer.newest(key) is not None:
-                self._cache.on_answer(key, obj)  # an earlier write of ours whose answer was lost: it holds its quota
+                # an earlier write of ours whose answer was lost: it holds its quota
+                self._cache.held.on_answer(key, obj)
             return patch
 
         written = await self._writes.commit(key, change, doing="it was being admitted")
@@ -152,7 +153,7 @@ class Admissions:
             self._observer.replaced(written, by=by)
 
     def _wanted_checks(self, admission: Admission) -> tuple[str, ...]:
-        obj = self._cache.queue_object(admission.queue)
+        obj = self._cache.quota.queue_object(admission.queue)
         return checks.wanted_checks(obj.spec, checks.flavors_of(admission)) if obj is not None else ()
 
     def _push_again(self, key: str, tried: int) -> None:
@@ -161,7 +162,7 @@ class Admissions:
         `tried` is the version for which the write was made.
         """
         obj = self._writer.newest(key)
-        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(key) is not None:
+        if obj is None or not from_api.is_queueable(obj) or self._cache.held.holding(key) is not None:
             return
         item = self._cache.requests.pending(obj, self._order)
         queue = self._queues.cluster_queue_of(item.local_queue)

@@ -64,7 +64,7 @@ class Evictions:
 
     def begin(self, decision: Preempt, preemptor: wire.Workload) -> None:
         """Tell all victims that do not know yet, beside the loop."""
-        new = [t for t in decision.targets if self._cache.mark_evicted(t.admitted.key, t.admitted.uid)]
+        new = [t for t in decision.targets if self._cache.held.mark_evicted(t.admitted.key, t.admitted.uid)]
         if not new:
             return
         circles = set(self._preemptions.evicts(decision.head.uid, [t.admitted.uid for t in new]))
@@ -99,7 +99,7 @@ class Evictions:
         message = (
             f"Makes room for {_as_read_by(victim, preemptor, queue)} (UID {preemptor.metadata.uid}, job UID "
             f"{preemptor.metadata.labels.get(names.JOB_UID_LABEL, 'unknown')}): {_REASONS[target.reason]}; "
-            f"from {self._cache.path_of(victim.queue)} to {self._cache.path_of(queue)}"
+            f"from {self._cache.quota.path_of(victim.queue)} to {self._cache.quota.path_of(queue)}"
         )
 
         def change(obj: wire.Workload) -> status.Patch | None:
@@ -128,7 +128,7 @@ class Evictions:
         """There was nothing to evict.  A victim whose own admission is still being written is as before; any other one
         is going or gone, as its watch will tell.
         """
-        held = self._cache.holding(target.admitted.key)
+        held = self._cache.held.holding(target.admitted.key)
         if held is not None and held.assumed:
             self._not_evicted(target, preemptor)
             self._failed()
@@ -138,4 +138,4 @@ class Evictions:
     def _not_evicted(self, target: Target, preemptor: wire.Workload) -> None:
         victim = target.admitted
         self._preemptions.not_evicted(preemptor.metadata.uid, victim.uid)
-        self._cache.mark_evicted(victim.key, victim.uid, evicted=False)
+        self._cache.held.mark_evicted(victim.key, victim.uid, evicted=False)

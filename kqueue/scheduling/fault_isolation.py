@@ -115,7 +115,7 @@ class FaultIsolation:
         self._searched[head.uid] = searches + 1
         cycle.gave_way = True
         self._planning.forget()
-        self._cache.hide(holder)
+        self._cache.held.hide(holder)
         _log.error("plans that look at a workload fail on a bug, it is not preempted", workload=holder, exc_info=error)
         self._put_back.requeue(cycle, head.key, RequeueReason.FAILED_AFTER_NOMINATION)
 

@@ -352,7 +352,7 @@ def _make_waits(context: Context, turns: Turns) -> Waits:
     state, settings = context.state, context.settings
     return Waits(
         writes=context.writes,
-        is_held=lambda key: state.cache.holding(key) is not None or key in state.quarantine,
+        is_held=lambda key: state.cache.held.holding(key) is not None or key in state.quarantine,
         observer=context.observer,
         clock=context.clock,
         at_once=settings.told_at_once,

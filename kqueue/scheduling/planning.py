@@ -73,19 +73,19 @@ class Planning:
             fair=self._settings.fair,
             within_nominal=self._settings.within_nominal,
             local_queue_usage=usage.usages() if usage is not None else None,
-            minimum_runtime=self._cache.minimum_runtimes(),
+            minimum_runtime=self._cache.quota.minimum_runtimes(),
             spared=self._preemptions.spared(preemptors),
         )
 
     def held_by(self) -> str:
         """A workload whose pods must be ready before another one is admitted; empty: there is none."""
-        return (self._cache.unready() or "") if self._settings.block_admission else ""
+        return (self._cache.held.unready() or "") if self._settings.block_admission else ""
 
     def may_admit(self, queue: str) -> bool:
         """Whether workloads of a ClusterQueue are tried."""
         if self._alarm.rests(queue):
             return False
-        return self._cache.queue_spec(queue) is not None and self._cache.inactive(queue) is None
+        return self._cache.quota.queue_spec(queue) is not None and self._cache.quota.inactive(queue) is None
 
     # --- claims
 

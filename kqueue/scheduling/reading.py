@@ -56,7 +56,7 @@ class HeadReader:
 
         They are not tried before it, so what is kept for them would be kept for ever; the first one may take it.
         """
-        obj = self._cache.queue_object(queue)
+        obj = self._cache.quota.queue_object(queue)
         if obj is None or obj.spec.queueing_strategy != QueueingStrategy.STRICT_FIFO:
             return
         for claim in self._preemptions.passed(queue, by=item.uid):
@@ -68,15 +68,15 @@ class HeadReader:
 
     def _head(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
         obj = self._newest(item.key)
-        if obj is None or not from_api.is_queueable(obj) or self._cache.holding(item.key) is not None:
+        if obj is None or not from_api.is_queueable(obj) or self._cache.held.holding(item.key) is not None:
             self._queues.delete(item.key)
             return None
         namespace = obj.metadata.namespace
-        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.queue_object(queue))
+        problem = namespace_problem(namespace, self._namespace_labels(namespace), self._cache.quota.queue_object(queue))
         if problem is not None:
             self._refuse(cycle, obj, RequeueReason.NAMESPACE_MISMATCH, problem)
             return None
-        read = cycle.reads[item.key] = Read(obj, item, self._cache.room_generation(queue))
+        read = cycle.reads[item.key] = Read(obj, item, self._cache.quota.room_generation(queue))
         last_tried = self._scans.last_tried(item.key, read.attempt(queue, cycle.number))
         try:
             return self._heads.make(obj, item, queue=queue, now=now, last_tried=last_tried)

@@ -78,9 +78,9 @@ class Repairs:
         failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}
         if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
             return None
-        topology_only = self._cache.is_topology_only(admission.queue)
+        topology_only = self._cache.quota.is_topology_only(admission.queue)
         head = self._cache.requests.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
-        spec = self._cache.queue_spec(admission.queue)
+        spec = self._cache.quota.queue_spec(admission.queue)
         damaged = Damaged(
             key=key,
             uid=head.uid,
@@ -102,10 +102,10 @@ class Repairs:
                 self._writes.spawn(self._give_up(patient, found), ended=partial(self._settle, key, None))
                 return False
             admission = self._cache.requests.admission(host_status.mended(patient.obj, found.assignments))
-            if admission is None or self._cache.holding(key) is None or not patient.same(self._writer.newest(key)):
+            if admission is None or self._cache.held.holding(key) is None or not patient.same(self._writer.newest(key)):
                 self.ask_again(key)
                 return False
-            charge = self._cache.moved(key, admission) if found.assignments else None
+            charge = self._cache.held.moved(key, admission) if found.assignments else None
             with charge or nullcontext():
                 work = self._write_mended(patient, found, charge)
                 self._writes.spawn(work, ended=partial(self._settle, key, charge))

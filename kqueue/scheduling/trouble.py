@@ -60,7 +60,7 @@ class Trouble:
             self.tell()
             return
         try:
-            if from_api.is_queueable(obj) and self._cache.holding(key) is None:
+            if from_api.is_queueable(obj) and self._cache.held.holding(key) is None:
                 self._queues.push(self._quarantine.delayed(self._cache.requests.pending(obj, self._order)))
                 self._paused(queue, now + SET_ASIDE)
         except Exception as e:  # noqa: BLE001 - nothing would ever try it
@@ -97,7 +97,7 @@ class Trouble:
     async def _write(self, key: str) -> None:
         def change(obj: wire.Workload) -> status.Patch | None:
             held = self._quarantine.get(key)
-            if held is None or not held.is_of(obj) or self._cache.holding(key) is not None:
+            if held is None or not held.is_of(obj) or self._cache.held.holding(key) is not None:
                 return None
             stamp = status.Stamp(self._clock.now())
             return status.wait(obj, reason=names.REASON_QUARANTINED, message=held.message, stamp=stamp)

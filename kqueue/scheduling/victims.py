@@ -46,7 +46,7 @@ class Victims:
         if claim is None:
             return False
         nodes = self._cache.ledger.generation if claim.domains else 0
-        state = _State(item.version, self._cache.freed_generation(queue), self._preemptions.ended, nodes)
+        state = _State(item.version, self._cache.quota.freed_generation(queue), self._preemptions.ended, nodes)
         if self._waits.get(item.uid) == state and self._all_leave(claim):
             return True
         self._tried[item.uid] = state
@@ -60,7 +60,7 @@ class Victims:
 
     def _all_leave(self, claim: Claim) -> bool:
         for uid, (_, key) in claim.victims.items():
-            held = self._cache.holding(key)
+            held = self._cache.held.holding(key)
             if held is not None and held.uid == uid and not held.evicted:
                 return False
         return True

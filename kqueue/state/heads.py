@@ -50,7 +50,7 @@ class Heads:
             obj,
             item,
             queue=queue,
-            topology_only=self._cache.is_topology_only(queue),
+            topology_only=self._cache.quota.is_topology_only(queue),
             last_tried=last_tried,
             replaces=self._replaced(obj, queue) if self._elastic else None,
             order=self._order,
@@ -62,7 +62,7 @@ class Heads:
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
         """The older slice of its job that the workload takes over from; None when it has left, or is on its way out."""
         key = from_api.replaced_key(obj)
-        holding = self._cache.holding(key) if key is not None else None
+        holding = self._cache.held.holding(key) if key is not None else None
         if key is None or holding is None or holding.queue != queue:
             return None
         if holding.job != from_api.controller_of(obj.metadata):

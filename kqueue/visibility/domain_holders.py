@@ -21,7 +21,7 @@ async def holders(cache: Cache, flavor: str, tree: Tree, domain: Path, asked: As
     or beyond the most that are named.
     """
     found: list[tuple[int, Holding]] = []
-    for number, holding in enumerate(cache.holdings()):
+    for number, holding in enumerate(cache.held.holdings()):
         if number % _AT_ONCE == 0:
             await pace.step()
         pods = sum(_pods_inside(holding, flavor, tree, domain))

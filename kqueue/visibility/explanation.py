@@ -144,11 +144,11 @@ class WorkloadExplainer:
             held_back=self._held(obj, now),
             seen=self._seen(now),
             held_by=held_by,
-            queue_object=self._cache.queue_object,
+            queue_object=self._cache.quota.queue_object,
             silent=self._silent_hosts(),
         )
         item = await self._stand_in_line(obj, why, pace)
-        if not queue or self._cache.queue_object(queue) is None:
+        if not queue or self._cache.quota.queue_object(queue) is None:
             return why
         try:
             head = self._planning.heads.make(obj, item, queue=queue, now=now)
@@ -157,7 +157,7 @@ class WorkloadExplainer:
             return why
         for _ in self._cache.ledger.build_steps():
             await pace.step()
-        for _ in self._cache.view_steps():
+        for _ in self._cache.held.view_steps():
             await pace.step()
         others = self._alternatives(obj, item, queue, now)
         rivals = await self._rivals_of(item, {queue, *(other.head.queue for other in others)}, now, pace)
@@ -181,7 +181,7 @@ class WorkloadExplainer:
                 continue
             tried = [(1 + place, queue, other) for place, other in enumerate(ahead)]
             for name in self._queues.names():
-                if name != queue and self._cache.inactive(name) is None:
+                if name != queue and self._cache.quota.inactive(name) is None:
                     first = heapq.nsmallest(
                         1 + len(ahead), self._queues.waiting(name), key=partial(self._queues.rank, name)
                     )
@@ -258,7 +258,7 @@ class WorkloadExplainer:
             if other.local_queue == item.local_queue:
                 in_local += 1
                 local_before += earlier
-        obj_of_queue = self._cache.queue_object(home)
+        obj_of_queue = self._cache.quota.queue_object(home)
         strict = obj_of_queue is not None and obj_of_queue.spec.queueing_strategy == Strategy.STRICT_FIFO
         by = "use, priority and age" if self._queues.goes_by_usage(home) else "priority and age"
         why.position = {
@@ -322,9 +322,9 @@ class WorkloadExplainer:
             other = local.spec.cluster_queue
             if local.metadata.namespace != namespace or not other or other == queue:
                 continue
-            if local.spec.stop_policy != names.STOP_NONE or self._cache.inactive(other) is not None:
+            if local.spec.stop_policy != names.STOP_NONE or self._cache.quota.inactive(other) is not None:
                 continue
-            spec = self._cache.queue_object(other)
+            spec = self._cache.quota.queue_object(other)
             if spec is None or namespace_problem(namespace, labels, spec) is not None:
                 continue
             try:
@@ -353,7 +353,7 @@ class WorkloadExplainer:
         world = World(
             snapshot=cache.snapshot(queues, self._planning.claims()),
             rules=self._planning.rules(self._clock.now(), asked),
-            holders=cache.views(),
+            holders=cache.held.views(),
             spares=[spare for flavor in cache.ledger.flavors() for spare in cache.ledger.spares(flavor, _MOST_SPARES)],
         )
         await pace.step()

@@ -100,7 +100,7 @@ class QueueQuotas:
 
     def _item(self, obj: wire.LocalQueue, lines: dict[str, list[Place]]) -> JSON:
         key, home = _key(obj), obj.spec.cluster_queue or ""
-        held = self._cache.held_through(key, home)
+        held = self._cache.held.held_through(key, home)
         item: JSON = {
             "kind": ITEM_KIND,
             "apiVersion": OUR_API_VERSION,
@@ -120,10 +120,10 @@ class QueueQuotas:
 
     def _quota(self, home: str, held: Held) -> JSON:
         """Empty where the ClusterQueue does not exist."""
-        obj, node = self._cache.queue_object(home), self._cache.node_of(home)
+        obj, node = self._cache.quota.queue_object(home), self._cache.quota.node_of(home)
         if obj is None or node is None:
             return {}
-        of_all = self._cache.held_in(home)
+        of_all = self._cache.held.held_in(home)
         resources = [_column(node, column, held, of_all) for column in columns_of(obj)]
         share = {"weightedShare": dominant_share(node).weighted_share()} if self._fair_sharing else {}
         return {"resources": resources, **share}

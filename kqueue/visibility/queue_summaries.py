@@ -64,7 +64,7 @@ class QueueSummaries:
         everywhere = await asked.reads("")
         there = everywhere or (bool(namespace) and await asked.reads(namespace))
         pace, now = Pace(self._clock), self._clock.now()
-        found = sorted(name for name in self._cache.queue_names() if wanted in ("", name))
+        found = sorted(name for name in self._cache.quota.queue_names() if wanted in ("", name))
         items = []
         for name in found[:limit]:
             item = await self._cluster_queue(name, now, pace, names_shown=everywhere)
@@ -85,10 +85,10 @@ class QueueSummaries:
     async def _cluster_queue(self, name: str, now: datetime, pace: Pace, *, names_shown: bool) -> JSON | None:
         """None: it is gone since its name was read."""
         longest = await self._longest_wait(name, now, pace)
-        obj, node = self._cache.queue_object(name), self._cache.node_of(name)
+        obj, node = self._cache.quota.queue_object(name), self._cache.quota.node_of(name)
         if obj is None or node is None:
             return None
-        held, idle = self._cache.held_in(name), self._cache.inactive(name)
+        held, idle = self._cache.held.held_in(name), self._cache.quota.inactive(name)
         active, inadmissible = self._queues.counts(name)
         if idle is not None:
             active, inadmissible = 0, active + inadmissible
@@ -97,7 +97,7 @@ class QueueSummaries:
             "apiVersion": OUR_API_VERSION,
             "metadata": {"name": name},
             "cohort": node.parent.name if node.parent is not None else "",
-            "path": self._cache.path_of(name),
+            "path": self._cache.quota.path_of(name),
             "active": idle is None,
             "stopPolicy": obj.spec.stop_policy,
             "queueingStrategy": obj.spec.queueing_strategy,
@@ -137,7 +137,7 @@ class QueueSummaries:
         """Each cohort with what it and everything below it has and uses, parents before children."""
         for name in self._in_tree_order():
             await pace.step()
-            node = self._cache.cohort_node(name)
+            node = self._cache.quota.cohort_node(name)
             if node is None:
                 continue
             below = [child for child in node.walk() if not child.is_cohort]
@@ -151,8 +151,8 @@ class QueueSummaries:
             }
 
     def _in_tree_order(self) -> list[str]:
-        names = self._cache.cohort_names()
-        depth = {n: sum(1 for _ in node.path_to_root()) for n in names if (node := self._cache.cohort_node(n))}
+        names = self._cache.quota.cohort_names()
+        depth = {n: sum(1 for _ in node.path_to_root()) for n in names if (node := self._cache.quota.cohort_node(n))}
         return sorted(depth, key=lambda name: (depth[name], name))
 
     async def _locals(self, wanted: str, namespace: str, limit: int, pace: Pace) -> list[JSON]:
@@ -166,7 +166,7 @@ class QueueSummaries:
         for queue in found[:limit]:
             await pace.step()
             key, cluster_queue = f"{queue.metadata.namespace}/{queue.metadata.name}", queue.spec.cluster_queue or ""
-            held = self._cache.held_through(key, cluster_queue)
+            held = self._cache.held.held_through(key, cluster_queue)
             shown.append(
                 {
                     "namespace": queue.metadata.namespace,

@@ -67,7 +67,7 @@ class Running:
 
     def _admission(self, obj: wire.Workload) -> Admission | None:
         """That of the status; what is held by it has been read already, and to read thousands of hosts takes long."""
-        holding = self._cache.holding(from_api.workload_key(obj))
+        holding = self._cache.held.holding(from_api.workload_key(obj))
         if holding is not None and holding.uid == obj.metadata.uid and not holding.assumed and holding.replaces is None:
             return holding.admission
         return self._cache.requests.admission(obj)
@@ -130,12 +130,12 @@ class Running:
             return []
         group = [r for r in requests.values() if r is request or (request.group and r.group == request.group)]
         places = {p.name: p.topology for p in admission.pod_sets if p.topology is not None}
-        spec = self._cache.queue_spec(admission.queue)
+        spec = self._cache.quota.queue_spec(admission.queue)
         return levels(quality_now(view, group, places, spec.profile if spec is not None else DEFAULT_PROFILE))
 
     def _borrowed(self, admission: Admission) -> Iterator[JSON]:
         """What its ClusterQueue borrows of what it uses."""
-        node = self._cache.node_of(admission.queue)
+        node = self._cache.quota.node_of(admission.queue)
         if node is None or node.parent is None:
             return
         for column, amount in sorted(admission.usage().items()):

@@ -80,12 +80,12 @@ class TopologySummaries:
             domain=tuple(filter(None, re.split("[,/]", params.get("domain", "")))),
             limit=whole(params, "limit", default=FEW_DOMAINS, most=MOST_DOMAINS),
         )
-        known, flavor = self._cache.topologies(), params.get("flavor", "")
+        known, flavor = self._cache.quota.topologies(), params.get("flavor", "")
         if asked.name and asked.name not in known:
             raise NotFoundError(f"Topology {asked.name} not found; there are {_listed(known)}")
         names = [asked.name] if asked.name else sorted(known)
         if flavor:
-            names = [name for name in names if flavor in self._cache.flavors_of_topology(name)]
+            names = [name for name in names if flavor in self._cache.quota.flavors_of_topology(name)]
         if flavor and not names:
             raise NotFoundError(f"no flavor {flavor} uses {'Topology ' + asked.name if asked.name else 'a Topology'}")
         pace = Pace(self._clock)
@@ -102,7 +102,7 @@ class TopologySummaries:
     async def _topology(
         self, name: str, levels: Sequence[str], flavor: str, wish: _Wish, asked: Asked, pace: Pace
     ) -> JSON:
-        flavors = sorted(f for f in self._cache.flavors_of_topology(name) if flavor in ("", f))
+        flavors = sorted(f for f in self._cache.quota.flavors_of_topology(name) if flavor in ("", f))
         return {
             "kind": KIND,
             "apiVersion": OUR_API_VERSION,
@@ -115,7 +115,7 @@ class TopologySummaries:
     async def _flavors(self, names: Sequence[str], wish: _Wish, asked: Asked, pace: Pace) -> AsyncIterator[JSON]:
         for name in names:
             await pace.step()
-            facts, live = self._cache.flavor(name), self._cache.ledger.capacity(name)
+            facts, live = self._cache.quota.flavor(name), self._cache.ledger.capacity(name)
             if facts is None or live is None:
                 continue  # gone meanwhile
             capacity = live.fork()

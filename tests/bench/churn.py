@@ -42,7 +42,9 @@ from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.charge import Charge
+from kqueue.state.from_api import DEFAULT_ORDER
 from kqueue.state.holding import Holding
+from kqueue.state.holdings import Holdings
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import Queues
 from tests.bench._arrivals import NOMINAL, Kind, Shape, finish, queues, typed, unreserve
@@ -148,10 +150,17 @@ class Life:
     finished: bool = False
 
 
-class WatchedCache(Cache):
+class WatchedHoldings(Holdings):
     """Notes when an admission is decided, which is before its write begins."""
 
     world: ChurnWorld
+
+    @classmethod
+    def of(cls, world: ChurnWorld, cache: Cache) -> WatchedHoldings:
+        """The holdings of a cache that holds nothing yet."""
+        made = cls(cache.quota, cache.ledger, cache.requests, DEFAULT_ORDER)
+        made.world = world
+        return made
 
     def assumed(self, holding: Holding) -> Charge:
         """An admission is decided."""
@@ -173,8 +182,8 @@ class ChurnWorld(World):
         preemptions = Preemptions()
         observer = Watcher(Metrics(), Events(self.recorder), self.clock)
         observer.world = self
-        self.cache = WatchedCache()
-        self.cache.world = self
+        self.cache = Cache()
+        self.cache.held = WatchedHoldings.of(self, self.cache)
         self.queues = Queues(self.clock.now, lambda: self.loop.wake())
         self.intake = Intake(
             cache=self.cache,

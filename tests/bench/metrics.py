@@ -95,7 +95,7 @@ class World:
         flavors = [{"name": f"f-{n}", "resources": amounts} for n in range(FLAVORS)]
         groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": flavors}]
         spec = {"resourceGroups": groups, "cohortName": f"c-{number % COHORTS}"}
-        self.cache.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
+        self.cache.quota.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
         self.queues.set_cluster_queue(name, Strategy.BEST_EFFORT_FIFO)
         self.queues.set_local_queue(f"ns/{name}", name)
         local = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": name}}
@@ -120,7 +120,7 @@ class World:
             spec={"queueName": queue, "podSets": [pod_set]}, status=status,
         )  # fmt: skip
         self.workloads[f"ns/{name}"] = workload
-        self.cache.on_workload(f"ns/{name}", workload)
+        self.cache.held.on_workload(f"ns/{name}", workload)
         if held:
             for metrics in (self.metrics.cluster_queue(queue), self.metrics.local_queue(namespace="ns", name=queue)):
                 metrics.quota_reserved(priority_class="high", waited=number % 300, admitted=True)

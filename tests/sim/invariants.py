@@ -24,7 +24,8 @@ from kqueue.sandbox.api import JOBS, NODES, PODS, Object
 from kqueue.sandbox.selectors import parse_labels
 from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
 from kqueue.state import waiting
-from kqueue.state.cache import Cache, Told
+from kqueue.state.cache import Cache
+from kqueue.state.cache_audit import Told
 from tests.sim import preemption_invariants, queue_invariants
 from tests.sim.api_client import NONE
 from tests.sim.entitled import Patience, Scene
@@ -292,7 +293,7 @@ def audits_find_nothing(world: World) -> Breaches:
     operator = world.controller.operator
     watches = operator.watches
     told = Told(nodes=watches.nodes.store, pods=watches.pods.store, workloads=watches.workloads.store)
-    yield from (str(drift) for drifts in operator.cache.audit_steps(told) for drift in drifts)
+    yield from (str(drift) for drifts in operator.cache.audits.audit_steps(told) for drift in drifts)
 
 
 ALWAYS: tuple[Invariant, ...] = (
@@ -350,8 +351,8 @@ def cache_equals_the_api(world: World) -> Breaches:
     live = world.controller.operator.cache
     fresh = rebuilt(world)
     yield from (f"the cache has drifted: {drift}" for drift in live.ledger.audit(truth=fresh.ledger))
-    for name in live.queue_names():
-        believed, true = live.node_of(name), fresh.node_of(name)
+    for name in live.quota.queue_names():
+        believed, true = live.quota.node_of(name), fresh.quota.node_of(name)
         assert believed is not None
         assert true is not None
         if +Counter(believed.usage) != +Counter(true.usage):
@@ -363,19 +364,19 @@ def rebuilt(world: World) -> Cache:
     assert world.controller is not None
     watches, cache = world.controller.operator.watches, Cache()
     for topology in watches.topologies.store.values():
-        cache.on_topology(topology.metadata.name, topology)
+        cache.quota.on_topology(topology.metadata.name, topology)
     for flavor in watches.flavors.store.values():
         cache.on_flavor(flavor.metadata.name, flavor)
     for cohort in watches.cohorts.store.values():
-        cache.on_cohort(cohort.metadata.name, cohort)
+        cache.quota.on_cohort(cohort.metadata.name, cohort)
     for queue in watches.cluster_queues.store.values():
-        cache.on_cluster_queue(queue.metadata.name, queue)
+        cache.quota.on_cluster_queue(queue.metadata.name, queue)
     for node in watches.nodes.store.values():
         cache.on_node(node.name, node)
     for pod in watches.pods.store.values():
-        cache.on_pod(pod.key, pod.bound)
+        cache.held.on_pod(pod.key, pod.bound)
     for workload in watches.workloads.store.values():
-        cache.on_workload(f"{workload.metadata.namespace}/{workload.metadata.name}", workload)
+        cache.held.on_workload(f"{workload.metadata.namespace}/{workload.metadata.name}", workload)
     return cache
 
 

@@ -101,10 +101,10 @@ def make_core(wiring: Wiring) -> None:
     flavor = FinalizerReconciler(flavor_writer, wiring.cache.is_flavor_used)
     flavors = wiring.controller("resource_flavor", flavor.reconcile, group_kind="ResourceFlavor.kueue.x-k8s.io")
     topology_writer = wiring.writer(kinds.TOPOLOGIES, watches.topologies, wire.Topology)
-    topology = FinalizerReconciler(topology_writer, lambda name: bool(wiring.cache.flavors_of_topology(name)))
+    topology = FinalizerReconciler(topology_writer, lambda name: bool(wiring.cache.quota.flavors_of_topology(name)))
     topologies = wiring.controller("topology", topology.reconcile, group_kind="Topology.kueue.x-k8s.io")
     check_writer = wiring.writer(kinds.ADMISSION_CHECKS, watches.checks, wire.AdmissionCheck)
-    kept_checks = FinalizerReconciler(check_writer, wiring.cache.is_check_used)
+    kept_checks = FinalizerReconciler(check_writer, wiring.cache.quota.is_check_used)
     after = wiring.timings.check_controller_missing_after
     check = AdmissionCheckReconciler(kept_checks, check_writer, wiring.clock, after=after)
     checks = wiring.controller("admission_check", check.reconcile, group_kind="AdmissionCheck.kueue.x-k8s.io")
@@ -139,7 +139,7 @@ def _route(
 
     def refresh_counts() -> None:
         after = _window(wiring)
-        for name in wiring.cache.queue_names():
+        for name in wiring.cache.quota.queue_names():
             cluster_queues.enqueue(name, after=after)
         for name in watches.cohorts.store:
             cohorts.enqueue(name, after=after)
@@ -159,7 +159,7 @@ def _route(
         held_in = admission.cluster_queue if admission is not None else None
         refresh_counts_in(local, wiring.queues.cluster_queue_of(local), held_in)
 
-    wiring.cache.on_unpaid = refresh_counts_in
+    wiring.cache.held.on_unpaid = refresh_counts_in
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         for workload in (old, new):

@@ -28,7 +28,7 @@ def make_forged_pods(wiring: Wiring, owners: Owners) -> None:
             charge=lambda pod, queue, amounts: wiring.charge_pod(pod, queue, amounts),
             release=lambda pod: wiring.release_pod(pod),
         ),
-        holding=wiring.cache.holding,
+        holding=wiring.cache.held.holding,
     )
     controller = wiring.controller("forged_pods", forged.reconcile, workers=4)
 

@@ -253,7 +253,7 @@ class Wiring:
 
     def cohorts_above(self, cluster_queue: str) -> list[str]:
         """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""
-        node = self.cache.node_of(cluster_queue) if self.config.fair_sharing is not None else None
+        node = self.cache.quota.node_of(cluster_queue) if self.config.fair_sharing is not None else None
         above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
         return [name for name in above if name in self.watches.cohorts.store]
 

@@ -230,7 +230,7 @@ class World:
 
     def free(self, queue: str = "team", flavor: str = "default") -> int:
         """Whole cpus that the ClusterQueue may still take."""
-        node = self.cache.node_of(queue)
+        node = self.cache.quota.node_of(queue)
         assert node is not None
         return available(node, FlavorResource(flavor, "cpu")) // 1000
 

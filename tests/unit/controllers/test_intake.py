@@ -335,7 +335,7 @@ async def test_an_old_event_of_one_that_is_being_admitted_is_passed_over(yard: Y
     """Pending in the watch's picture, charged in ours: it stays charged, and in no queue."""
     yard.add(make_workload("a"))
     obj: wire.Workload = read(wire.Workload, make_workload("a", status=reserved()))
-    with yard.cache.assumed(_assumed(obj)):
+    with yard.cache.held.assumed(_assumed(obj)):
         yard.queues.settle("ns/a")
         yard.change("a", {"metadata": {"labels": {"a": "b"}}})
 

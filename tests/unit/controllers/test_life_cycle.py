@@ -585,7 +585,7 @@ async def test_what_runs_keeps_its_quota_whatever_is_done_to_its_status(make_wor
     assert (world.recorder.reasons, world.recorder.warnings) == (["StatusRestored"], ["StatusRestored"])
     world.sync()
     assert world.free() == 3
-    assert world.cache.lost_status("ns/a") is None
+    assert world.cache.held.lost_status("ns/a") is None
 
 
 GIVEN_BACK = condition("QuotaReserved", "False", "Pending", "ended by another client")

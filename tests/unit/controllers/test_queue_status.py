@@ -74,7 +74,7 @@ class Offices(World):
         )
         checks = self._watch(ADMISSION_CHECKS, wire.AdmissionCheck, self.intake.on_check)
         check_writer = self.writer_of(ADMISSION_CHECKS, checks, wire.AdmissionCheck)
-        kept = FinalizerReconciler(check_writer, self.cache.is_check_used)
+        kept = FinalizerReconciler(check_writer, self.cache.quota.is_check_used)
         self.check = AdmissionCheckReconciler(kept, check_writer, self.clock, after=MISSING_AFTER)
 
     async def step(self, reconcile: Callable[[str], Any], key: str) -> list[str]:

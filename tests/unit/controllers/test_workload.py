@@ -389,7 +389,7 @@ async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make_world: 
         admitted=False,
         assumed=True,
     )
-    with world.cache.assumed(holding):
+    with world.cache.held.assumed(holding):
         assert await world.step() == 0
 
 

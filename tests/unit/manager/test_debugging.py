@@ -49,7 +49,7 @@ class World:
         self.cache.on_flavor("f", read(wire.ResourceFlavor, metadata={"name": "f"}, spec={"topologyName": "t"}))
         self.cache.ledger.on_topology("t", ("rack", HOSTNAME))
         self.cache.ledger.on_flavor("f", Flavor(name="f", topology="t", node_labels={}))
-        self.cache.on_cluster_queue("q", read(wire.ClusterQueue, metadata={"name": "q"}, spec=spec))
+        self.cache.quota.on_cluster_queue("q", read(wire.ClusterQueue, metadata={"name": "q"}, spec=spec))
         self.queues.set_cluster_queue("q", Strategy.BEST_EFFORT_FIFO)
         self.queues.set_local_queue("ns/lq", "q")
         for host, rack in (("a", "r1"), ("b", "r1"), ("c", "r2")):
@@ -71,7 +71,7 @@ class World:
         meta = {"name": name, "namespace": "ns", "uid": name, "creationTimestamp": f"2026-01-01T00:00:0{cpus}Z"}
         pod_sets = [{"name": "main", "count": 1, "template": template}]
         workload = read(wire.Workload, metadata=meta, spec={"queueName": "lq", "podSets": pod_sets}, status=held)
-        self.cache.on_workload(f"ns/{name}", workload)
+        self.cache.held.on_workload(f"ns/{name}", workload)
         if not held:
             self.queues.push(from_api.pending(workload))
 

@@ -200,7 +200,7 @@ async def test_what_counts_in_quota_is_as_the_file_says(make: Make) -> None:
 
     assert head.pod_sets[0].quota_requests == {"cpu": 2000, "example.com/other": 4, "example.com/mem": 15 + 4}
     assert head.pod_sets[0].min_count == 1
-    spec = operator.cache.queue_spec("team")
+    spec = operator.cache.quota.queue_spec("team")
     assert spec is not None
     assert spec.ignores_undeclared
 
@@ -237,7 +237,7 @@ async def test_gates_decide_about_what_is_asked_for(
         make_workload(), spec=msgspec.convert({"queueName": "main", "podSets": pod_sets}, wire.WorkloadSpec)
     )
     (made,) = operator.cache.requests.head(workload, queue="team", topology_only=False, last_tried={}).pod_sets
-    spec = operator.cache.queue_spec("team")
+    spec = operator.cache.quota.queue_spec("team")
 
     assert spec is not None
     assert (spec.ignores_undeclared, made.quota_requests, made.min_count) == (ignores, counted, minimum)
@@ -328,7 +328,7 @@ async def test_a_leader_knows_what_pods_take_on_their_hosts_before_it_begins(mak
     operator.watches.workloads.store.put("ns/w", placed)
     operator.watches.limit_ranges.store.put("ns/bounds", make_limit_range("ns"))
     await operator._take_in_surrounded()
-    held = operator.cache.holding("ns/w")
+    held = operator.cache.held.holding("ns/w")
 
     assert held is not None
     assert held.requests == {"main": {"cpu": 1000}}
@@ -920,7 +920,7 @@ def _is_released(operator: Operator, name: str) -> bool:
 async def test_gates_choose_how_pods_are_placed(make: Make, gates: str, profile: Profile) -> None:
     """For every ClusterQueue that does not choose by itself."""
     operator = filled(make(config=make_configuration(text=f"featureGates: {{{gates}}}\n")))
-    spec = operator.cache.queue_spec("team")
+    spec = operator.cache.quota.queue_spec("team")
 
     assert spec is not None
     assert spec.profile == profile

@@ -131,7 +131,7 @@ async def test_flavors_are_chosen_as_the_gates_say(text: str, fungible: bool) ->
     """In every ClusterQueue alike."""
     async with operator(FakeClock(), text) as made:
         made.watches.cluster_queues.store.put("team", read(wire.ClusterQueue, make_cluster_queue()))
-        spec = made.cache.queue_spec("team")
+        spec = made.cache.quota.queue_spec("team")
 
     assert spec is not None
     assert spec.fungible is fungible

@@ -10,7 +10,7 @@ import pytest
 from kqueue.manager.upkeep import STANDING_INDEX, Auditor, QuickAuditor
 from kqueue.observe import Metrics
 from kqueue.state import from_api
-from kqueue.state.cache import Told
+from kqueue.state.cache_audit import Told
 from tests.unit.controllers.builders import World, make_workload, reserved
 from tests.unit.manager.test_upkeep import series
 
@@ -46,13 +46,13 @@ async def world() -> AsyncIterator[Audited]:
 
 async def test_nothing_is_found_where_all_is_true(world: Audited) -> None:
     """However often it looks, also while a decision is being written."""
-    held = world.cache.holding("ns/a")
+    held = world.cache.held.holding("ns/a")
     assert held is not None
     assert [world.quick.look() for _ in range(3)] == [0, 0, 0]
     waiting = world.workloads.get("ns/b")
     assert waiting is not None
     world.queues.delete("ns/b")
-    charge = world.cache.assumed(replace(held, key="ns/b", uid=waiting.metadata.uid, assumed=True, admitted=False))
+    charge = world.cache.held.assumed(replace(held, key="ns/b", uid=waiting.metadata.uid, assumed=True, admitted=False))
 
     assert [world.quick.look() for _ in range(3)] == [0, 0, 0]
     assert world.free() == 2
@@ -61,12 +61,12 @@ async def test_nothing_is_found_where_all_is_true(world: Audited) -> None:
 
 async def test_a_charge_without_an_owner_is_given_back_and_its_workload_is_queued(world: Audited) -> None:
     """At the first look; it is counted."""
-    held, waiting = world.cache.holding("ns/a"), world.workloads.get("ns/b")
+    held, waiting = world.cache.held.holding("ns/a"), world.workloads.get("ns/b")
     assert held is not None
     assert waiting is not None
     world.queues.delete("ns/b")
-    world.cache.assumed(replace(held, key="ns/b", uid=waiting.metadata.uid, assumed=True, admitted=False))
-    world.cache._charges.clear()  # the bug that this audit is there for
+    world.cache.held.assumed(replace(held, key="ns/b", uid=waiting.metadata.uid, assumed=True, admitted=False))
+    world.cache.held._charges.clear()  # the bug that this audit is there for
 
     assert world.quick.look() == 1
     assert (world.free(), world.queues.is_known("ns/b")) == (6, True)
@@ -76,9 +76,9 @@ async def test_a_charge_without_an_owner_is_given_back_and_its_workload_is_queue
 
 async def test_a_holding_whose_workload_holds_nothing_is_given_back(world: Audited) -> None:
     """At the second look: between two events the numbers may differ for a moment."""
-    held = world.cache.holding("ns/a")
+    held = world.cache.held.holding("ns/a")
     assert held is not None
-    world.cache._hold(replace(held, key="ns/gone", uid="gone"))
+    world.cache.held._hold(replace(held, key="ns/gone", uid="gone"))
 
     assert (world.quick.look(), world.quick.look(), world.quick.look()) == (0, 1, 0)
     assert world.free() == 6

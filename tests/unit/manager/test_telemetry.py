@@ -246,7 +246,7 @@ class World:
         quota = {"name": "cpu", "nominalQuota": "10", "borrowingLimit": "2500m"}
         groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}]
         spec = {"resourceGroups": groups, "cohortName": "all"}
-        self.cache.on_cluster_queue("team", read(wire.ClusterQueue, metadata={"name": "team"}, spec=spec))
+        self.cache.quota.on_cluster_queue("team", read(wire.ClusterQueue, metadata={"name": "team"}, spec=spec))
         self.cache.on_flavor("f", read(wire.ResourceFlavor, metadata={"name": "f"}, spec={}))
         self.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
         self.queues.set_local_queue("ns/main", "team")
@@ -262,7 +262,7 @@ class World:
     def add(self, *workloads: wire.Workload) -> None:
         for new in workloads:
             self.workloads.append(new)
-            self.cache.on_workload(from_api.workload_key(new), new)
+            self.cache.held.on_workload(from_api.workload_key(new), new)
             if from_api.is_queueable(new):
                 self.queues.push(from_api.pending(new))
 
@@ -365,7 +365,7 @@ async def test_series_of_queues_that_are_gone_disappear() -> None:
     assert value(world.metrics, "kueue_local_queue_reserving_active_workloads", LOCAL) == 0
 
     world.local = []
-    world.cache.on_cluster_queue("team", None)
+    world.cache.quota.on_cluster_queue("team", None)
     await world.refresh()
 
     assert value(world.metrics, "kueue_local_queue_reserving_active_workloads", LOCAL) is None
@@ -399,10 +399,10 @@ async def test_workloads_of_a_stopped_queue_count_as_inadmissible() -> None:
     """They wait, but nothing tries them."""
     world = World()
     world.add(workload(held=False, name="new"))
-    stopped = world.cache.queue_object("team")
+    stopped = world.cache.quota.queue_object("team")
     assert stopped is not None
     spec = msgspec.structs.replace(stopped.spec, stop_policy="Hold")
-    world.cache.on_cluster_queue("team", msgspec.structs.replace(stopped, spec=spec))
+    world.cache.quota.on_cluster_queue("team", msgspec.structs.replace(stopped, spec=spec))
     await world.refresh()
 
     assert value(world.metrics, "kueue_pending_workloads", QUEUE | {"status": "inadmissible"}) == 1
@@ -418,7 +418,7 @@ def lender(world: World, name: str, cpus: int, *, weight: str = "1") -> None:
     quota = {"name": "cpu", "nominalQuota": str(cpus)}
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [quota]}]}]
     spec = {"resourceGroups": groups, "cohortName": "all", "fairSharing": {"weight": weight}}
-    world.cache.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
+    world.cache.quota.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
 
 
 async def test_shares_are_shown_as_they_are() -> None:
@@ -436,8 +436,8 @@ async def test_shares_are_shown_as_they_are() -> None:
     assert shown is not None
     assert math.isnan(shown)
 
-    world.cache.on_cluster_queue("team", None)
-    world.cache.on_cluster_queue("lender", None)
+    world.cache.quota.on_cluster_queue("team", None)
+    world.cache.quota.on_cluster_queue("lender", None)
     await world.refresh()
     assert value(world.metrics, SHARE, QUEUE | {"cohort": "all"}) is None
     assert value(world.metrics, COHORT_SHARE, {"cohort": "all"}) is None

@@ -17,7 +17,8 @@ from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
 from kqueue.core.workload import Flavor
 from kqueue.manager.upkeep import Auditor, ForeignGauges, NodeGauges, PodGauges, RoomGauges
 from kqueue.observe import Metrics
-from kqueue.state.cache import Cache, Told
+from kqueue.state.cache import Cache
+from kqueue.state.cache_audit import Told
 from kqueue.state.from_api import PodView
 from kqueue.state.not_running import NotRunning
 from kqueue.state.queues import Queues, Strategy
@@ -96,15 +97,15 @@ async def test_what_foreign_pods_take_is_shown_by_flavor() -> None:
     cache.on_node("one", make_node("one"))
     cache.on_node("two", make_node("two"))
     cache.on_node("other", make_node("other", pool="b"))
-    cache.on_pod("ns/a", PodFacts(node="one", requests=(("cpu", 1500), ("memory", 64))))
-    cache.on_pod("ns/b", PodFacts(node="two", requests=(("cpu", 500),)))
-    cache.on_pod("ns/c", PodFacts(node="other", requests=(("cpu", 9000),)))
+    cache.held.on_pod("ns/a", PodFacts(node="one", requests=(("cpu", 1500), ("memory", 64))))
+    cache.held.on_pod("ns/b", PodFacts(node="two", requests=(("cpu", 500),)))
+    cache.held.on_pod("ns/c", PodFacts(node="other", requests=(("cpu", 9000),)))
 
     await gauges.refresh()
     assert series(metrics, "kqueue_foreign_pods") == {("f",): 2}
     assert series(metrics, "kqueue_foreign_requests") == {("f", "cpu"): 2, ("f", "memory"): 64}
 
-    cache.on_pod("ns/a", None)
+    cache.held.on_pod("ns/a", None)
     await gauges.refresh()
     assert series(metrics, "kqueue_foreign_pods") == {("f",): 1}
     assert series(metrics, "kqueue_foreign_requests") == {("f", "cpu"): 0.5}
@@ -192,7 +193,7 @@ async def test_others_run_while_an_audit_goes_on(monkeypatch: pytest.MonkeyPatch
     yard, turns = Yard(nodes=50), 0
     for name, node in yard.nodes.items():
         yard.cache.on_node(name, node)
-    yard.cache.on_pod("ns/p", yard.pods["ns/p"].bound)
+    yard.cache.held.on_pod("ns/p", yard.pods["ns/p"].bound)
 
     async def others() -> None:
         nonlocal turns
@@ -214,11 +215,11 @@ async def test_room_is_shown_by_flavor_for_resources_in_quotas() -> None:
     amounts = {"name": "example.com/gpu", "nominalQuota": "8"}
     groups = [{"coveredResources": ["example.com/gpu"], "flavors": [{"name": "f", "resources": [amounts]}]}]
     queue = msgspec.convert({"metadata": {"name": "q"}, "spec": {"resourceGroups": groups}}, wire.ClusterQueue)
-    cache.on_cluster_queue("q", queue)
+    cache.quota.on_cluster_queue("q", queue)
     for name in ("one", "two", "three"):
         offered = {"cpu": 8000, "example.com/gpu": 4, "pods": 110}
         cache.on_node(name, NodeFacts(name=name, labels=make_node(name).labels, allocatable=offered))
-    cache.on_pod("ns/daemon", PodFacts(node="one", requests=(("cpu", 500),)))
+    cache.held.on_pod("ns/daemon", PodFacts(node="one", requests=(("cpu", 500),)))
     gauges = RoomGauges(metrics, cache, FakeClock())
 
     await gauges.refresh()
@@ -229,7 +230,7 @@ async def test_room_is_shown_by_flavor_for_resources_in_quotas() -> None:
         ("f", HOSTNAME, "example.com/gpu"): 0, ("f", "rack", "example.com/gpu"): 0,
     }  # fmt: skip
 
-    cache.on_pod("ns/stranger", PodFacts(node="two", requests=(("example.com/gpu", 1),)))
+    cache.held.on_pod("ns/stranger", PodFacts(node="two", requests=(("example.com/gpu", 1),)))
     await gauges.refresh()
     assert series(metrics, "kqueue_gang_slots")["f", "rack", "1"] == 2
     assert series(metrics, "kqueue_fragmentation_ratio")["f", "rack", "example.com/gpu"] == 1

@@ -46,7 +46,7 @@ async def test_an_admission_that_never_began_gives_its_charge_back(make: Make) -
     await cut_off(world)
 
     assert (world.free(), world.queues.is_known("ns/a")) == (10, True)
-    assert world.cache.holding("ns/a") is None
+    assert world.cache.held.holding("ns/a") is None
     await lead_again(world)
     assert status_of(world.workload("a"), "Admitted")[0] == "True"
     assert world.free() == 4
@@ -62,7 +62,7 @@ async def test_victims_of_a_preemption_that_never_began_are_preempted_later(make
 
     await cut_off(world)
 
-    held = world.cache.holding("ns/low")
+    held = world.cache.held.holding("ns/low")
     assert held is not None
     assert not held.evicted
     await lead_again(world)
@@ -85,11 +85,11 @@ async def test_writers_that_never_began_leave_their_places_to_others(make: Make)
 async def test_a_repair_that_never_began_keeps_the_old_hosts_and_asks_again(make: Make) -> None:
     """The new host is free for others, and the workload waits for another pass."""
     world = hospital(make, placed(h1=2), h3=2)
-    before = world.cache.holding("ns/a")
+    before = world.cache.held.holding("ns/a")
 
     await cut_off(world)
 
-    now = world.cache.holding("ns/a")
+    now = world.cache.held.holding("ns/a")
     assert before is not None
     assert now is not None
     assert (now.admission, now.replaces) == (before.admission, None)
@@ -117,7 +117,7 @@ async def test_a_charge_is_given_back_although_its_workload_was_marked_as_a_vict
     world.client.open.clear()
     world.client.fail(UnreachableError("no answer"))
     await world.loop.cycle()
-    assert world.cache.mark_evicted("ns/low", world.cache.holdings()[0].uid)
+    assert world.cache.held.mark_evicted("ns/low", world.cache.held.holdings()[0].uid)
 
     world.client.open.set()
     await world.loop.drain()
@@ -140,7 +140,7 @@ async def test_a_victim_that_was_not_admitted_yet_can_be_preempted_later(make: M
     for _ in range(5):
         await asyncio.sleep(0)
 
-    held = world.cache.holding("ns/low")
+    held = world.cache.held.holding("ns/low")
     assert held is not None
     assert not held.evicted
     await lead_again(world)

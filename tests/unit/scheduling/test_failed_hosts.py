@@ -63,7 +63,7 @@ async def test_only_pods_that_have_not_ended_are_replaced(make: Callable[..., Sc
     assert hosts_of(world) == {"h2": 2}
     assert "finishedPods" not in world.workload()["status"]
     world.sync()
-    assert world.cache.audit() == []
+    assert world.cache.audits.audit() == []
     assert world.cache.ledger.free_by_node()["node-h2"]["cpu"] == 0
 
 
@@ -192,7 +192,7 @@ async def test_pods_stay_on_a_node_on_which_they_failed_when_no_other_has_room(m
     assert status_of(after, "Evicted") == ("", "")
     (message,) = world.observed.not_mended_messages
     assert "Pods stay on h1" in message
-    assert world.cache.holding("ns/a").replaces is None
+    assert world.cache.held.holding("ns/a").replaces is None
     assert world.second_pass.take() == []
 
 

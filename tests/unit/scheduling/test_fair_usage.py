@@ -98,7 +98,7 @@ async def test_who_used_most_is_preempted_first_whatever_the_priority(make: Make
     )
     assert world.fair_usage is not None
     await world.clock.advance(3600)
-    world.fair_usage.sample("ns/main", world.cache.held_through("ns/main", "team").used, world.clock.now())
+    world.fair_usage.sample("ns/main", world.cache.held.held_through("ns/main", "team").used, world.clock.now())
     assert usage(world) > usage(world, "lean") == 0
     world.client.put(LOCAL_QUEUES, make_local_queue("urgent"))
     world.add(make_workload("urgent", queue="urgent", priority=9))

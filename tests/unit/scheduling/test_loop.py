@@ -296,7 +296,7 @@ async def test_a_newer_slice_takes_over_and_the_older_one_ends(make: Callable[..
     assert status_of(world.workload("new"), "QuotaReserved") == ("True", "QuotaReserved")
     assert status_of(world.workload("old"), "Finished") == ("True", "WorkloadSliceReplaced")
     assert world.observed.taken_over == [("old", "ns/new (UID uid-of-new)")]
-    assert [holding.key for holding in world.cache.holdings()] == ["ns/new"]
+    assert [holding.key for holding in world.cache.held.holdings()] == ["ns/new"]
 
 
 @pytest.mark.parametrize(

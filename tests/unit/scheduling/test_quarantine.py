@@ -287,7 +287,8 @@ async def test_a_queue_that_cannot_be_looked_at_rests_and_blames_nobody(
 ) -> None:
     """Its workloads wait, are in no quarantine, and start when it is well again; other queues go on."""
     world = make(*teams())
-    whole = getattr(world.cache, name)
+    owner = world.cache if name == "snapshot" else world.cache.quota
+    whole = getattr(owner, name)
 
     def broken(queues: Any, *more: Any) -> Any:
         if queues == "red" or (not isinstance(queues, str) and "red" in queues):
@@ -295,7 +296,7 @@ async def test_a_queue_that_cannot_be_looked_at_rests_and_blames_nobody(
         return whole(queues, *more)
 
     with monkeypatch.context() as plant:
-        plant.setattr(world.cache, name, broken)
+        plant.setattr(owner, name, broken)
         world.add(make_workload("waits", queue="red"), make_workload("other", queue="blue"))
         world.start()
         await world.clock.advance(30)

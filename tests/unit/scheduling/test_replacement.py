@@ -18,7 +18,7 @@ PRIORITY = 10
 def by_priority(world: Scheduled) -> None:
     """From now on the queue's higher workloads preempt lesser ones."""
     queue = read(wire.ClusterQueue, make_cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}))
-    world.intake.on_cluster_queue(world.cache.queue_object("team"), queue)
+    world.intake.on_cluster_queue(world.cache.quota.queue_object("team"), queue)
 
 
 @pytest.mark.parametrize("fail_fast", [True, False], ids=["it is evicted", "it goes on and is tried again"])

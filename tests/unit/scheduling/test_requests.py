@@ -180,12 +180,12 @@ async def test_what_runs_is_charged_to_its_hosts_by_the_newest_defaults(make: Ca
     """A process that starts may hear of a Workload before it hears of its LimitRange."""
     world = make()
     world.add(make_workload(podSets=of_container(), status=reserved()))
-    held = world.cache.holding("ns/a")
+    held = world.cache.held.holding("ns/a")
     assert held is not None
     assert held.requests == {"main": {}}
 
     reconsider(world, make_limit_range(defaultRequest={"cpu": "2"}))
-    held = world.cache.holding("ns/a")
+    held = world.cache.held.holding("ns/a")
     assert held is not None
     assert held.requests == {"main": {"cpu": 2000}}
     assert world.free() == 9
@@ -308,7 +308,7 @@ async def test_a_queue_that_cannot_admit_says_why_and_others_go_on(
     world.start()
     await world.until_quiet()
 
-    inactive = world.cache.inactive("bad")
+    inactive = world.cache.quota.inactive("bad")
     assert inactive is not None
     assert message in inactive.message
     assert world.observed.reservations == ["other"]

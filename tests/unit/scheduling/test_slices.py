@@ -10,7 +10,7 @@ from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import UnreachableError
 from kqueue.runtime.store import Store
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state.cache import Told
+from kqueue.state.cache_audit import Told
 from tests.unit.controllers.builders import JSON, condition, make_workload, reserved, status_of
 from tests.unit.jobs.builders import prefixed
 from tests.unit.scheduling.scheduled import Scheduled
@@ -43,7 +43,7 @@ def newer(pods: int = 9, **more: str) -> JSON:
 def drifts(world: Scheduled) -> list[str]:
     """What an audit against the watches finds to be wrong."""
     told = Told(nodes=Store("nodes"), pods=Store("pods"), workloads=world.workloads)
-    return [str(drift) for found in world.cache.audit_steps(told) for drift in found]
+    return [str(drift) for found in world.cache.audits.audit_steps(told) for drift in found]
 
 
 async def test_only_the_difference_has_to_fit(make: Callable[..., Scheduled]) -> None:
@@ -58,7 +58,7 @@ async def test_only_the_difference_has_to_fit(make: Callable[..., Scheduled]) ->
     assert status_of(world.workload("older"), "Finished") == ("True", "WorkloadSliceReplaced")
     assert world.observed.taken_over == [("older", "ns/newer (UID uid-of-newer)")]
     world.sync()
-    assert (world.free(), [h.key for h in world.cache.holdings()]) == (QUOTA - 9, ["ns/newer"])
+    assert (world.free(), [h.key for h in world.cache.held.holdings()]) == (QUOTA - 9, ["ns/newer"])
 
 
 async def test_between_the_two_writes_both_count_as_one(make: Callable[..., Scheduled]) -> None:
@@ -75,7 +75,7 @@ async def test_between_the_two_writes_both_count_as_one(make: Callable[..., Sche
         world.sync()
     world.client.change(WORKLOADS, "ns/older", {"metadata": {"labels": {"some": "change"}}})
     world.sync()
-    assert (world.free(), [h.key for h in world.cache.holdings("team")]) == (QUOTA - 9, ["ns/newer"])
+    assert (world.free(), [h.key for h in world.cache.held.holdings("team")]) == (QUOTA - 9, ["ns/newer"])
 
 
 @pytest.mark.parametrize("names", [("older", "newer"), ("newer", "older")], ids=" then ".join)
@@ -106,7 +106,7 @@ async def test_an_admission_that_is_not_written_leaves_the_older_one_as_it_was(m
 
     await world.cycle()
 
-    assert (world.free(), [h.key for h in world.cache.holdings()]) == (QUOTA - 6, ["ns/older"])
+    assert (world.free(), [h.key for h in world.cache.held.holdings()]) == (QUOTA - 6, ["ns/older"])
     assert status_of(world.workload("older"), "Finished") == ("", "")
 
 

@@ -53,7 +53,7 @@ async def one_leaves(world: Scheduled) -> None:
 
 async def one_stays(world: Scheduled) -> None:
     """Its eviction did not come to anything."""
-    world.cache.mark_evicted("ns/a", "uid-of-a", evicted=False)
+    world.cache.held.mark_evicted("ns/a", "uid-of-a", evicted=False)
 
 
 async def changes(world: Scheduled) -> None:
@@ -135,7 +135,7 @@ async def _end(world: Scheduled, name: str) -> None:
 
 
 def _held(world: Scheduled) -> list[str]:
-    return [holding.key.removeprefix("ns/") for holding in world.cache.holdings()]
+    return [holding.key.removeprefix("ns/") for holding in world.cache.held.holdings()]
 
 
 def _facts(world: Scheduled, name: str) -> tuple[int, int]:

@@ -292,13 +292,13 @@ class Process:
 
     def heads(self) -> list[str]:
         """A cycle begins: what it is to try is in flight."""
-        return [item.key for _, item in self.queues.pop_heads(lambda name: self.cache.inactive(name) is None)]
+        return [item.key for _, item in self.queues.pop_heads(lambda name: self.cache.quota.inactive(name) is None)]
 
 
 def believed(cache: Cache) -> dict[str, Any]:
     """All that decisions depend on."""
-    cohorts = [cache.cohort_node(name) for name in cache.cohort_names()]
-    nodes = [cache.node_of(name) for name in cache.queue_names()] + cohorts
+    cohorts = [cache.quota.cohort_node(name) for name in cache.quota.cohort_names()]
+    nodes = [cache.quota.node_of(name) for name in cache.quota.queue_names()] + cohorts
     capacities = {flavor: cache.ledger.capacity(flavor) for flavor in cache.ledger.flavors()}
     return {
         "quota": {
@@ -321,8 +321,8 @@ def believed(cache: Cache) -> dict[str, Any]:
         },
         "nodes": cache.ledger.free_by_node(),
         "foreign": {node: cache.ledger.foreign_on(node) for node in cache.ledger.nodes},
-        "holdings": {h.key: (h.uid, h.admission, h.requests, h.evicted) for h in cache.holdings()},
-        "inactive": {name: cache.inactive(name) for name in cache.queue_names()},
+        "holdings": {h.key: (h.uid, h.admission, h.requests, h.evicted) for h in cache.held.holdings()},
+        "inactive": {name: cache.quota.inactive(name) for name in cache.quota.queue_names()},
     }
 
 
@@ -350,7 +350,7 @@ def assert_everybody_waits_once(process: Process) -> None:
     local: dict[str, int] = {}
     for workload in process.workloads():
         key = from_api.workload_key(workload)
-        waits = from_api.is_queueable(workload) and process.cache.holding(key) is None
+        waits = from_api.is_queueable(workload) and process.cache.held.holding(key) is None
         assert process.queues.is_known(key) is waits, key
         home = home_of(process, workload) if waits else None
         assert (process.queues.position(key) is not None) is (home is not None), key
@@ -395,7 +395,7 @@ def begin_write(process: Process, pick: random.Random, key: str) -> Write:
         assumed=True,
     )
     charged = ExitStack()
-    charged.enter_context(process.cache.assumed(holding))
+    charged.enter_context(process.cache.held.assumed(holding))
     process.queues.settle(key)
     return Write(name, holding, charged)
 
@@ -404,14 +404,14 @@ def end_write(process: Process, pick: random.Random, write: Write, version: int)
     """It is written, and its echo comes; or it fails, and the workload waits again."""
     key = write.holding.key
     workload = process.told.get(("workload", write.name))
-    if workload is not None and process.cache.holding(key) is write.holding and pick.random() < 0.5:
+    if workload is not None and process.cache.held.holding(key) is write.holding and pick.random() < 0.5:
         with write.charged:
             stored = admission(pick, workload.spec.pod_sets[0].count)
             process.tell("workload", write.name, with_reservation(workload, stored, version))
         return
     with pytest.raises(ConnectionError), write.charged:
         raise ConnectionError
-    if workload is not None and from_api.is_queueable(workload) and process.cache.holding(key) is None:
+    if workload is not None and from_api.is_queueable(workload) and process.cache.held.holding(key) is None:
         process.queues.push(process.cache.requests.pending(workload))
 
 
@@ -476,7 +476,7 @@ async def test_what_is_believed_does_not_depend_on_the_order_of_events(seed: int
                 anew = started_anew(process, pick)
                 assert believed(process.cache) == believed(anew.cache)
                 await anew.intake.close()
-        assert process.cache.audit() == []
+        assert process.cache.audits.audit() == []
     finally:
         await process.intake.close()
 
@@ -571,7 +571,7 @@ async def test_what_was_taken_away_heals_when_it_returns(kind: str, name: str, s
         process.tell(kind, name, good[kind, name])
         await process.clock.advance(10)
 
-        assert process.cache.inactive("left") is None
+        assert process.cache.quota.inactive("left") is None
         assert_everybody_waits_once(process)
         waiting = [w for w in process.workloads() if process.queues.is_known(from_api.workload_key(w))]
         homes = [home_of(process, workload) for workload in waiting]

@@ -15,7 +15,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, potential_available
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.state.audit import Drift, Recounts
-from kqueue.state.cache import Cache, Told
+from kqueue.state.cache import Cache
+from kqueue.state.cache_audit import Told
 from kqueue.state.from_api import PodView, admission, requests_per_pod
 from kqueue.state.holding import Holding
 
@@ -103,28 +104,30 @@ class Yard:
     def fed(self) -> Cache:
         """A cache that was told everything that is true now."""
         cache = Cache()
-        cache.on_topology("dc", read(wire.Topology, metadata={"name": "dc"}, spec={"levels": [{"nodeLabel": HOST}]}))
+        cache.quota.on_topology(
+            "dc", read(wire.Topology, metadata={"name": "dc"}, spec={"levels": [{"nodeLabel": HOST}]})
+        )
         cache.on_flavor("gpu", read(wire.ResourceFlavor, metadata={"name": "gpu"}, spec={"topologyName": "dc"}))
         for name, cohort in (("team", "half"), ("other", "whole")):
             quotas = [{"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "1", "lendingLimit": "1"}]}]
             groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
             spec = {"resourceGroups": groups, "cohortName": cohort}
-            cache.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
-        cache.on_cohort("half", read(wire.Cohort, metadata={"name": "half"}, spec={"parentName": "whole"}))
+            cache.quota.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
+        cache.quota.on_cohort("half", read(wire.Cohort, metadata={"name": "half"}, spec={"parentName": "whole"}))
         for name, node in self.nodes.items():
             cache.on_node(name, node)
         for key, pod in self.pods.items():
-            cache.on_pod(key, pod.bound)
+            cache.held.on_pod(key, pod.bound)
         for key, workload in self.workloads.items():
-            cache.on_workload(key, workload)
+            cache.held.on_workload(key, workload)
         return cache
 
     def audit(self) -> list[Drift]:
         told = Told(nodes=self.nodes, pods=self.pods, workloads=self.workloads)
-        return list(chain(*self.cache.audit_steps(told)))
+        return list(chain(*self.cache.audits.audit_steps(told)))
 
     def usage(self, cache: Cache) -> list[tuple[str, int]]:
-        node = cache.node_of("team")
+        node = cache.quota.node_of("team")
         assert node is not None
         return [(at.name, at.usage.get(CPU, 0)) for at in node.root.walk()]
 
@@ -198,24 +201,24 @@ def miss_a_deletion(yard: Yard) -> None:
 
 def miss_that_another_came_by_the_name(yard: Yard) -> None:
     yard.workloads["ns/b"] = make_workload("b", uid="second")
-    with yard.cache.assumed(holding(make_workload("b", host="h2"), uid="first")):
+    with yard.cache.held.assumed(holding(make_workload("b", host="h2"), uid="first")):
         pass
 
 
 def miss_an_echo(yard: Yard) -> None:
     yard.workloads["ns/b"] = make_workload("b", host="h2")
-    with yard.cache.assumed(holding(yard.workloads["ns/b"])):
+    with yard.cache.held.assumed(holding(yard.workloads["ns/b"])):
         pass
 
 
 def spoil_quota(yard: Yard) -> None:
-    node = yard.cache.node_of("team")
+    node = yard.cache.quota.node_of("team")
     assert node is not None
     node.usage[CPU] += 1
 
 
 def spoil_cohort(yard: Yard) -> None:
-    node = yard.cache.node_of("team")
+    node = yard.cache.quota.node_of("team")
     assert node is not None
     node.root.usage[CPU] = 77
 
@@ -263,7 +266,7 @@ def test_an_audit_names_what_is_wrong_and_heals_it(spoil: Callable[[Yard], None]
 def test_what_followed_from_a_wrong_quota_is_healed_with_it() -> None:
     """Answers that were worked out once are forgotten when what they came from was wrong."""
     yard = Yard()
-    node = yard.cache.node_of("team")
+    node = yard.cache.quota.node_of("team")
     assert node is not None
     right = potential_available(node, CPU)
     node.root.subtree = {CPU: 1}
@@ -279,10 +282,10 @@ def test_what_followed_from_a_wrong_quota_is_healed_with_it() -> None:
 def test_what_is_assumed_is_newer_than_what_was_told() -> None:
     """A decision that is being written stays, although no watch has told of it yet."""
     yard = Yard()
-    with yard.cache.assumed(holding(make_workload("b", host="h2"))):
+    with yard.cache.held.assumed(holding(make_workload("b", host="h2"))):
         pass
     assert yard.audit() == []
-    assert yard.cache.holding("ns/b") is not None
+    assert yard.cache.held.holding("ns/b") is not None
 
 
 def test_a_status_that_cannot_be_read_is_named_and_stops_nobody() -> None:
@@ -303,36 +306,36 @@ def shrink_a_node(yard: Yard) -> None:
 
 def move_a_pod(yard: Yard) -> None:
     yard.pods["ns/p"] = make_pod("ns/p", "h1", 3)
-    yard.cache.on_pod("ns/p", yard.pods["ns/p"].bound)
+    yard.cache.held.on_pod("ns/p", yard.pods["ns/p"].bound)
 
 
 def admit(yard: Yard) -> None:
     yard.workloads["ns/b"] = make_workload("b", host="h2")
-    yard.cache.on_workload("ns/b", yard.workloads["ns/b"])
+    yard.cache.held.on_workload("ns/b", yard.workloads["ns/b"])
 
 
 def assume(yard: Yard) -> None:
-    with yard.cache.assumed(holding(make_workload("b", host="h2"))):
+    with yard.cache.held.assumed(holding(make_workload("b", host="h2"))):
         pass
 
 
 def move_a_workload(yard: Yard) -> None:
     yard.workloads["ns/a"] = make_workload("a", host="h2", cpus="3")
-    yard.cache.on_workload("ns/a", yard.workloads["ns/a"])
+    yard.cache.held.on_workload("ns/a", yard.workloads["ns/a"])
 
 
 def evict(yard: Yard) -> None:
     yard.workloads["ns/a"] = make_workload("a")
-    yard.cache.on_workload("ns/a", yard.workloads["ns/a"])
+    yard.cache.held.on_workload("ns/a", yard.workloads["ns/a"])
 
 
 def delete_a_workload(yard: Yard) -> None:
     del yard.workloads["ns/a"]
-    yard.cache.on_workload("ns/a", None)
+    yard.cache.held.on_workload("ns/a", None)
 
 
 def delete_a_queue(yard: Yard) -> None:
-    yard.cache.on_cluster_queue("team", None)
+    yard.cache.quota.on_cluster_queue("team", None)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +351,7 @@ def test_a_change_between_any_two_steps_is_no_drift(
     wait, over = 0, False
     while not over:
         yard = Yard()
-        audit = yard.cache.audit_steps(Told(nodes=yard.nodes, pods=yard.pods, workloads=yard.workloads))
+        audit = yard.cache.audits.audit_steps(Told(nodes=yard.nodes, pods=yard.pods, workloads=yard.workloads))
         over = len(list(islice(audit, wait))) < wait
         change(yard)
         assert list(chain(*audit)) == []

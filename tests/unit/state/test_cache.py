@@ -17,8 +17,10 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, add_usage, available
 from kqueue.core.workload import Admission, Snapshot
 from kqueue.state import from_api
-from kqueue.state.cache import AssumedTwiceError, Cache, Told
+from kqueue.state.cache import Cache
+from kqueue.state.cache_audit import Told
 from kqueue.state.holding import Holding
+from kqueue.state.holdings import AssumedTwiceError
 
 HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")
@@ -87,15 +89,15 @@ def make_cache() -> Cache:
             status={"allocatable": {"cpu": "8", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
         )
         cache.on_node(name, from_api.node_facts(node))
-    cache.on_topology("dc", TOPOLOGY)
+    cache.quota.on_topology("dc", TOPOLOGY)
     cache.on_flavor("gpu", FLAVOR)
-    cache.on_cluster_queue("team", make_queue())
+    cache.quota.on_cluster_queue("team", make_queue())
     return cache
 
 
 def free(cache: Cache) -> tuple[int, int]:
     """Quota that is left, and cpu on host h1, both in milli."""
-    node = cache.node_of("team")
+    node = cache.quota.node_of("team")
     assert node is not None
     return available(node, CPU), cache.ledger.free_by_node()["h1"]["cpu"]
 
@@ -117,11 +119,11 @@ def holding(workload: wire.Workload) -> Holding:
 
 def on_queue(cache: Cache, name: str, **spec: Any) -> None:
     obj = make_queue(**spec)
-    cache.on_cluster_queue(name, msgspec.structs.replace(obj, metadata=read(type(obj.metadata), name=name)))
+    cache.quota.on_cluster_queue(name, msgspec.structs.replace(obj, metadata=read(type(obj.metadata), name=name)))
 
 
 def on_cohort(cache: Cache, name: str, **spec: Any) -> None:
-    cache.on_cohort(name, read(wire.Cohort, metadata={"name": name}, spec=spec))
+    cache.quota.on_cohort(name, read(wire.Cohort, metadata={"name": name}, spec=spec))
 
 
 OTHER_QUOTA = [
@@ -141,12 +143,20 @@ FIRST_FLAVOR = [
 @pytest.mark.parametrize(
     ("happens", "rises"),
     [
-        pytest.param(lambda c: c.on_workload("ns/b", make_workload("b", host="h2")), False, id="one more holds quota"),
-        pytest.param(lambda c: c.on_workload("ns/a", make_workload("a", host="h1")), False, id="news of who holds it"),
-        pytest.param(lambda c: c.on_workload("ns/a", make_workload("a", host="h2")), True, id="one holds another host"),
-        pytest.param(lambda c: c.on_workload("ns/a", make_workload("a", host="h1", cpus=2)), True, id="one holds less"),
-        pytest.param(lambda c: c.on_workload("ns/a", None), True, id="one has left"),
-        pytest.param(lambda c: c.on_workload("ns/c", None), False, id="one has left that held nothing"),
+        pytest.param(
+            lambda c: c.held.on_workload("ns/b", make_workload("b", host="h2")), False, id="one more holds quota"
+        ),
+        pytest.param(
+            lambda c: c.held.on_workload("ns/a", make_workload("a", host="h1")), False, id="news of who holds it"
+        ),
+        pytest.param(
+            lambda c: c.held.on_workload("ns/a", make_workload("a", host="h2")), True, id="one holds another host"
+        ),
+        pytest.param(
+            lambda c: c.held.on_workload("ns/a", make_workload("a", host="h1", cpus=2)), True, id="one holds less"
+        ),
+        pytest.param(lambda c: c.held.on_workload("ns/a", None), True, id="one has left"),
+        pytest.param(lambda c: c.held.on_workload("ns/c", None), False, id="one has left that held nothing"),
         pytest.param(
             lambda c: on_queue(c, "team", cohortName="all", resourceGroups=OTHER_QUOTA), True, id="its quota changes"
         ),
@@ -161,12 +171,12 @@ FIRST_FLAVOR = [
         ),
         pytest.param(lambda c: on_queue(c, "mate", cohortName="all"), True, id="a ClusterQueue joins its cohort"),
         pytest.param(lambda c: on_queue(c, "mate", cohortName="far"), False, id="a ClusterQueue joins another cohort"),
-        pytest.param(lambda c: c.on_cluster_queue("rival", None), True, id="one of its cohort is deleted"),
+        pytest.param(lambda c: c.quota.on_cluster_queue("rival", None), True, id="one of its cohort is deleted"),
         pytest.param(lambda c: on_queue(c, "rival"), True, id="one of its cohort leaves it"),
         pytest.param(lambda c: on_cohort(c, "all", resourceGroups=OTHER_QUOTA), True, id="its cohort gets quota"),
         pytest.param(lambda c: on_cohort(c, "all", parentName="far"), True, id="its cohort gets a parent"),
         pytest.param(lambda c: on_cohort(c, "far", resourceGroups=OTHER_QUOTA), False, id="another cohort gets quota"),
-        pytest.param(lambda c: c.on_workload("ns/r", None), False, id="one has left a ClusterQueue beside it"),
+        pytest.param(lambda c: c.held.on_workload("ns/r", None), False, id="one has left a ClusterQueue beside it"),
     ],
 )
 def test_when_the_room_of_a_queue_is_another_one(happens: Callable[[Cache], object], rises: bool) -> None:
@@ -174,12 +184,12 @@ def test_when_the_room_of_a_queue_is_another_one(happens: Callable[[Cache], obje
     cache = make_cache()
     on_queue(cache, "rival", cohortName="all")
     on_queue(cache, "team", cohortName="all")
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
-    cache.on_workload("ns/r", _in_queue(make_workload("r", host="h1"), "rival"))
-    before = cache.room_generation("team")
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/r", _in_queue(make_workload("r", host="h1"), "rival"))
+    before = cache.quota.room_generation("team")
     happens(cache)
 
-    assert (cache.room_generation("team") > before) is rises
+    assert (cache.quota.room_generation("team") > before) is rises
 
 
 def _in_queue(workload: wire.Workload, queue: str) -> wire.Workload:
@@ -194,7 +204,7 @@ def test_what_a_stopped_queue_does_not_use_is_lent_all_the_same() -> None:
     cache = make_cache()
     on_queue(cache, "team", cohortName="all", stopPolicy="Hold")
     on_queue(cache, "rival", cohortName="all")
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
     snapshot = cache.snapshot({"team", "rival"})
 
     assert available(snapshot.nodes["rival"], CPU) == 16_000
@@ -210,11 +220,11 @@ def test_a_part_of_a_cohort_that_cannot_be_read_is_logged_and_counts_for_nothing
     groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "gpu", "resources": quotas}]}]
     with structlog.testing.capture_logs() as logged:
         on_cohort(cache, "all", resourceGroups=groups, fairSharing={"weight": "-1"})
-    node = cache.cohort_node("all")
+    node = cache.quota.cohort_node("all")
 
     assert node is not None
     assert (node.quota(CPU).nominal, node.quota(FlavorResource("gpu", "memory")).nominal) == (0, 7)
-    assert cache.inactive("team") is None
+    assert cache.quota.inactive("team") is None
     assert all(fact in str(logged) for fact in ("'many' is not a quantity", "spec.fairSharing.weight"))
 
 
@@ -225,8 +235,8 @@ def test_a_boost_counts_for_who_holds_quota(boosts: bool, priority: int) -> None
     workload = make_workload("a", host="h1")
     annotations = {"kueue.x-k8s.io/priority-boost": "4"}
     boosted = msgspec.structs.replace(workload.metadata, annotations=annotations)
-    cache.on_workload("ns/a", msgspec.structs.replace(workload, metadata=boosted))
-    held = cache.holding("ns/a")
+    cache.held.on_workload("ns/a", msgspec.structs.replace(workload, metadata=boosted))
+    held = cache.held.holding("ns/a")
 
     assert held is not None
     assert held.priority == priority
@@ -236,11 +246,11 @@ def test_a_change_of_priority_may_change_the_outcome_of_a_try() -> None:
     """Who holds quota may be preempted then who could not be before."""
     cache = make_cache()
     workload = make_workload("a", host="h1")
-    cache.on_workload("ns/a", workload)
+    cache.held.on_workload("ns/a", workload)
     before = cache.generation
-    cache.on_workload("ns/a", workload)
+    cache.held.on_workload("ns/a", workload)
     assert cache.generation == before
-    cache.on_workload(
+    cache.held.on_workload(
         "ns/a", msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, priority=5))
     )
 
@@ -250,10 +260,10 @@ def test_a_change_of_priority_may_change_the_outcome_of_a_try() -> None:
 def test_weights_reach_the_quota_tree() -> None:
     """Those of ClusterQueues, of Cohorts, and 1 for cohorts without an object."""
     cache = make_cache()
-    cache.on_cluster_queue("team", make_queue(cohortName="own", fairSharing={"weight": "500m"}))
+    cache.quota.on_cluster_queue("team", make_queue(cohortName="own", fairSharing={"weight": "500m"}))
     own: dict[str, Any] = {"parentName": "root", "fairSharing": {"weight": 3}}
-    cache.on_cohort("own", read(wire.Cohort, metadata={"name": "own"}, spec=own))
-    node = cache.node_of("team")
+    cache.quota.on_cohort("own", read(wire.Cohort, metadata={"name": "own"}, spec=own))
+    node = cache.quota.node_of("team")
     assert node is not None
     assert [(n.name, n.weight) for n in node.path_to_root()] == [
         ("team", 500_000_000),
@@ -267,7 +277,7 @@ def test_a_snapshot_takes_over_the_copies_of_one_that_nobody_has() -> None:
     cache = make_cache()
     node = cache.snapshot(["team"]).nodes["team"]
     add_usage(node, CPU, 1)
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
     kept = cache.snapshot(["team"])
     assert kept.nodes["team"] is node
     assert node.usage == {CPU: 4_000}
@@ -277,11 +287,11 @@ def test_a_snapshot_takes_over_the_copies_of_one_that_nobody_has() -> None:
 def test_a_snapshot_after_an_audit_has_what_was_healed() -> None:
     """Not what the one before it had copied."""
     cache = make_cache()
-    node = cache.node_of("team")
+    node = cache.quota.node_of("team")
     assert node is not None
     node.usage = {CPU: 1}
     assert cache.snapshot(["team"]).nodes["team"].usage == {CPU: 1}
-    assert [drift.key for drift in cache.audit()] == ["of ClusterQueue team"]
+    assert [drift.key for drift in cache.audits.audit()] == ["of ClusterQueue team"]
     assert cache.snapshot(["team"]).nodes["team"].usage == {}
 
 
@@ -294,9 +304,9 @@ def test_a_snapshot_shows_what_is_held_and_nobody_charges_it_from_outside(seed: 
         name = f"w{chance.randrange(3)}"
         match chance.randrange(5):
             case 0:
-                cache.on_workload(f"ns/{name}", make_workload(name, host="h1"))
+                cache.held.on_workload(f"ns/{name}", make_workload(name, host="h1"))
             case 1:
-                cache.on_workload(f"ns/{name}", None)
+                cache.held.on_workload(f"ns/{name}", None)
             case 2 if kept:
                 kept.pop(chance.randrange(len(kept)))
             case 3 if kept:
@@ -304,26 +314,26 @@ def test_a_snapshot_shows_what_is_held_and_nobody_charges_it_from_outside(seed: 
                 add_usage(kept[at][0].nodes["team"], CPU, 1)
                 kept[at] = kept[at][0], kept[at][1] + 1
             case _:
-                kept.append((cache.snapshot(["team"]), 4_000 * len(cache.holdings("team"))))
+                kept.append((cache.snapshot(["team"]), 4_000 * len(cache.held.holdings("team"))))
         assert [snapshot.nodes["team"].usage.get(CPU, 0) for snapshot, _ in kept] == [used for _, used in kept]
 
 
 def test_what_is_assumed_is_charged_once_and_confirmed_by_the_echo() -> None:
     """Quota and host are taken at once; the watch's echo changes nothing; the end gives both back."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
-    with cache.assumed(holding(admitted)):
+    with cache.held.assumed(holding(admitted)):
         pass
     assert free(cache) == (6000, 4000)
-    cache.on_workload("ns/a", admitted)
+    cache.held.on_workload("ns/a", admitted)
     assert free(cache) == (6000, 4000)
-    assert cache.on_workload("ns/a", make_workload("a", host="h1", finished=True))
+    assert cache.held.on_workload("ns/a", make_workload("a", host="h1", finished=True))
     assert free(cache) == (10000, 8000)
 
 
 def test_a_write_that_fails_gives_the_charge_back() -> None:
     """Whatever ends the block, cancellation included."""
     cache = make_cache()
-    with pytest.raises(KeyboardInterrupt), cache.assumed(holding(make_workload("a", host="h1"))):
+    with pytest.raises(KeyboardInterrupt), cache.held.assumed(holding(make_workload("a", host="h1"))):
         raise KeyboardInterrupt
     assert free(cache) == (10000, 8000)
 
@@ -331,12 +341,12 @@ def test_a_write_that_fails_gives_the_charge_back() -> None:
 def test_an_event_from_before_the_write_does_not_undo_it() -> None:
     """A pending version of an assumed workload leaves the charge; the same after the echo takes it back."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
-    with cache.assumed(holding(admitted)):
+    with cache.held.assumed(holding(admitted)):
         pass
-    assert not cache.on_workload("ns/a", make_workload("a"))
+    assert not cache.held.on_workload("ns/a", make_workload("a"))
     assert free(cache) == (6000, 4000)
-    cache.on_workload("ns/a", admitted)
-    assert cache.on_workload("ns/a", make_workload("a"))
+    cache.held.on_workload("ns/a", admitted)
+    assert cache.held.on_workload("ns/a", make_workload("a"))
     assert free(cache) == (10000, 8000)
 
 
@@ -344,17 +354,17 @@ def test_an_event_from_before_the_write_does_not_undo_it() -> None:
 def test_what_was_written_and_taken_back_unseen_holds_nothing(audited: bool) -> None:
     """A watch that begins anew may show a workload as pending without ever having shown its reservation."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
-    with cache.assumed(holding(admitted)):
+    with cache.held.assumed(holding(admitted)):
         pass
-    cache.on_written("ns/a", version(admitted, 7))
-    assert not cache.on_workload("ns/a", version(make_workload("a"), 6))
+    cache.held.on_written("ns/a", version(admitted, 7))
+    assert not cache.held.on_workload("ns/a", version(make_workload("a"), 6))
     assert free(cache) == (6000, 4000)
     later = version(given_back("a"), 8)
     if audited:
         told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": later})
-        assert [drift.cause for drifts in cache.audit_steps(told) for drift in drifts] == ["workload"]
+        assert [drift.cause for drifts in cache.audits.audit_steps(told) for drift in drifts] == ["workload"]
     else:
-        assert cache.on_workload("ns/a", later)
+        assert cache.held.on_workload("ns/a", later)
     assert free(cache) == (10000, 8000)
 
 
@@ -362,24 +372,24 @@ def test_what_was_written_says_nothing_of_what_is_assumed_later() -> None:
     """The next admission of a workload is written in a version of its own: news from before that do not undo it."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
     for number in (7, 9):
-        with cache.assumed(holding(admitted)):
+        with cache.held.assumed(holding(admitted)):
             pass
-        assert not cache.on_workload("ns/a", version(make_workload("a"), number - 1))
-        cache.on_written("ns/a", version(admitted, number))
-        assert cache.on_workload("ns/a", version(given_back("a"), number + 1))
+        assert not cache.held.on_workload("ns/a", version(make_workload("a"), number - 1))
+        cache.held.on_written("ns/a", version(admitted, number))
+        assert cache.held.on_workload("ns/a", version(given_back("a"), number + 1))
     assert free(cache) == (10000, 8000)
 
 
 def test_what_was_written_and_wiped_unseen_is_held_still() -> None:
     """Its job may run already: nobody gives a reservation back like that."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
-    with cache.assumed(holding(admitted)):
+    with cache.held.assumed(holding(admitted)):
         pass
-    cache.on_written("ns/a", version(admitted, 7))
+    cache.held.on_written("ns/a", version(admitted, 7))
 
-    assert not cache.on_workload("ns/a", version(make_workload("a"), 8))
+    assert not cache.held.on_workload("ns/a", version(make_workload("a"), 8))
     assert free(cache) == (6000, 4000)
-    assert cache.lost_status("ns/a") == admitted.status
+    assert cache.held.lost_status("ns/a") == admitted.status
 
 
 def test_what_was_written_is_not_taken_back() -> None:
@@ -387,8 +397,8 @@ def test_what_was_written_is_not_taken_back() -> None:
     cache, admitted = make_cache(), make_workload("a", host="h1")
 
     def fail_late() -> None:
-        with cache.assumed(holding(admitted)):
-            cache.on_written("ns/a", version(admitted, 7))
+        with cache.held.assumed(holding(admitted)):
+            cache.held.on_written("ns/a", version(admitted, 7))
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -399,13 +409,13 @@ def test_what_was_written_is_not_taken_back() -> None:
 def test_who_is_told_to_leave_is_told_once() -> None:
     """News from before the eviction do not undo the mark; a reservation made after it does."""
     cache = make_cache()
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
-    assert cache.mark_evicted("ns/a", "a")
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
-    assert not cache.mark_evicted("ns/a", "a")
-    cache.on_workload("ns/a", make_workload("a", host="h1", minute=5))
-    assert cache.mark_evicted("ns/a", "a")
-    assert not cache.mark_evicted("ns/a", "b")
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
+    assert cache.held.mark_evicted("ns/a", "a")
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
+    assert not cache.held.mark_evicted("ns/a", "a")
+    cache.held.on_workload("ns/a", make_workload("a", host="h1", minute=5))
+    assert cache.held.mark_evicted("ns/a", "a")
+    assert not cache.held.mark_evicted("ns/a", "b")
 
 
 def given_back(name: str) -> wire.Workload:
@@ -426,8 +436,8 @@ def version(workload: wire.Workload, number: int) -> wire.Workload:
 def answered(cache: Cache, key: str, workload: wire.Workload, *, before: wire.Workload | None = None) -> None:
     """The write of what is assumed fails, after this was read, and after `before` was told by the watch."""
     if before is not None:
-        cache.on_workload(key, before)
-    cache.on_answer(key, workload)
+        cache.held.on_workload(key, before)
+    cache.held.on_answer(key, workload)
     raise KeyboardInterrupt
 
 
@@ -436,14 +446,14 @@ def test_what_an_answer_tells_ahead_of_the_watch_outlives_late_news() -> None:
     events from before it and through an audit of what the watch holds; the watch's own news confirm it.
     """
     cache, pending, admitted = make_cache(), make_workload("a"), make_workload("a", host="h1")
-    with pytest.raises(KeyboardInterrupt), cache.assumed(holding(admitted)):
+    with pytest.raises(KeyboardInterrupt), cache.held.assumed(holding(admitted)):
         answered(cache, "ns/a", admitted)
     told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": pending})
-    drifts = [drift for drifts in cache.audit_steps(told) for drift in drifts]
-    cache.on_workload("ns/a", pending)
+    drifts = [drift for drifts in cache.audits.audit_steps(told) for drift in drifts]
+    cache.held.on_workload("ns/a", pending)
     assert (drifts, free(cache)) == ([], (6000, 4000))
-    cache.on_workload("ns/a", admitted)
-    assert cache.on_workload("ns/a", pending)
+    cache.held.on_workload("ns/a", admitted)
+    assert cache.held.on_workload("ns/a", pending)
     assert free(cache) == (10000, 8000)
 
 
@@ -457,16 +467,16 @@ def test_what_an_answer_tells_ahead_of_the_watch_outlives_late_news() -> None:
 def test_an_answer_that_comes_after_the_watch_changes_nothing(news: wire.Workload, left: tuple[int, int]) -> None:
     """What the watch has told stays, and the audit agrees."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
-    with pytest.raises(KeyboardInterrupt), cache.assumed(holding(admitted)):
+    with pytest.raises(KeyboardInterrupt), cache.held.assumed(holding(admitted)):
         answered(cache, "ns/a", admitted, before=news)
     told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": news})
-    assert [drift for drifts in cache.audit_steps(told) for drift in drifts] == []
+    assert [drift for drifts in cache.audits.audit_steps(told) for drift in drifts] == []
     assert free(cache) == left
 
 
 def moving(cache: Cache) -> Admission:
     """A workload holds host h1, and is about to move to h2."""
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
     admission = from_api.admission(make_workload("a", host="h2"))
     assert admission is not None
     return admission
@@ -475,16 +485,16 @@ def moving(cache: Cache) -> Admission:
 def test_what_moves_holds_its_new_host_at_once_and_events_from_before_change_nothing() -> None:
     """Quota stays; the old host is free.  An audit finds nothing wrong, and after the echo any news counts."""
     cache = make_cache()
-    with cache.moved("ns/a", moving(cache)):
+    with cache.held.moved("ns/a", moving(cache)):
         assert free(cache) == (6000, 8000)
-        cache.on_workload("ns/a", make_workload("a", host="h1"))
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
+        cache.held.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
     assert free(cache) == (6000, 8000)
     told = Told(nodes=dict(cache.ledger.nodes), pods={}, workloads={"ns/a": make_workload("a", host="h1")})
-    assert [drift for drifts in cache.audit_steps(told) for drift in drifts] == []
+    assert [drift for drifts in cache.audits.audit_steps(told) for drift in drifts] == []
 
-    cache.on_workload("ns/a", make_workload("a", host="h2"))
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h2"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
 
     assert free(cache) == (6000, 4000)
 
@@ -503,9 +513,9 @@ def test_a_move_that_fails_is_taken_back(meanwhile: wire.Workload | None, want: 
     admission = moving(cache)
 
     def move() -> None:
-        with cache.moved("ns/a", admission):
+        with cache.held.moved("ns/a", admission):
             if meanwhile is not None:
-                cache.on_workload("ns/a", meanwhile)
+                cache.held.on_workload("ns/a", meanwhile)
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -517,9 +527,9 @@ def test_nothing_is_assumed_twice() -> None:
     """The second time is a bug, and says who holds it."""
     cache, admitted = make_cache(), make_workload("a", host="h1")
     with (
-        cache.assumed(holding(admitted)),
+        cache.held.assumed(holding(admitted)),
         pytest.raises(AssumedTwiceError, match="team"),
-        cache.assumed(holding(admitted)),
+        cache.held.assumed(holding(admitted)),
     ):
         pass
 
@@ -528,11 +538,11 @@ def test_nothing_is_assumed_twice() -> None:
 def test_usage_is_right_after_something_was_deleted_and_created_again(gone: str) -> None:
     """A Topology, a flavor or a ClusterQueue comes back while a workload runs."""
     cache = make_cache()
-    cache.on_workload("ns/a", make_workload("a", host="h1"))
+    cache.held.on_workload("ns/a", make_workload("a", host="h1"))
     changes: dict[str, Callable[[Any], object]] = {
-        "topology": lambda obj: cache.on_topology("dc", obj),
+        "topology": lambda obj: cache.quota.on_topology("dc", obj),
         "flavor": lambda obj: cache.on_flavor("gpu", obj),
-        "queue": lambda obj: cache.on_cluster_queue("team", obj),
+        "queue": lambda obj: cache.quota.on_cluster_queue("team", obj),
     }
     change = changes[gone]
     back = {"topology": TOPOLOGY, "flavor": FLAVOR, "queue": make_queue()}[gone]
@@ -540,23 +550,23 @@ def test_usage_is_right_after_something_was_deleted_and_created_again(gone: str)
     change(back)
 
     assert free(cache) == (6000, 4000)
-    assert cache.inactive("team") is None
-    assert cache.audit() == []
+    assert cache.quota.inactive("team") is None
+    assert cache.audits.audit() == []
 
 
 def test_whether_all_of_a_queue_is_placed_follows_its_flavors_and_itself() -> None:
     """Asked again after each change, and of a queue that comes and goes."""
     cache = make_cache()
     plain = read(wire.ResourceFlavor, metadata={"name": "gpu"}, spec={"nodeLabels": {"pool": "gpu"}})
-    found = [cache.is_topology_only("team")]
+    found = [cache.quota.is_topology_only("team")]
     for flavor in (plain, FLAVOR):
         cache.on_flavor("gpu", flavor)
-        found.append(cache.is_topology_only("team"))
+        found.append(cache.quota.is_topology_only("team"))
     for queue in (None, make_queue()):
-        cache.on_cluster_queue("team", queue)
-        found.append(cache.is_topology_only("team"))
+        cache.quota.on_cluster_queue("team", queue)
+        found.append(cache.quota.is_topology_only("team"))
     cache.on_flavor("gpu", None)
-    found.append(cache.is_topology_only("team"))
+    found.append(cache.quota.is_topology_only("team"))
 
     assert found == [True, False, True, False, True, False]
 
@@ -636,9 +646,9 @@ def test_an_inactive_queue_says_why(queue: wire.ClusterQueue, reason: str, facts
     """The reason of its condition, and a sentence that names the thing."""
     cache = make_cache()
     for check in CHECKS:
-        cache.on_check(check.metadata.name, check)
-    cache.on_cluster_queue("team", queue)
-    why = cache.inactive("team")
+        cache.quota.on_check(check.metadata.name, check)
+    cache.quota.on_cluster_queue("team", queue)
+    why = cache.quota.inactive("team")
 
     assert why is not None
     assert why.reason == reason
@@ -656,20 +666,20 @@ def test_a_topology_is_missed_where_pods_run(check: str, works: bool) -> None:
     """A queue whose workloads MultiKueue sends away is active without it."""
     cache = make_cache()
     for each in CHECKS:
-        cache.on_check(each.metadata.name, each)
-    cache.on_topology("dc", None)
-    cache.on_cluster_queue("team", checked(check))
+        cache.quota.on_check(each.metadata.name, each)
+    cache.quota.on_topology("dc", None)
+    cache.quota.on_cluster_queue("team", checked(check))
 
-    assert (cache.inactive("team") is None) == works
+    assert (cache.quota.inactive("team") is None) == works
 
 
 def test_a_missing_flavor_and_topology_are_named() -> None:
     """FlavorNotFound first, then TopologyNotFound."""
     cache = make_cache()
-    cache.on_topology("dc", None)
-    missing_topology = cache.inactive("team")
+    cache.quota.on_topology("dc", None)
+    missing_topology = cache.quota.inactive("team")
     cache.on_flavor("gpu", None)
-    missing_flavor = cache.inactive("team")
+    missing_flavor = cache.quota.inactive("team")
 
     assert missing_topology is not None
     assert missing_flavor is not None
@@ -682,12 +692,12 @@ def test_pods_that_have_ended_give_back_their_places() -> None:
     seen = []
     for ended in (0, 1, 3, 4):
         workload = make_workload("w", host="h1", ended=ended)
-        cache.on_workload("ns/w", workload)
+        cache.held.on_workload("ns/w", workload)
         anew = make_cache()
-        anew.on_workload("ns/w", workload)
+        anew.held.on_workload("ns/w", workload)
         view = cache.snapshot(["team"]).admitted["team"]["ns/w"]
         seen.append((free(cache), sum(usage.count for usage in view.domains.get("gpu", ()))))
-        assert (cache.audit(), free(anew)) == ([], free(cache))
+        assert (cache.audits.audit(), free(anew)) == ([], free(cache))
 
     assert seen == [((6000, 4000), 4), ((7000, 5000), 3), ((9000, 7000), 1), ((10000, 8000), 0)]
 
@@ -702,19 +712,19 @@ def test_any_history_ends_where_a_rebuild_would(seed: int, steps: int) -> None:
         match chance.randrange(7):
             case 0 | 1:
                 told = make_workload(name, host=chance.choice(["h1", "h2"]), ended=chance.choice([0, 0, 1, 4]))
-                cache.on_workload(f"ns/{name}", told)
+                cache.held.on_workload(f"ns/{name}", told)
             case 2:
-                cache.on_workload(f"ns/{name}", make_workload(name))
+                cache.held.on_workload(f"ns/{name}", make_workload(name))
             case 3:
-                cache.on_workload(f"ns/{name}", None)
+                cache.held.on_workload(f"ns/{name}", None)
             case 4:
-                cache.on_topology("dc", chance.choice([None, TOPOLOGY]))
+                cache.quota.on_topology("dc", chance.choice([None, TOPOLOGY]))
             case 5:
                 cache.on_flavor("gpu", chance.choice([None, FLAVOR]))
             case _:
-                cache.on_cluster_queue("team", chance.choice([None, make_queue()]))
-        assert cache.audit() == []
-        held, holdings = cache.held_in("team"), cache.holdings("team")
+                cache.quota.on_cluster_queue("team", chance.choice([None, make_queue()]))
+        assert cache.audits.audit() == []
+        held, holdings = cache.held.held_in("team"), cache.held.holdings("team")
         assert (held.reserving, held.reserved.get(CPU, 0)) == (
             len(holdings),
             sum(holding.admission.usage()[CPU] for holding in holdings),

@@ -69,12 +69,14 @@ def test_an_audit_finds_and_heals_wrong_sums() -> None:
         admitted=False,
         assumed=True,
     )
-    with cache.assumed(holding):
+    with cache.held.assumed(holding):
         pass
-    assert cache.audit() == []
-    cache.held_in("team").reserved[CPU] = 5
+    assert cache.audits.audit() == []
+    cache.held.held_in("team").reserved[CPU] = 5
 
-    assert [drift.cause for drift in cache.audit()] == ["quota"]
+    assert [drift.cause for drift in cache.audits.audit()] == ["quota"]
 
-    assert cache.held_in("team") == cache.held_through("ns/main", "team") == Held(reserving=1, reserved={CPU: 4})
-    assert cache.audit() == []
+    assert (
+        cache.held.held_in("team") == cache.held.held_through("ns/main", "team") == Held(reserving=1, reserved={CPU: 4})
+    )
+    assert cache.audits.audit() == []

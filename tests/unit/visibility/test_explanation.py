@@ -455,7 +455,7 @@ async def test_asking_changes_nothing(make: Callable[..., Desk]) -> None:
     await desk.ask()
 
     assert (desk.world.cache.generation, desk.world.free(), desk.world.queues.position("ns/a")) == before
-    assert desk.world.cache.audit() == []
+    assert desk.world.cache.audits.audit() == []
     assert await desk.world.cycle() is False
 
 

@@ -26,7 +26,7 @@ def company() -> Place:
     place = Place(gpus=16, cohortName="company")
     place.add_queue("other", gpus=16, cohortName="company")
     cohort = {"parentName": "group"}
-    place.cache.on_cohort("company", read(wire.Cohort, metadata={"name": "company"}, spec=cohort))
+    place.cache.quota.on_cohort("company", read(wire.Cohort, metadata={"name": "company"}, spec=cohort))
     return place
 
 

@@ -53,7 +53,7 @@ async def test_a_node_where_a_foreign_pod_holds_a_device_is_not_idle() -> None:
     """One on which it takes cpu alone is."""
     place = Place()
     place.foreign("b0-r0-h0", 1)
-    place.cache.on_pod("kube-system/proxy", PodFacts(node="b0-r0-h1", requests=(("cpu", 100),)))
+    place.cache.held.on_pod("kube-system/proxy", PodFacts(node="b0-r0-h1", requests=(("cpu", 100),)))
 
     flavor = await told(place)
 
@@ -200,7 +200,7 @@ async def test_questions_that_make_no_sense_are_refused(name: str, params: dict[
 async def test_the_list_has_every_topology_down_to_the_widest_level() -> None:
     """Also one that no flavor uses, and one of whose nodes there is none."""
     place = Place()
-    place.cache.on_topology(
+    place.cache.quota.on_topology(
         "unused", read(wire.Topology, metadata={"name": "u"}, spec={"levels": [{"nodeLabel": "x"}]})
     )
     spec = {"nodeLabels": {"pool": "none"}, "topologyName": "dc"}

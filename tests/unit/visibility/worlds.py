@@ -99,21 +99,21 @@ class Place:
         for name in names or hosts():
             self.cache.on_node(name, node(name))
         levels = [{"nodeLabel": label} for label in (BLOCK, RACK, HOSTNAME)]
-        self.cache.on_topology("dc", read(wire.Topology, metadata={"name": "dc"}, spec={"levels": levels}))
+        self.cache.quota.on_topology("dc", read(wire.Topology, metadata={"name": "dc"}, spec={"levels": levels}))
         spec = {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}
         self.cache.on_flavor("gpu", read(wire.ResourceFlavor, metadata={"name": "gpu"}, spec=spec))
         self.add_queue("team", **queue)
 
     def add_queue(self, name: str, **spec: Any) -> None:
-        self.cache.on_cluster_queue(name, cluster_queue(**spec))
+        self.cache.quota.on_cluster_queue(name, cluster_queue(**spec))
         self.queues.set_cluster_queue(name, Strategy.BEST_EFFORT_FIFO)
 
     def hold(self, name: str, *where: str, **settings: Any) -> None:
         obj = workload(name, *where, **settings)
-        self.cache.on_workload(f"{obj.metadata.namespace}/{name}", obj)
+        self.cache.held.on_workload(f"{obj.metadata.namespace}/{name}", obj)
 
     def foreign(self, host: str, gpus: int) -> None:
-        self.cache.on_pod(f"kube-system/{host}", PodFacts(node=host, requests=((GPU, gpus),)))
+        self.cache.held.on_pod(f"kube-system/{host}", PodFacts(node=host, requests=((GPU, gpus),)))
 
     def wait(self, key: str, *, local_queue: str, since: float) -> None:
         """A workload waits, and has done so for so many seconds."""

@@ -1,0 +1,147 @@
+"""The audit of the cache: what is believed against what the watches have told, and every sum against its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kqueue.api.wire import kueue as wire
+from kqueue.core import quota
+from kqueue.core.topology import NodeFacts
+from kqueue.errors import KqueueError
+from kqueue.state import from_api, quota_audit
+from kqueue.state.audit import Drift, Source, chunks
+from kqueue.state.held import HeldSums
+from kqueue.state.holdings import Holdings, pod_of
+from kqueue.state.ledger import NodeLedger
+from kqueue.state.quota_cache import QuotaCache
+from kqueue.state.unpaid import UnpaidPod
+
+_WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the watches hold: the truth that an audit compares with."""
+
+    nodes: Source[NodeFacts]
+    pods: Source[from_api.PodView]
+    workloads: Source[wire.Workload]
+
+
+class CacheAudit:
+    """Finds and heals what is wrong."""
+
+    def __init__(
+        self,
+        quotas: QuotaCache,
+        held: Holdings,
+        ledger: NodeLedger,
+        on_node: Callable[[str, NodeFacts | None], bool],
+    ) -> None:
+        """`on_node` is what follows a node's event."""
+        self._quota, self._held, self._ledger, self._on_node = quotas, held, ledger, on_node
+
+    def audit(self) -> list[Drift]:
+        """All of `audit_steps` at once: for caches nobody is waiting for."""
+        return [drift for drifts in self.audit_steps() for drift in drifts]
+
+    def audit_steps(self, told: Told | None = None) -> Iterator[list[Drift]]:
+        """Compare what is believed with what was told, and every sum with its parts; what is wrong is healed.
+
+        Each step is short and gives what it found, usually nothing.  Events may come between steps: a step compares the
+        present with the present.  None: what was told is taken for believed, and only sums are compared.
+        """
+        if told is not None:
+            for keys in chunks(_either(told.nodes, self._ledger.nodes)):
+                yield self._found(self._audit_node(key, told.nodes.get(key)) for key in keys)
+            for keys in chunks(_either(told.pods, self._ledger.pods)):
+                yield self._found(self._audit_pod(key, told.pods.get(key)) for key in keys)
+            for keys in chunks(_either(told.workloads, self._held.keys()), _WORKLOAD_COST):
+                yield self._found(self._audit_workload(key, told.workloads.get(key)) for key in keys)
+        for drifts in self._ledger.audit_steps():
+            yield self._found(drifts)
+        yield from self._audit_quota()
+
+    def audit_charges(self, workloads: Source[wire.Workload]) -> list[Drift]:
+        """Compare what no event has confirmed with its owner; what nobody owns is given back.
+
+        An owner is a write under way, or the answer to one of which the watch has not told yet.  Costs nothing where
+        every holding is confirmed, else some microseconds for each that is not.
+        """
+        return self._found(self._audit_charge(key, workloads.get(key)) for key in self._held.unowned())
+
+    def audit_workload(self, key: str, told: wire.Workload | None) -> list[Drift]:
+        """Compare what one workload holds with what the watch has told of it; None: the watch does not have it."""
+        return self._found([self._audit_workload(key, told)])
+
+    def _audit_charge(self, key: str, told: wire.Workload | None) -> Drift | None:
+        held = self._held.holding(key)
+        if held is None or not self._held.give_up(key, told):
+            return None
+        after = self._held.holding(key)
+        return Drift("charge", key, held.admission, after and after.admission)
+
+    def _found(self, drifts: Iterable[Drift | None]) -> list[Drift]:
+        found = [drift for drift in drifts if drift is not None]
+        self._quota.generation += bool(found)
+        return found
+
+    def _audit_node(self, name: str, told: NodeFacts | None) -> Drift | None:
+        believed = self._ledger.nodes.get(name)
+        return Drift("node", name, believed, told) if self._on_node(name, told) else None
+
+    def _audit_pod(self, key: str, told: from_api.PodView | None) -> Drift | None:
+        believed, actual = self._ledger.pods.get(key), told.bound if told is not None else None
+        if believed == actual:
+            return None
+        self._held.on_pod(key, actual)
+        return Drift("foreign-pod", key, believed, actual)
+
+    def _audit_workload(self, key: str, told: wire.Workload | None) -> Drift | None:
+        """What a workload holds, against its status.  What is assumed is newer than what was told, and stays."""
+        believed = self._held.known(key)
+        try:
+            if told is not None and self._held.bears_out(told, believed):
+                return None
+            self._held.on_workload(key, told)
+        except KqueueError as error:
+            return Drift("workload", key, believed and believed.admission, str(error))
+        actual = self._held.known(key)
+        return Drift("workload", key, believed and believed.admission, actual and actual.admission)
+
+    def _audit_quota(self) -> Iterator[list[Drift]]:
+        yield self._found(self._audit_unpaid(key, unpaid) for key, unpaid in list(self._held.unpaid.items()))
+        with self._held.recounts.open() as recount:
+            for _ in recount.steps(*self._held.facts()):
+                yield []
+            for queues in chunks(list(self._quota.queues)):
+                yield self._found(
+                    quota_audit.audit_queue(self._quota.trees, name, recount.sums.get((name,), {})) for name in queues
+                )
+            yield self._found([self._audit_sums(recount.sums)])
+        for queue in {id(node.root): name for name, node in self._quota.trees.queues.items() if node.parent}.values():
+            yield self._found(quota_audit.audit_tree(self._quota.trees, queue))
+
+    def _audit_unpaid(self, key: str, unpaid: UnpaidPod) -> Drift | None:
+        """A pod that is charged, against the bound pods."""
+        pod = pod_of(key)
+        actual = self._ledger.pods.get(pod)
+        if actual == unpaid.facts:
+            return None
+        self._held.release_pod(pod)
+        return Drift("quota", f"of pod {pod}", unpaid.facts, actual)
+
+    def _audit_sums(self, counted: Mapping[quota_audit.Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
+        """What statuses and gauges show."""
+        actual = HeldSums(quota_audit.share_of(place, amounts) for place, amounts in counted.items() if len(place) > 1)
+        if self._held.sums.is_same_as(actual):
+            return None
+        self._held.sums = actual
+        return Drift("quota", "as shown", "other sums than those of what is held", "")
+
+
+def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
+    """Keys that were told, then those that are only believed in."""
+    yield from list(told)
+    yield from (key for key in list(believed) if told.get(key) is None)

@@ -1,0 +1,475 @@
+"""Who holds what: reservations of workloads, decisions that are being written, and pods without a reservation.
+
+pending ──assumed──► assumed ──echo──► reserved ──finished, evicted, deleted──► gone
+             │                                                     ▲
+             └── write failed: forgotten                           └── an echo of an older version changes nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.topology import PodFacts
+from kqueue.core.workload import Admission, Admitted, PodSetAssignment
+from kqueue.errors import KqueueError
+from kqueue.state import from_api, quota_audit
+from kqueue.state.audit import Recounts, chunks
+from kqueue.state.bound_pods import amounts_of
+from kqueue.state.charge import Charge
+from kqueue.state.from_api import QueueOrder
+from kqueue.state.held import Held, HeldSums, Share
+from kqueue.state.holding import Holding, standing_in
+from kqueue.state.ledger import AssignedUsage, NodeLedger
+from kqueue.state.quota_cache import QuotaCache
+from kqueue.state.requests import Requests
+from kqueue.state.unpaid import UnpaidPod, usage_of
+from kqueue.state.views import HoldingsByQueue
+
+_POD = "pod/"
+_VIEW_COST = 4  # the hosts of a gang are listed
+
+
+class AssumedTwiceError(KqueueError):
+    """A workload was to be assumed that holds something already (a bug in the caller)."""
+
+    def __init__(self, workload: str, held_by: str) -> None:
+        super().__init__(f"{workload} is already held by ClusterQueue {held_by}")
+
+
+class Holdings:
+    """What workloads and pods hold of quota and nodes, as watch events tell and decisions assume."""
+
+    def __init__(self, quota: QuotaCache, ledger: NodeLedger, requests: Requests, order: QueueOrder) -> None:
+        """`order` is as in `from_api.queue_time`."""
+        self._quota, self._ledger, self._requests, self._order = quota, ledger, requests, order
+        self._of_many_flavors: set[str] = set()
+        """Workloads with places and several flavors: in which of these they stand depends on which have a topology."""
+        self._holdings: dict[str, Holding] = {}
+        self._included: dict[str, Holding] = {}
+        """Slices of elastic jobs that are part of newer ones, and not over yet: they count with these."""
+        self._newer: dict[str, str] = {}
+        """Key of a slice to that of the one that takes over from it, and that holds quota."""
+        self._written: dict[str, wire.Workload] = {}
+        """Of what is assumed and not being written any more: the object in which it stands."""
+        self._kept: dict[str, wire.WorkloadStatus] = {}
+        """Of those that hold what their status has lost by somebody's hand: the status as it was."""
+        self.by_queue = HoldingsByQueue[Holding]()
+        self.sums = HeldSums()
+        self._charges: set[Charge] = set()
+        """Those whose decisions are being written."""
+        self._unconfirmed: set[str] = set()
+        """Workloads of which no event has told what they hold: it is assumed, or was moved."""
+        self.on_unpaid: Callable[[str, str], None] = lambda _local_queue, _queue: None
+        """Called when what is charged for pods changes in a LocalQueue (namespace/name) and a ClusterQueue."""
+        self.unpaid: dict[str, UnpaidPod] = {}
+        """Bound pods that are charged beside the holdings, by `pod_key`."""
+        self.recounts = Recounts(quota_audit.charged)
+
+    def shares(self) -> Iterator[Share]:
+        """The shares of quota that workloads, and pods without a reservation, take."""
+        return map(quota_audit.share, chain[Holding | UnpaidPod](self._holdings.values(), self.unpaid.values()))
+
+    def views(self) -> list[Admitted]:
+        """All who hold anything, as snapshots of this moment have them."""
+        return [holding.view(self._quota.with_topology) for holding in self._holdings.values()]
+
+    def view_steps(self) -> Iterator[None]:
+        """Make `views` ready in short steps: those who come between the steps are made when they are asked for."""
+        for keys in chunks(list(self._holdings), _VIEW_COST):
+            for holding in map(self._holdings.get, keys):
+                if holding is not None:
+                    holding.view(self._quota.with_topology)
+            yield
+
+    def on_topologies(self) -> None:
+        """Other flavors have a topology now: workloads of many flavors stand in others of them."""
+        for key in list(self._of_many_flavors):
+            self._charge_domains(self._holdings[key])
+
+    # --- workloads ---------------------------------------------------------------------------------------------
+
+    def on_workload(self, key: str, obj: wire.Workload | None, before: wire.Workload | None = None) -> bool:
+        """Follow a Workload's watch event.  True when it gave something back.
+
+        A reservation seen is charged (replacing what was assumed); a finished, inactive or deleted workload is
+        dropped at once; a pending one only if it was reserved, so that an event from before our write does not undo
+        what was assumed.  One that was admitted and whose status contradicts itself now, where that of `before` did
+        not, goes on holding what it held: its pods run.
+        """
+        held = self._holdings.get(key)
+        if obj is None or from_api.is_over(obj):
+            return self._drop(key)
+        admission = self._requests.admission(obj)
+        if admission is not None:
+            holding = self._reserved(key, obj, admission, assumed=False)
+            if held is not None and self._moves_from(held, obj, admission):
+                if held.assumed:  # the admission is seen, the move is not
+                    moved = replace(holding, admission=held.admission, replaces=held.replaces, evicted=held.evicted)
+                    self._hold(moved)
+                return False
+            if held is not None and held.evicted and held.is_same_reservation(holding):
+                holding = replace(holding, evicted=True)  # from before the write that evicts it
+            self._written.pop(key, None)
+            self._hold(holding)
+            return False
+        if held is not None and self._keeps(held, obj, before):
+            return False
+        if held is not None and (not held.assumed or held.uid != obj.metadata.uid or self._written_before(key, obj)):
+            return self._drop(key)
+        return held is None and self._included.pop(key, None) is not None
+
+    def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
+        if held.uid != obj.metadata.uid or not from_api.is_mangled(obj):
+            return False
+        if held.key in self._kept:
+            return True
+        sound = before
+        if held.assumed:  # nobody has seen yet what was written
+            sound = self._written.get(held.key) if self._written_before(held.key, obj) else None
+        if sound is None or sound.metadata.uid != held.uid or not from_api.is_admitted(sound):
+            return False
+        self._kept[held.key] = sound.status
+        return True
+
+    def lost_status(self, key: str) -> wire.WorkloadStatus | None:
+        """The status of a workload that still holds what it lost by somebody's hand; None: it lost nothing so."""
+        return self._kept.get(key)
+
+    def on_written(self, key: str, obj: wire.Workload) -> None:
+        """What was assumed or moved stands in the object: a later version without it means that it has ended."""
+        held = self._holdings.get(key)
+        if held is not None and held.is_unconfirmed and held.uid == obj.metadata.uid:
+            self._written[key] = obj
+
+    def _moves_from(self, held: Holding, obj: wire.Workload, admission: Admission) -> bool:
+        """Whether the object is from before the write that moves the workload to other domains."""
+        return (held.uid, held.replaces) == (obj.metadata.uid, admission) and not self._written_before(held.key, obj)
+
+    def _written_before(self, key: str, obj: wire.Workload) -> bool:
+        """Whether what is assumed or moved was written in an earlier version than that of the object."""
+        written = self._written.get(key)
+        return written is not None and version(written) < version(obj)
+
+    def on_answer(self, key: str, obj: wire.Workload) -> None:
+        """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
+
+        A reservation in it is held as what is assumed is: events from before change nothing, the watch's own confirms
+        it.  Settling the charge does not take it back.  Where the watch has already told what became of the
+        Workload, nothing changes.
+        """
+        held = self._holdings.get(key)
+        if held is None or not held.assumed or held.uid != obj.metadata.uid or from_api.is_over(obj):
+            return
+        admission = self._requests.admission(obj)
+        if admission is not None:
+            self._hold(self._reserved(key, obj, admission, assumed=True))
+            self._written[key] = obj
+
+    def assumed(self, holding: Holding) -> Charge:
+        """Hold quota and domains from now on for a decision; whoever writes the decision owns the charge.
+
+        Raises AssumedTwiceError when the workload holds something already.
+        """
+        held = self._holdings.get(holding.key)
+        if held is not None:
+            raise AssumedTwiceError(holding.key, held.queue)
+        self._hold(holding)
+        return self._charge_for(holding)
+
+    def moved(self, key: str, admission: Admission) -> Charge:
+        """Hold other domains for a workload that holds some, while that is being written.
+
+        Events from before the write change nothing.  Raises KeyError when the workload holds nothing.
+        """
+        before, written = self._holdings[key], self._written.get(key)
+        holding = replace(before, admission=admission, replaces=before.admission)
+        self._hold(holding)
+        return self._charge_for(holding, written)
+
+    def _charge_for(self, holding: Holding, before: wire.Workload | None = None) -> Charge:
+        """`before` is the object in which what the decision replaces stands, where no event has told of it yet."""
+        key = holding.key
+        charge = Charge(key, confirm=partial(self.on_written, key), settle=partial(self._settle, holding, before))
+        self._charges.add(charge)
+        return charge
+
+    def _settle(self, decided: Holding, before: wire.Workload | None, charge: Charge) -> None:
+        """Give back what a decision held, unless it stands, or something newer took its place.
+
+        The admission tells whether the holding is still that of the decision: marks such as `evicted` make another
+        holding of it, and an event or an answer of the API server brings an admission of its own.
+        """
+        self._charges.discard(charge)
+        held = self._holdings.get(decided.key) or self._included.get(decided.key)
+        if held is None or held.admission is not decided.admission or decided.key in self._written:
+            return
+        if held.replaces is None:
+            self._drop(decided.key)
+        else:
+            self._hold(replace(held, admission=held.replaces, replaces=None))
+            if before is not None and held.assumed:
+                self._written[decided.key] = before
+
+    def mark_evicted(self, key: str, uid: str, *, evicted: bool = True) -> bool:
+        """Note that a workload is being told to leave (or, if that failed, that it is not).  True when that is new."""
+        holding = self._holdings.get(key)
+        if holding is None or holding.uid != uid or holding.evicted == evicted:
+            return False
+        self._hold(replace(holding, evicted=evicted))
+        return True
+
+    def hide(self, key: str) -> None:
+        """Let nobody preempt a workload, until it holds nothing any more: plans that look at it fail."""
+        self.by_queue.hide(key)
+
+    def unready(self) -> str | None:
+        """A workload that holds quota and whose pods are not ready; None when there is none."""
+        return next((key for key, holding in self._holdings.items() if not holding.ready), None)
+
+    def _reserved(self, key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
+        """What a Workload holds by this admission in its status."""
+        return Holding(
+            key=key,
+            uid=obj.metadata.uid,
+            local_queue=from_api.local_queue_key(obj),
+            admission=admission,
+            requests=self._requests.per_pod(obj),
+            admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
+            assumed=assumed,
+            priority=from_api.priority(obj, self._order),
+            timestamp=from_api.queue_time(obj, self._order),
+            reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
+            admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
+            evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
+            ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
+            takes_over=from_api.replaced_key(obj),
+            job=from_api.controller_of(obj.metadata),
+            pods_of=from_api.siblings_key(obj),
+        )
+
+    def _hold(self, holding: Holding) -> None:
+        """Charge a holding; one that is part of another is not charged beside it."""
+        newer = self._holdings.get(self._newer.get(holding.key, ""))
+        if newer is not None and newer.includes(holding):
+            self._drop(holding.key)
+            self._included[holding.key] = holding
+            return
+        self._put(holding)
+        if holding.takes_over is not None:
+            self._newer[holding.takes_over] = holding.key
+            older = self._holdings.get(holding.takes_over)
+            if older is not None and holding.includes(older):
+                self._drop(older.key)
+                self._included[older.key] = older
+
+    def _put(self, holding: Holding) -> None:
+        old = self._holdings.get(holding.key)
+        if old is None:
+            self._charge(holding)
+        elif (old.admission, old.requests) != (holding.admission, holding.requests):
+            self._drop(holding.key, replaced=True)
+            self._charge(holding)
+        elif (old.admitted, old.local_queue) != (holding.admitted, holding.local_queue):
+            self.recounts.follow(holding.key, old, holding)
+            self.sums.add(quota_audit.share(old), sign=-1)
+            self.sums.add(quota_audit.share(holding), sign=1)
+        self._quota.generation += old is not None and old.priority != holding.priority
+        if holding.is_unconfirmed:
+            self._unconfirmed.add(holding.key)
+        elif self._unconfirmed:
+            self._unconfirmed.discard(holding.key)
+        self._holdings[holding.key] = holding
+        self._kept.pop(holding.key, None)
+        self.by_queue.put(holding)
+
+    def _charge(self, holding: Holding) -> None:
+        self._quota.charge(holding.queue, holding.admission.usage(), sign=1)
+        self._charge_domains(holding)
+        self.recounts.follow(holding.key, None, holding)
+        self.sums.add(quota_audit.share(holding), sign=1)
+
+    def _drop(self, key: str, *, replaced: bool = False) -> bool:
+        """Hold nothing for a workload any more; `replaced`: but its domains, until they are charged anew."""
+        included = self._included.pop(key, None)
+        holding = self._holdings.pop(key, None)
+        if holding is None:
+            return included is not None
+        self._quota.count_freed(holding.queue)
+        self._written.pop(key, None)
+        self._kept.pop(key, None)
+        self._unconfirmed.discard(key)
+        self.by_queue.drop(holding)
+        self.recounts.follow(key, holding, None)
+        self.sums.add(quota_audit.share(holding), sign=-1)
+        self._quota.charge(holding.queue, holding.admission.usage(), sign=-1)
+        self._of_many_flavors.discard(key)
+        if not replaced:
+            self._ledger.remove_usage(key)
+        if holding.takes_over is not None and self._newer.pop(holding.takes_over, None) is not None:
+            left_alone = self._included.pop(holding.takes_over, None)
+            if left_alone is not None:
+                self._hold(left_alone)
+        return True
+
+    def _charge_domains(self, holding: Holding) -> None:
+        usages: list[AssignedUsage] = []
+        for pod_set in holding.admission.pod_sets:
+            if pod_set.topology is None:
+                continue
+            if len(set(pod_set.flavors.values())) > 1:
+                self._of_many_flavors.add(holding.key)
+            requests = holding.requests.get(pod_set.name, {})
+            for flavor in self._standing_in(pod_set):
+                usages.append(AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests))
+        if usages:
+            self._ledger.add_usage(holding.key, usages, pods_of=holding.pods_of)
+        else:
+            self._ledger.remove_usage(holding.key)
+
+    def _standing_in(self, pod_set: PodSetAssignment) -> list[str]:
+        """The flavor that the pods are counted in; all that may become it, while none of them is known."""
+        flavor = standing_in(pod_set, self._quota.with_topology)
+        return [flavor] if flavor is not None else sorted(set(pod_set.flavors.values()))
+
+    def holding(self, key: str) -> Holding | None:
+        """What a workload holds; None when nothing."""
+        return self._holdings.get(key)
+
+    def held_in(self, queue: str) -> Held:
+        """What is held in a ClusterQueue, to be read only."""
+        return self.sums.of_queue(queue)
+
+    def held_through(self, local_queue: str, queue: str) -> Held:
+        """What is held in a ClusterQueue through a LocalQueue (namespace/name), to be read only."""
+        return self.sums.of_local_queue(local_queue, queue)
+
+    def holdings(self, queue: str | None = None) -> list[Holding]:
+        """All holdings, or those of one ClusterQueue."""
+        return list((self._holdings if queue is None else self.by_queue.of(queue)).values())
+
+    def confirmed(self) -> int:
+        """How many keys `confirmed_keys` has; costs by what is not confirmed."""
+        assumed = sum(self._holdings[key].assumed for key in self._unconfirmed)
+        return len(self._holdings) + len(self._included) - assumed - len(self._kept)
+
+    def confirmed_keys(self) -> set[str]:
+        """Workloads that hold something by their status, as an event has told."""
+        assumed = {key for key in self._unconfirmed if self._holdings[key].assumed}
+        return (self._holdings.keys() | self._included.keys()) - assumed - self._kept.keys()
+
+    def bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
+        """Whether a Workload as it was told says what is held for it."""
+        admission = None if from_api.is_over(told) else self._requests.admission(told)
+        if held is not None and admission is None and held.key in self._kept:
+            return not from_api.is_over(told) and held.uid == told.metadata.uid  # it is about to be put back
+        if held is None or admission is None:
+            is_assumed = (
+                held is not None
+                and held.assumed
+                and not from_api.is_over(told)
+                and not self._written_before(held.key, told)
+            )
+            return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
+        if self._moves_from(held, told, admission):
+            return True
+        return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
+
+    def known(self, key: str) -> Holding | None:
+        """What a workload holds, by itself or as a part of a newer slice; None: nothing."""
+        return self._holdings.get(key) or self._included.get(key)
+
+    def unowned(self) -> list[str]:
+        """Workloads of which no event has told what they hold, and for which no write is under way."""
+        if not self._unconfirmed:
+            return []
+        writing = {charge.key for charge in self._charges}
+        return [key for key in self._unconfirmed if key not in writing]
+
+    def give_up(self, key: str, told: wire.Workload | None) -> bool:
+        """Settle what is not confirmed with what the watch has told; False: it is in order, or will be."""
+        held, written = self._holdings[key], self._written.get(key)
+        if told is not None and written is not None and version(told) < version(written):
+            return False  # the watch is about to tell of it
+        if written is None and held.assumed:
+            self._drop(key)
+        elif told is not None and self.bears_out(told, held):
+            return False
+        self.on_workload(key, told)
+        return True
+
+    def facts(self) -> tuple[Mapping[str, Holding], Mapping[str, UnpaidPod]]:
+        """All that takes quota, to be read only."""
+        return self._holdings, self.unpaid
+
+    def keys(self) -> Iterable[str]:
+        """Workloads that hold something."""
+        return self._holdings
+
+    # --- pods that no reservation pays for -----------------------------------------------------------------------
+
+    def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
+        """A bound pod took its place, changed or (None) left; the names of nodes on which it freed something."""
+        freed = frozenset(self._ledger.on_pod(key, facts))
+        unpaid = self.unpaid.get(pod_key(key)) if self.unpaid else None
+        if unpaid is not None and unpaid.facts != facts:
+            self.release_pod(key)
+            if facts is not None and facts.node == unpaid.facts.node and unpaid.amounts is None:
+                self.charge_pod(key, unpaid.local_queue, unpaid.queue)
+        return freed
+
+    def charge_pod(self, key: str, local_queue: str, queue: str, amounts: Mapping[str, int] | None = None) -> bool:
+        """Charge a bound pod to a ClusterQueue beside what its workloads hold, until the pod has ended.
+
+        `amounts` is what is charged of it, until its requests change; None: all that it takes.  True when the charge
+        is new.  Nothing happens where no event has brought the pod, or the ClusterQueue is unknown.
+        """
+        facts, configured = self._ledger.pods.get(key), self._quota.queues.get(queue)
+        if facts is None or configured is None or pod_key(key) in self.unpaid:
+            return False
+        node = self._ledger.nodes.get(facts.node)
+        taken = amounts if amounts is not None else amounts_of(facts)
+        usage = usage_of(taken, configured.spec.groups, self._quota.flavors, node.labels if node is not None else {})
+        unpaid = UnpaidPod(queue=queue, local_queue=local_queue, facts=facts, usage=usage, amounts=amounts)
+        self.unpaid[pod_key(key)] = unpaid
+        self._count_unpaid(key, unpaid, sign=1)
+        return True
+
+    def release_pod(self, key: str) -> str | None:
+        """Charge a pod no longer; the ClusterQueue that it was charged to, None where it was charged to none."""
+        unpaid = self.unpaid.pop(pod_key(key), None)
+        if unpaid is None:
+            return None
+        self._count_unpaid(key, unpaid, sign=-1)
+        self._quota.count_freed(unpaid.queue)
+        return unpaid.queue
+
+    def charged_pod(self, key: str) -> str | None:
+        """The ClusterQueue that a pod is charged to beside what workloads hold; None: it is charged to none."""
+        unpaid = self.unpaid.get(pod_key(key))
+        return unpaid.queue if unpaid is not None else None
+
+    def _count_unpaid(self, key: str, unpaid: UnpaidPod, *, sign: int) -> None:
+        self.recounts.follow(pod_key(key), *((None, unpaid) if sign > 0 else (unpaid, None)))
+        self.sums.add(quota_audit.share(unpaid), sign=sign)
+        self._quota.charge(unpaid.queue, unpaid.usage, sign=sign)
+        self.on_unpaid(unpaid.local_queue, unpaid.queue)
+
+
+def version(obj: wire.Workload) -> int:
+    """The object's resource version as a number; 0: none."""
+    return int(obj.metadata.resource_version or 0)
+
+
+def pod_key(pod: str) -> str:
+    """The key of a pod among all that takes quota; no workload has one with two slashes."""
+    return _POD + pod
+
+
+def pod_of(key: str) -> str:
+    """The pod (namespace/name) of a `pod_key`."""
+    return key.removeprefix(_POD)

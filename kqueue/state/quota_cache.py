@@ -1,0 +1,317 @@
+"""Quota as it is configured: ClusterQueues, Cohorts, flavors, topologies and checks, and the trees that they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+
+import structlog
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.core import quota
+from kqueue.core.quota import QuotaNode, Usage
+from kqueue.core.topology import Profile
+from kqueue.core.workload import Flavor, QueueSpec
+from kqueue.state import from_api, quota_trees
+from kqueue.state.held import Share
+from kqueue.state.ledger import NodeLedger
+from kqueue.state.queue_problems import Inactive, problems
+from kqueue.state.quota_trees import ConfiguredQueue
+
+_log = structlog.get_logger(__name__)
+
+
+class QuotaCache:
+    """What watch events have told of configuration, and what is charged to it."""
+
+    def __init__(
+        self,
+        ledger: NodeLedger,
+        shares: Callable[[], Iterator[Share]],
+        *,
+        profile: Profile,
+        ignores_undeclared: bool,
+        fungible: bool,
+    ) -> None:
+        """`shares` gives all shares of quota that are taken, when trees are built.
+
+        `profile` serves ClusterQueues that do not choose one; the others are as in `QueueSpec`.
+        """
+        self._ledger, self._shares = ledger, shares
+        self._profile, self._ignores_undeclared, self._fungible = profile, ignores_undeclared, fungible
+        self.generation = 0
+        """Rises with every change that may change the outcome of a try."""
+        self._room_generations = Counter[str]()
+        self._freed = Counter[str]()
+        """By the root of a quota tree: how often quota of it was given back since the trees were built."""
+        self._rebuilt = 0
+        """How often the quota trees were built."""
+        self.queues: dict[str, ConfiguredQueue] = {}
+        self._deleted_queues: set[str] = set()
+        """Names of ClusterQueues that were seen and are gone."""
+        self._cohorts: dict[str, wire.Cohort] = {}
+        self.flavors: dict[str, Flavor] = {}
+        self.with_topology: frozenset[str] = frozenset()
+        """Flavors that have a topology."""
+        self._topologies: dict[str, tuple[str, ...]] = {}
+        self._checks: dict[str, wire.AdmissionCheck] = {}
+        self.trees = quota_trees.Trees()
+        self._inactive: dict[str, Inactive | None] = {}
+        self._topology_only: dict[str, bool] = {}
+        self._minimum_runtimes: Mapping[str, timedelta] | None = None
+        """What is known of ClusterQueues since the configuration changed last."""
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def _reconfigured(self) -> None:
+        self.generation += 1
+        self._inactive.clear()
+        self._topology_only.clear()
+        self._minimum_runtimes = None
+
+    def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
+        """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
+        self._reconfigured()
+        if obj is None:
+            if self.queues.pop(name, None) is not None:
+                self._deleted_queues.add(name)
+            self._rebuild(lambda: self.tree_of(name))
+            return
+        self._deleted_queues.discard(name)
+        old = self.queues.get(name)
+        if old is not None and from_api.same_queue(old.wire, obj):
+            old.wire = obj
+            return
+        spec, quotas, problem = from_api.queue_spec(
+            obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
+        )
+        queue = self.queues[name] = ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
+        same = old is not None and old.gives_out_the_same_as(queue)
+        self._rebuild(lambda: () if same else self.tree_of(name))
+
+    def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
+        """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own.
+
+        What of it cannot be read counts for nothing.
+        """
+        self._reconfigured()
+        if obj is None:
+            self._cohorts.pop(name, None)
+        else:
+            self._cohorts[name] = obj
+            problem = from_api.cohort_problem(obj)
+            if problem:
+                _log.warning("a part of a Cohort cannot be read and counts for nothing", name=name, error=problem)
+        self._rebuild(lambda: self.queues_in_cohort(name))
+
+    def on_topology(self, name: str, obj: wire.Topology | None) -> None:
+        """A Topology appeared, changed or (None) is gone.  The ledger counts the usage of its flavors again."""
+        self._reconfigured()
+        self._set_levels(name, None if obj is None else tuple(level.node_label for level in obj.spec.levels))
+
+    def _set_levels(self, topology: str, levels: tuple[str, ...] | None) -> None:
+        if levels is None:
+            self._topologies.pop(topology, None)
+        else:
+            self._topologies[topology] = levels
+        self._ledger.on_topology(topology, levels)
+
+    def on_check(self, name: str, obj: wire.AdmissionCheck | None) -> None:
+        """An AdmissionCheck appeared, changed or (None) is gone."""
+        self._reconfigured()
+        if obj is None:
+            self._checks.pop(name, None)
+        else:
+            self._checks[name] = obj
+
+    def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> bool:
+        """A ResourceFlavor appeared, changed or (None) is gone.  True when it got a topology, or lost its own."""
+        self._reconfigured()
+        inline = obj.spec.topology if obj is not None and obj.spec.topology_name is None else None
+        levels = tuple(level.node_label for level in inline.levels) if inline is not None else None
+        self._set_levels(from_api.inline_topology(name), levels)
+        before = self.with_topology
+        if obj is None:
+            self.flavors.pop(name, None)
+            self.with_topology -= {name}
+            self._ledger.on_flavor(name, None)
+        else:
+            flavor = self.flavors[name] = from_api.flavor(obj)
+            self.with_topology = self.with_topology - {name} | ({name} if flavor.topology is not None else set())
+            self._ledger.on_flavor(name, flavor if flavor.topology is not None else None)
+        return self.with_topology != before
+
+    def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
+        """Make the quota trees afresh from configuration and holdings; `tree` is what has changed."""
+        before = list(tree())
+        self.trees = quota_trees.build(self.queues, self._cohorts, self._shares())
+        self._room_generations.update({*before, *tree()})
+        self._rebuilt += 1
+        self._freed.clear()
+
+    # --- what is taken -----------------------------------------------------------------------------------------
+
+    def charge(self, queue: str, usage: Usage, *, sign: int) -> None:
+        """Take quota of a ClusterQueue (`sign` 1), or give it back (-1)."""
+        node = self.trees.queues.get(queue)
+        if node is None:
+            return  # the ClusterQueue is gone; when it comes back the rebuild counts the holding
+        change = quota.add_usage if sign > 0 else quota.remove_usage
+        for column, amount in usage.items():
+            change(node, column, amount)
+
+    def count_freed(self, queue: str) -> None:
+        """Quota was given back in a ClusterQueue."""
+        self.generation += 1
+        self._room_generations[queue] += 1
+        self._freed[self._root_of(queue)] += 1
+
+    def has_room(self, queue: str, usage: Usage) -> bool:
+        """Whether a ClusterQueue may admit and has so much free."""
+        node = self.trees.queues.get(queue)
+        if node is None or self.inactive(queue) is not None:
+            return False
+        return not any(v > max(0, quota.available(node, column)) for column, v in usage.items())
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    def inactive(self, name: str) -> Inactive | None:
+        """Why the ClusterQueue may not admit; None when it may, or does not exist.
+
+        The reason is that of the first problem, in the order of the compatible system; the message names them all.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            return None
+        if name not in self._inactive:
+            found = list(self._problems(name, queue))
+            why = Inactive(found[0].reason, "; ".join(p.message for p in found)) if found else None
+            self._inactive[name] = why
+        return self._inactive[name]
+
+    def _problems(self, name: str, queue: ConfiguredQueue) -> Iterator[Inactive]:
+        yield from problems(
+            queue.wire, queue.spec, flavors=self.flavors, topologies=self._topologies, checks=self._checks
+        )
+        if queue.problem:
+            yield Inactive(names.REASON_UNKNOWN, queue.problem)
+        if name in self.trees.in_cycle:
+            yield Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
+
+    def room_generation(self, name: str) -> int:
+        """Rises when a workload leaves a ClusterQueue or holds something else in it, and when quota of its tree or the
+        order of its flavors changes; not when a workload gets quota.
+        """
+        return self._room_generations[name]
+
+    def freed_generation(self, name: str) -> tuple[int, int]:
+        """Differs when quota was given back or configured anew in the tree of a ClusterQueue; not when it was taken."""
+        return self._rebuilt, self._freed[self._root_of(name)]
+
+    def _root_of(self, queue: str) -> str:
+        node = self.trees.queues.get(queue)
+        return [*node.path_to_root()][-1].name if node is not None else queue
+
+    def queue_names(self) -> list[str]:
+        """All known ClusterQueues."""
+        return list(self.queues)
+
+    def queue_spec(self, name: str) -> QueueSpec | None:
+        """A ClusterQueue as planning sees it; None when unknown."""
+        queue = self.queues.get(name)
+        return queue.spec if queue is not None else None
+
+    def minimum_runtimes(self) -> Mapping[str, timedelta]:
+        """How long workloads run at least before they may be preempted, of the ClusterQueues that say so."""
+        if self._minimum_runtimes is None:
+            self._minimum_runtimes = {
+                name: timedelta(seconds=queue.spec.minimum_runtime)
+                for name, queue in self.queues.items()
+                if queue.spec.minimum_runtime
+            }
+        return self._minimum_runtimes
+
+    def queue_object(self, name: str) -> wire.ClusterQueue | None:
+        """The ClusterQueue as last seen; None when unknown."""
+        queue = self.queues.get(name)
+        return queue.wire if queue is not None else None
+
+    def is_topology_only(self, name: str) -> bool:
+        """Whether every flavor of the ClusterQueue has a topology, so that pods without a request are placed too."""
+        known = self._topology_only.get(name)
+        if known is None:
+            queue = self.queues.get(name)
+            groups = queue.spec.groups if queue is not None else ()
+            flavors = [self.flavors.get(f) for group in groups for f in group.flavors]
+            known = queue is not None and all(f is not None and f.topology is not None for f in flavors)
+            self._topology_only[name] = known
+        return known
+
+    def is_unknown(self, queue: str) -> bool:
+        """Whether a ClusterQueue of that name was never seen."""
+        return queue not in self.queues and queue not in self._deleted_queues
+
+    def tree_of(self, name: str) -> list[str]:
+        """The ClusterQueues that share a root cohort with this one, itself included; empty when unknown."""
+        node = self.trees.queues.get(name)
+        return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
+
+    def queues_in_cohort(self, cohort: str) -> list[str]:
+        """The ClusterQueues of the tree that a cohort is part of."""
+        node = self.trees.cohorts.get(cohort)
+        return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
+
+    def queues_of_flavor(self, flavor: str) -> list[str]:
+        """The ClusterQueues that list a flavor."""
+        return [n for n, q in self.queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
+
+    def queues_beside(self, flavor: str) -> set[str]:
+        """The ClusterQueues that list a flavor, or another one whose pods stand on the same hosts."""
+        return {queue for name in self._ledger.flavors_beside(flavor) for queue in self.queues_of_flavor(name)}
+
+    def resources_of(self, flavor: str) -> set[str]:
+        """Resources of which some ClusterQueue has quota in a flavor."""
+        nodes = self.trees.queues.values()
+        return {column.resource for node in nodes for column in node.quotas if column.flavor == flavor}
+
+    def is_check_used(self, check: str) -> bool:
+        """Whether a ClusterQueue names the AdmissionCheck."""
+        strategies = (q.wire.spec.admission_checks_strategy for q in self.queues.values())
+        return any(rule.name == check for s in strategies if s is not None for rule in s.admission_checks)
+
+    def topologies(self) -> Mapping[str, tuple[str, ...]]:
+        """Levels of every Topology by name, those that flavors list themselves included; not to be changed."""
+        return self._topologies
+
+    def flavor(self, name: str) -> Flavor | None:
+        """A ResourceFlavor as choosing it goes; None when unknown."""
+        return self.flavors.get(name)
+
+    def flavors_of_topology(self, topology: str) -> list[str]:
+        """The flavors that name a Topology."""
+        return [f.name for f in self.flavors.values() if f.topology == topology]
+
+    def node_of(self, name: str) -> QuotaNode | None:
+        """The ClusterQueue's live quota node, to be read only."""
+        return self.trees.queues.get(name)
+
+    def cohort_node(self, name: str) -> QuotaNode | None:
+        """The live quota node of a cohort, to be read only; None when there is neither an object nor a member."""
+        return self.trees.cohorts.get(name)
+
+    def has_members(self, cohort: str) -> bool:
+        """Whether a ClusterQueue or a Cohort names the cohort as its parent."""
+        node = self.trees.cohorts.get(cohort)
+        return node is not None and bool(node.children)
+
+    def cohort_names(self) -> list[str]:
+        """All cohorts, also those without an object."""
+        return list(self.trees.cohorts)
+
+    def path_of(self, queue: str) -> str:
+        """/root cohort/.../ClusterQueue, for people."""
+        node = self.trees.queues.get(queue)
+        above = [n.name for n in node.path_to_root()] if node is not None else [queue]
+        return "/" + "/".join(reversed(above))

@@ -23,8 +23,10 @@ from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.state.holding import Holding
+from kqueue.state.pending import Pending, Verdict
 from kqueue.state.quarantine import Quarantine
-from kqueue.state.queues import Pending, Queues, Strategy, Verdict
+from kqueue.state.queue_policy import POLICIES
+from kqueue.state.queues import Queues
 
 _log = structlog.get_logger(__name__)
 
@@ -226,7 +228,7 @@ class Intake:
             self._queues.remove_cluster_queue(name)
         else:
             usage = fair.usage if fair is not None and by_usage else None
-            self._queues.set_cluster_queue(name, Strategy(new.spec.queueing_strategy), usage=usage)
+            self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage)
         if old is None or new is None or not from_api.same_queue(old, new):
             self._flushes.add({*before, *self._cache.quota.tree_of(name)})
             self._wake()

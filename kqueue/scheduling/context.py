@@ -16,7 +16,8 @@ from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
-from kqueue.state.queues import Queues, SecondPass
+from kqueue.state.queues import Queues
+from kqueue.state.second_pass import SecondPass
 from kqueue.state.tries import Tries
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kqueue.api.wire import kueue as wire
 from kqueue.core.scan import Attempt
 from kqueue.scheduling.stopwatch import Stopwatch
-from kqueue.state.queues import Pending
+from kqueue.state.pending import Pending
 
 
 class Read(NamedTuple):

@@ -21,7 +21,7 @@ from kqueue.scheduling.planning import Planning
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.trouble import Trouble
-from kqueue.state.queues import RequeueReason
+from kqueue.state.pending import RequeueReason
 
 _log = structlog.get_logger(__name__)
 

@@ -42,7 +42,7 @@ from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waiting import Waiting
 from kqueue.scheduling.waits import Waits, Why
 from kqueue.scheduling.writes import Writes
-from kqueue.state.queues import Pending, RequeueReason
+from kqueue.state.pending import Pending, RequeueReason
 
 _log = structlog.get_logger(__name__)
 

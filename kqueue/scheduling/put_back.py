@@ -7,7 +7,7 @@ from kqueue.core.quota import FlavorResource
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
 from kqueue.scheduling.waits import Waits, Why
-from kqueue.state.queues import NO_VERDICT, RequeueReason, Verdict
+from kqueue.state.pending import NO_VERDICT, RequeueReason, Verdict
 from kqueue.state.tries import Try
 
 

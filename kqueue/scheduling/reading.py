@@ -19,8 +19,7 @@ from kqueue.scheduling.waits import Waits, Why
 from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
-from kqueue.state.queues import Pending, RequeueReason
-from kqueue.state.queues import Strategy as QueueingStrategy
+from kqueue.state.pending import Pending, RequeueReason
 
 
 class HeadReader:
@@ -56,8 +55,7 @@ class HeadReader:
 
         They are not tried before it, so what is kept for them would be kept for ever; the first one may take it.
         """
-        obj = self._cache.quota.queue_object(queue)
-        if obj is None or obj.spec.queueing_strategy != QueueingStrategy.STRICT_FIFO:
+        if not self._queues.is_strict(queue):
             return
         for claim in self._preemptions.passed(queue, by=item.uid):
             passed = self._newest(claim.key)

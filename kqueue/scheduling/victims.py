@@ -13,8 +13,8 @@ from cachetools import LRUCache
 
 from kqueue.core.workload import Claim
 from kqueue.state.cache import Cache
+from kqueue.state.pending import Pending
 from kqueue.state.preemptions import Preemptions
-from kqueue.state.queues import Pending
 
 _MOST = 10_000
 """Preemptors that are remembered; one that is forgotten is asked once more."""

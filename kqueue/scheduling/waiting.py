@@ -12,7 +12,7 @@ from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waits import Why
-from kqueue.state.queues import RequeueReason
+from kqueue.state.pending import RequeueReason
 
 _REQUEUE = {
     Outcome.NO_FIT: RequeueReason.NO_FIT,

@@ -12,7 +12,7 @@ from kqueue.core.workload import Head, Replaced
 from kqueue.state import failures, from_api
 from kqueue.state.cache import Cache
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
-from kqueue.state.queues import Pending
+from kqueue.state.pending import Pending
 
 _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.state import from_api
-from kqueue.state.queues import Pending
+from kqueue.state.pending import Pending
 
 STRIKES = 2
 """Failures in a row that bring a workload into quarantine."""

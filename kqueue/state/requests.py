@@ -25,7 +25,7 @@ from kqueue.core.workload import Admission, Head, PodSet, Replaced
 from kqueue.errors import InvalidObjectError
 from kqueue.state import from_api
 from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
-from kqueue.state.queues import Asked, Pending
+from kqueue.state.pending import Asked, Pending
 
 _log = structlog.get_logger(__name__)
 

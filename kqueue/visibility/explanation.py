@@ -30,7 +30,8 @@ from kqueue.state.cache import Cache
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
-from kqueue.state.queues import Pending, Queues, Strategy
+from kqueue.state.pending import Pending
+from kqueue.state.queues import Queues
 from kqueue.state.tries import Tries
 from kqueue.visibility import explained, remedies, standing
 from kqueue.visibility.asked import JSON, Asked
@@ -258,8 +259,7 @@ class WorkloadExplainer:
             if other.local_queue == item.local_queue:
                 in_local += 1
                 local_before += earlier
-        obj_of_queue = self._cache.quota.queue_object(home)
-        strict = obj_of_queue is not None and obj_of_queue.spec.queueing_strategy == Strategy.STRICT_FIFO
+        strict = self._queues.is_strict(home)
         by = "use, priority and age" if self._queues.goes_by_usage(home) else "priority and age"
         why.position = {
             "clusterQueue": home,

@@ -21,7 +21,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.errors import FieldError, InvalidObjectError, NotFoundError
 from kqueue.runtime.store import Store, object_key, split_key
-from kqueue.state.queues import Pending, Queues
+from kqueue.state.pending import Pending
+from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked
 
 KIND = "PendingWorkloadsSummary"

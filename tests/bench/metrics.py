@@ -34,7 +34,8 @@ from kqueue.observe import Metrics
 from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
-from kqueue.state.queues import Queues, Strategy
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queues import Queues
 from tests.bench.table import Figure, Row, at_most, check
 
 QUEUES, COHORTS, FLAVORS, WORKLOADS, FORMS = 1_000, 100, 4, 20_000, 50
@@ -96,7 +97,7 @@ class World:
         groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": flavors}]
         spec = {"resourceGroups": groups, "cohortName": f"c-{number % COHORTS}"}
         self.cache.quota.on_cluster_queue(name, read(wire.ClusterQueue, metadata={"name": name}, spec=spec))
-        self.queues.set_cluster_queue(name, Strategy.BEST_EFFORT_FIFO)
+        self.queues.set_cluster_queue(name, BEST_EFFORT_FIFO)
         self.queues.set_local_queue(f"ns/{name}", name)
         local = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": name}}
         self.local_queues.append(read(wire.LocalQueue, **local))

@@ -35,8 +35,9 @@ from kqueue.state.cache import Cache
 from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
-from kqueue.state.queues import Queues, SecondPass
+from kqueue.state.queues import Queues
 from kqueue.state.requests import Requests
+from kqueue.state.second_pass import SecondPass
 from kqueue.state.tries import Tries
 
 AT_ONCE = 1000

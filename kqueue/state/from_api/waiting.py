@@ -19,7 +19,7 @@ from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed
 from kqueue.state.from_api.pod_sets import ended_pods, pod_sets_of
 from kqueue.state.from_api.profiles import chosen_algorithm, profile_name
 from kqueue.state.from_api.workloads import local_queue_key, replaced_key, workload_key
-from kqueue.state.queues import Asked, Pending
+from kqueue.state.pending import Asked, Pending
 
 
 def pending(

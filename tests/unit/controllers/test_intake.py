@@ -19,7 +19,8 @@ from kqueue.core.workload import Claim
 from kqueue.state import from_api
 from kqueue.state.from_api import PodView
 from kqueue.state.holding import Holding
-from kqueue.state.queues import RequeueReason, Strategy
+from kqueue.state.pending import RequeueReason
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -549,7 +550,7 @@ async def test_flushes_come_as_often_as_tries_are_cheap(took: float | None, wind
         flush_window=window,
         tries=tries,
     )
-    world.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    world.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
     check = read(wire.AdmissionCheck, {"metadata": {"name": "budget"}})
     for pause in (want, want if took is None else min(window, 0.02)):
         begun = world.clock.monotonic()

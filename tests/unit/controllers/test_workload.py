@@ -17,7 +17,7 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.turns import Turns
 from kqueue.state import from_api
 from kqueue.state.holding import Holding
-from kqueue.state.queues import RequeueReason, Verdict
+from kqueue.state.pending import RequeueReason, Verdict
 from kqueue.state.readiness import ReadyRules
 from tests.unit.controllers.builders import (
     JSON,

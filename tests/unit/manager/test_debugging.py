@@ -20,7 +20,9 @@ from kqueue.manager.debugging import Signals, dump
 from kqueue.observe import configure_logs, current_level
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
-from kqueue.state.queues import Queues, RequeueReason, Strategy
+from kqueue.state.pending import RequeueReason
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queues import Queues
 
 
 def read(kind: type[Any], **obj: Any) -> Any:
@@ -50,7 +52,7 @@ class World:
         self.cache.ledger.on_topology("t", ("rack", HOSTNAME))
         self.cache.ledger.on_flavor("f", Flavor(name="f", topology="t", node_labels={}))
         self.cache.quota.on_cluster_queue("q", read(wire.ClusterQueue, metadata={"name": "q"}, spec=spec))
-        self.queues.set_cluster_queue("q", Strategy.BEST_EFFORT_FIFO)
+        self.queues.set_cluster_queue("q", BEST_EFFORT_FIFO)
         self.queues.set_local_queue("ns/lq", "q")
         for host, rack in (("a", "r1"), ("b", "r1"), ("c", "r2")):
             facts = NodeFacts(name=host, labels={"rack": rack, HOSTNAME: host}, allocatable={"cpu": 4000, "pods": 9})

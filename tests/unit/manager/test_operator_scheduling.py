@@ -22,8 +22,8 @@ from kqueue.manager.wiring.rules import loop_settings
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
 from kqueue.state.from_api import QueueOrder
-from kqueue.state.queues import RequeueReason
-from kqueue.state.queues import Strategy as QueueingStrategy
+from kqueue.state.pending import RequeueReason
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from tests.unit.controllers.builders import condition, make_cluster_queue, make_workload, read, reserved
 
 FAIR = "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}\n"
@@ -147,7 +147,7 @@ async def test_flavors_are_chosen_as_the_gates_say(text: str, fungible: bool) ->
 async def test_equal_workloads_are_tried_as_the_gates_say(text: str, parked: list[str]) -> None:
     """The second one of two, when the first was refused."""
     async with operator(FakeClock(), text) as made:
-        made.queues.set_cluster_queue("team", QueueingStrategy.BEST_EFFORT_FIFO)
+        made.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
         made.queues.set_local_queue("ns/main", "team")
         for name in ("a", "b"):
             made.queues.push(made.cache.requests.pending(read(wire.Workload, make_workload(name))))

@@ -28,7 +28,8 @@ from kqueue.observe import CustomLabel, EventRecorder, Metrics
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
-from kqueue.state.queues import Queues, Strategy
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queues import Queues
 
 CLOCK = FakeClock()
 QUEUE, LOCAL = {"cluster_queue": "team"}, {"name": "main", "namespace": "ns"}
@@ -248,7 +249,7 @@ class World:
         spec = {"resourceGroups": groups, "cohortName": "all"}
         self.cache.quota.on_cluster_queue("team", read(wire.ClusterQueue, metadata={"name": "team"}, spec=spec))
         self.cache.on_flavor("f", read(wire.ResourceFlavor, metadata={"name": "f"}, spec={}))
-        self.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+        self.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
         self.queues.set_local_queue("ns/main", "team")
         active = {"conditions": [true("Active")]}
         self.local = [

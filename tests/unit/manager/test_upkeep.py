@@ -21,7 +21,8 @@ from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
 from kqueue.state.from_api import PodView
 from kqueue.state.not_running import NotRunning
-from kqueue.state.queues import Queues, Strategy
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queues import Queues
 
 
 @dataclass(slots=True)
@@ -151,7 +152,7 @@ class Yard:
     def __init__(self, nodes: int) -> None:
         self.cache, self.metrics, self.clock, self.woken = make_cache(), Metrics(), FakeClock(), 0
         self.queues = Queues(self.clock.now, lambda: None)
-        self.queues.set_cluster_queue("team", Strategy("BestEffortFIFO"))
+        self.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
         self.nodes = {f"n{i}": make_node(f"n{i}") for i in range(nodes)}
         self.pods = {"ns/p": PodView("ns/p", bound=PodFacts(node="n0", requests=(("cpu", 1000),)))}
         intake = Intake(

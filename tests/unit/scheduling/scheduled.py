@@ -16,7 +16,7 @@ from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.preemptions import Preemptions
-from kqueue.state.queues import SecondPass
+from kqueue.state.second_pass import SecondPass
 from kqueue.state.tries import Tries
 from tests.unit.controllers.builders import World
 

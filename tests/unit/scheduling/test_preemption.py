@@ -11,7 +11,7 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kqueue.errors import ServerError
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import status
-from kqueue.state.queues import RequeueReason
+from kqueue.state.pending import RequeueReason
 from tests.unit.controllers.builders import (
     JSON,
     condition,

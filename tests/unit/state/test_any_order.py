@@ -24,7 +24,8 @@ from kqueue.core.topology import NodeFacts
 from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.holding import Holding
-from kqueue.state.queues import Queues, RequeueReason
+from kqueue.state.pending import RequeueReason
+from kqueue.state.queues import Queues
 from tests.unit.controllers.builders import DAY, condition, read
 
 JSON = dict[str, Any]

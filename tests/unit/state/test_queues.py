@@ -12,16 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core.quota import FlavorResource
-from kqueue.state.queues import (
-    IMMEDIATE_BEST_EFFORT,
-    SHAPE_WIDE,
-    Pending,
-    Queues,
-    RequeueReason,
-    SecondPass,
-    Strategy,
-    Verdict,
-)
+from kqueue.state import queue_policy
+from kqueue.state.pending import Pending, RequeueReason, Verdict
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO, POLICIES, SHAPE_WIDE, STRICT_FIFO, QueuePolicy
+from kqueue.state.queues import Queues
+from kqueue.state.second_pass import SecondPass
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,7 +43,14 @@ def make_pending(
     )
 
 
-def make_queues(strategy: Strategy = Strategy.BEST_EFFORT_FIFO, *, by_shape: bool = True) -> Queues:
+IMMEDIATE = {
+    RequeueReason.FAILED_AFTER_NOMINATION,
+    RequeueReason.PENDING_PREEMPTION,
+    RequeueReason.PREEMPTION_FAILED,
+}
+
+
+def make_queues(strategy: QueuePolicy = BEST_EFFORT_FIFO, *, by_shape: bool = True) -> Queues:
     queues = Queues(lambda: NOW, by_shape=by_shape)
     queues.set_cluster_queue("team", strategy)
     queues.set_local_queue("ns/main", "team")
@@ -95,7 +97,7 @@ def test_a_best_effort_head_that_does_not_fit_is_passed() -> None:
 
 def test_a_strict_head_blocks_its_queue() -> None:
     """It goes back to the front at once, whatever waits behind it."""
-    queues = make_queues(Strategy.STRICT_FIFO)
+    queues = make_queues(STRICT_FIFO)
     queues.push(make_pending("large", age=9))
     queues.push(make_pending("small"))
     assert pop(queues) == "large"
@@ -118,7 +120,7 @@ def test_a_strict_head_blocks_its_queue() -> None:
 )
 def test_who_is_tried_again_at_once(reason: RequeueReason, strict: bool, best_effort: bool) -> None:
     """The head of a StrictFIFO queue is, unless it can never be served; else only who may have what it needs soon."""
-    for strategy, again in ((Strategy.STRICT_FIFO, strict), (Strategy.BEST_EFFORT_FIFO, best_effort)):
+    for strategy, again in ((STRICT_FIFO, strict), (BEST_EFFORT_FIFO, best_effort)):
         queues = make_queues(strategy)
         queues.push(make_pending("a"))
         assert pop(queues) == "a"
@@ -227,7 +229,7 @@ def test_the_order_in_which_objects_are_created_does_not_matter() -> None:
     queues = Queues(lambda: NOW)
     queues.push(make_pending("early"))
     queues.set_local_queue("ns/main", "team")
-    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
     assert pop(queues) == "early"
 
 
@@ -235,7 +237,7 @@ def test_the_order_in_which_objects_are_created_does_not_matter() -> None:
 def test_no_workload_is_ever_in_no_bucket_or_in_two(seed: int, steps: int) -> None:
     """After any history every known workload is active, parked or in flight, exactly once."""
     chance = random.Random(seed)
-    queues = make_queues(chance.choice(list(Strategy)))
+    queues = make_queues(chance.choice(list(POLICIES.values())))
     known: set[str] = set()
     flying: set[str] = set()
     for step in range(steps):
@@ -277,7 +279,7 @@ def make_second_pass() -> tuple[SecondPass, list[tuple[str, float]]]:
 USAGE = {"ns/main": 2.0, "ns/lean": 1.0, "ns/idle": 1.0}
 
 
-def make_fair(strategy: Strategy = Strategy.BEST_EFFORT_FIFO) -> tuple[Queues, dict[str, float]]:
+def make_fair(strategy: QueuePolicy = BEST_EFFORT_FIFO) -> tuple[Queues, dict[str, float]]:
     """Three LocalQueues of one ClusterQueue that goes by what they used, and what that is."""
     queues, usage = Queues(lambda: NOW), dict(USAGE)
     queues.set_cluster_queue("team", strategy, usage=usage.__getitem__)
@@ -365,10 +367,10 @@ def test_a_queue_may_begin_and_cease_to_go_by_usage() -> None:
     queues, usage = make_fair()
     for item in (make_pending("high", priority=9), make_pending("lean", local_queue="ns/lean")):
         queues.push(item)
-    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
     assert pop(queues) == "high"
     queues.requeue("ns/high", RequeueReason.FAILED_AFTER_NOMINATION)
-    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO, usage=usage.__getitem__)
+    queues.set_cluster_queue("team", BEST_EFFORT_FIFO, usage=usage.__getitem__)
 
     assert drain(queues) == ["lean", "high"]
 
@@ -380,7 +382,7 @@ def test_a_preemptor_is_not_lost_when_its_queue_becomes_strict() -> None:
     assert pop(queues) == "preemptor"
     queues.requeue("ns/preemptor", RequeueReason.PENDING_PREEMPTION)
     queues.push(make_pending("high", priority=9))
-    queues.set_cluster_queue("team", Strategy.STRICT_FIFO)
+    queues.set_cluster_queue("team", STRICT_FIFO)
 
     assert drain(queues) == ["high", "preemptor"]
 
@@ -389,7 +391,7 @@ def test_a_preemptor_is_not_lost_when_its_queue_becomes_strict() -> None:
 def test_the_head_is_always_the_first_by_usage_and_rank(seed: int, steps: int) -> None:
     """Against a plain sort of those who wait, while they come, change, are parked, and usage moves."""
     chance = random.Random(seed)
-    queues, usage = make_fair(chance.choice(list(Strategy)))
+    queues, usage = make_fair(chance.choice(list(POLICIES.values())))
     waiting: dict[str, Pending] = {}
     for _ in range(steps):
         usage[chance.choice(list(usage))] = float(chance.randrange(3))
@@ -473,7 +475,7 @@ class Plain:
         self.flying = None
         if reason is RequeueReason.PENDING_PREEMPTION:
             self.preemptor = item.key
-        if item.may_run(self.now) and (reason in IMMEDIATE_BEST_EFFORT or self.flushed):
+        if item.may_run(self.now) and (reason in IMMEDIATE or self.flushed):
             self._move(item, self.active)
             return []
         self._move(item, self.parked)
@@ -514,7 +516,7 @@ def test_lines_of_equals_move_as_if_each_workload_moved(seed: int, steps: int) -
     chance, plain, told = random.Random(seed), Plain(), list[str]()
     queues = Queues(lambda: plain.now)
     queues.on_parked = told.extend
-    queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+    queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
     for name in ("ns/red", "ns/blue"):
         queues.set_local_queue(name, "team")
     for _ in range(steps):
@@ -602,3 +604,26 @@ def test_a_dropped_second_pass_is_not_taken() -> None:
 
     assert not second_pass.ready("late")
     assert second_pass.take() == []
+
+
+class Patient:
+    """A policy of one class: a workload that does not fit is tried again at once, and others behind it, too."""
+
+    name = "Patient"
+    skips_heads = True
+
+    def is_immediate(self, reason: RequeueReason) -> bool:
+        """Always."""
+        return True
+
+
+def test_a_policy_of_one_class_decides_what_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line registers it under the name that ClusterQueues use."""
+    monkeypatch.setattr(queue_policy, "_policies", dict(POLICIES))
+    queue_policy.register(Patient())
+    queues = make_queues(queue_policy._policies["Patient"], by_shape=False)
+    queues.push(make_pending("one"))
+    queues.pop_heads(lambda _: True)
+    assert queues.requeue("ns/one", RequeueReason.NO_FIT)
+    with pytest.raises(ValueError, match="empty or taken"):
+        queue_policy.register(Patient())

@@ -14,7 +14,9 @@ from kqueue.api.wire.meta import ObjectMeta, OwnerReference
 from kqueue.clock import FakeClock
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.runtime.store import Store, split_key
-from kqueue.state.queues import Pending, Queues, RequeueReason, Strategy
+from kqueue.state.pending import Pending, RequeueReason
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.pending import PendingWorkloads
 
@@ -28,7 +30,7 @@ class Hall:
         self.clock = FakeClock(start=NOW)
         self.queues = Queues(self.clock.now)
         self.workloads, self.local_queues = Store[wire.Workload](), Store[wire.LocalQueue]()
-        self.queues.set_cluster_queue("team", Strategy.BEST_EFFORT_FIFO)
+        self.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
         for key, home in {"a/main": "team", "b/main": "team", "c/lost": "gone"}.items():
             namespace, name = split_key(key)
             spec = wire.LocalQueueSpec(cluster_queue=home)

@@ -12,7 +12,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
 from kqueue.state.cache import Cache
-from kqueue.state.queues import Pending, Queues, Strategy
+from kqueue.state.pending import Pending
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queues import Queues
 from kqueue.visibility.asked import Asked
 
 JSON = dict[str, Any]
@@ -106,7 +108,7 @@ class Place:
 
     def add_queue(self, name: str, **spec: Any) -> None:
         self.cache.quota.on_cluster_queue(name, cluster_queue(**spec))
-        self.queues.set_cluster_queue(name, Strategy.BEST_EFFORT_FIFO)
+        self.queues.set_cluster_queue(name, BEST_EFFORT_FIFO)
 
     def hold(self, name: str, *where: str, **settings: Any) -> None:
         obj = workload(name, *where, **settings)

@@ -1,0 +1,323 @@
+"""The workloads that wait in one ClusterQueue: active, parked, and one in flight."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kqueue.state.pending import Pending, Verdict
+from kqueue.state.queue_policy import QueuePolicy
+from kqueue.state.ranked import Ranked
+
+Rank = tuple[bool, int, datetime, str]
+
+
+_Line = Ranked[str, Rank]
+"""Workloads of one shape and one LocalQueue, which are parked and come back as one."""
+_Lines = dict[str, dict[str, _Line]]
+"""By shape and LocalQueue, without empty ones."""
+_NO_LINES: dict[str, _Line] = {}
+_Bound = tuple[Rank, str, str]
+"""Nobody in the active line of this shape and LocalQueue goes before this rank, if there is such a line."""
+_SLACK = 64
+
+
+@dataclass(slots=True)
+class WaitingQueue:
+    """The buckets of one ClusterQueue.
+
+    Parking all workloads of a shape, or waking them, moves lines, not workloads.
+    """
+
+    policy: QueuePolicy
+    usage: Callable[[str], float] | None = None  # of LocalQueues: who used least goes first; None: it does not count
+    waiting: dict[str, Pending] = field(default_factory=dict)  # active or parked
+    active: _Lines = field(default_factory=dict)
+    parked: _Lines = field(default_factory=dict)
+    parked_count: int = 0
+    fronts: dict[str, list[_Bound]] = field(default_factory=dict)
+    """Heaps of bounds, one at least for each active line; all together, or by LocalQueue where usage counts."""
+    resting: set[str] = field(default_factory=set)  # of those who wait: with a back-off, or on hold, when seen last
+    in_flight: Pending | None = None
+    preemptor: str | None = None  # for whom others leave; goes first where others may be skipped
+    moved_shapes: dict[str, Verdict] = field(default_factory=dict)  # shape -> what the try said that parked it
+    pops: int = 0
+    flushed_at_pop: int = -1
+
+    def rank(self, item: Pending) -> Rank:
+        """The place of a workload in the order: less goes first."""
+        sticky = item.key == self.preemptor and self.policy.skips_heads
+        return (not sticky, -item.priority, item.timestamp, item.uid)
+
+    def used_by(self, item: Pending) -> float:
+        """What the LocalQueue of a workload used lately; 0 where that does not count."""
+        return self.usage(item.local_queue) if self.usage is not None else 0.0
+
+    # --- who waits where
+
+    @property
+    def active_count(self) -> int:
+        """Workloads that are tried in the next cycles."""
+        return len(self.waiting) - self.parked_count
+
+    def parked_item(self, key: str) -> Pending | None:
+        """A workload that is parked; None: it is not."""
+        item = self.waiting.get(key)
+        return item if item is not None and _holds(self.parked, item) else None
+
+    def is_active(self, key: str) -> bool:
+        """Whether a workload is tried in the next cycles."""
+        item = self.waiting.get(key)
+        return item is not None and _holds(self.active, item)
+
+    def items(self) -> Iterator[Pending]:
+        """All that wait, active ones first."""
+        yield from self.waiting.values()
+        if self.in_flight is not None:
+            yield self.in_flight
+
+    # --- moving one
+
+    def activate(self, item: Pending) -> None:
+        """Let a workload be tried."""
+        line = self._join(self.active, item)
+        first = line.first()
+        if first is not None and first[1] == item.key:
+            self._bound(first[0], item.shape, item.local_queue)
+
+    def park(self, item: Pending) -> None:
+        """Keep a workload from being tried."""
+        self._join(self.parked, item)
+
+    def _join(self, lines: _Lines, item: Pending) -> _Line:
+        """Let it stand in the line where it belongs, and nowhere else."""
+        known = self.waiting.get(item.key)
+        if known is not None and not (is_alike(known, item) and _holds(lines, known)):
+            self.drop(item.key)
+            known = None
+        if known is None and lines is self.parked:
+            self.parked_count += 1
+        self.waiting[item.key] = item
+        if item.on_hold or item.not_before is not None:
+            self.resting.add(item.key)
+        else:
+            self.resting.discard(item.key)
+        of_shape = lines.get(item.shape)
+        if of_shape is None:
+            of_shape = lines[item.shape] = {}
+        line = of_shape.get(item.local_queue)
+        if line is None:
+            line = of_shape[item.local_queue] = Ranked()
+        line.put(item.key, self.rank(item))
+        return line
+
+    def drop(self, key: str) -> None:
+        """Take one out of whichever line it stands in."""
+        item = self.waiting.get(key)
+        if item is not None:
+            self._leave(self.parked if _holds(self.parked, item) else self.active, item)
+
+    def _leave(self, lines: _Lines, item: Pending) -> None:
+        del self.waiting[item.key]
+        self.resting.discard(item.key)
+        line = lines[item.shape][item.local_queue]
+        line.remove(item.key)
+        if lines is self.parked:
+            self.parked_count -= 1
+        if not line:
+            _take_out(lines, item.shape, item.local_queue)
+
+    def prefer(self, key: str) -> None:
+        """Others leave for this one; it goes first from here on, in place of whoever did."""
+        before, self.preemptor = self.preemptor, key
+        for changed in {before, key}:
+            item = self.waiting.get(changed) if changed is not None else None
+            if item is not None:
+                if _holds(self.parked, item):
+                    self.park(item)
+                else:
+                    self.activate(item)
+
+    def forget(self, key: str) -> None:
+        """It leaves the queue for good, so nobody makes room for it any more."""
+        self.drop(key)
+        if self.preemptor == key:
+            self.preemptor = None
+
+    # --- moving lines
+
+    def park_shape(self, shape: str, told: Callable[[Collection[str]], None]) -> None:
+        """Park all active ones of a shape; `told` who they are, in one call for each LocalQueue."""
+        for local_queue, line in self.active.pop(shape, _NO_LINES).items():
+            told(line)
+            self.parked_count += len(line)
+            _add(self.parked, shape, local_queue, line)
+
+    def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> set[str]:
+        """Bring parked workloads back that may enter, once their back-off is over; returns their shapes.
+
+        A line is asked about once.
+        """
+        resting = [item for key in self.resting if not (item := self.waiting[key]).may_run(now)]
+        still = [item for item in resting if _holds(self.parked, item)]
+        for item in still:
+            self.drop(item.key)
+        places = [(shape, local_queue) for shape, lines in self.parked.items() for local_queue in lines]
+        shapes = set[str]()
+        for shape, local_queue in places:
+            line = self.parked[shape][local_queue]
+            if may_enter(self.waiting[next(iter(line))]):
+                shapes.add(shape)
+                self.parked_count -= len(line)
+                _take_out(self.parked, shape, local_queue)
+                _add(self.active, shape, local_queue, line)
+                self._bound_line(shape, local_queue)
+        for item in still:
+            self.park(item)
+        return shapes
+
+    def rebuild(self) -> None:
+        """Put all in order afresh: what the order goes by has changed."""
+        for lines in (self.active, self.parked):
+            for of_shape in lines.values():
+                for line in of_shape.values():
+                    for key in line:
+                        line.put(key, self.rank(self.waiting[key]))
+        self._rebuild_fronts()
+
+    # --- who is first
+
+    def _bound(self, rank: Rank, shape: str, local_queue: str) -> None:
+        """Note that nobody in an active line goes before this rank."""
+        which = local_queue if self.usage is not None else ""
+        front = self.fronts.get(which)
+        if front is None:
+            self.fronts[which] = [(rank, shape, local_queue)]
+            return
+        heapq.heappush(front, (rank, shape, local_queue))
+        if len(front) > 2 * len(self.waiting) + _SLACK:
+            self._rebuild_fronts()
+
+    def _bound_line(self, shape: str, local_queue: str) -> None:
+        first = self.active[shape][local_queue].first()
+        assert first is not None
+        self._bound(first[0], shape, local_queue)
+
+    def _rebuild_fronts(self) -> None:
+        self.fronts = {}
+        for shape, of_shape in self.active.items():
+            for local_queue in of_shape:
+                self._bound_line(shape, local_queue)
+
+    def _first_of(self, which: str) -> _Bound | None:
+        """Who is first of a front: its rank, and where it stands.  None: nobody is there, and the front is gone.
+
+        Bounds come up to where they belong here, when they are looked at: so lines come and go without any ado.
+        """
+        front = self.fronts[which]
+        while front:
+            bound = rank, shape, local_queue = front[0]
+            line = self.active.get(shape, _NO_LINES).get(local_queue)
+            first = line.first() if line is not None else None
+            if first is None:
+                heapq.heappop(front)
+            elif first[0] == rank:
+                return bound
+            else:
+                heapq.heapreplace(front, (first[0], shape, local_queue))
+        del self.fronts[which]
+        return None
+
+    def _first(self) -> _Bound | None:
+        """Who goes first of all; None when nobody is active."""
+        if self.usage is None:
+            return self._first_of("") if self.fronts else None
+        firsts = {which: first for which in list(self.fronts) if (first := self._first_of(which)) is not None}
+        if len(firsts) < 2:
+            return next(iter(firsts.values()), None)
+        used = {which: self.usage(which) for which in firsts}
+        least = min(used.values())
+        return min(first for which, first in firsts.items() if not used[which] > least)
+
+    def pop(self) -> Pending | None:
+        """Take the best active entry in flight; None when there is none."""
+        first = self._first()
+        if first is None:
+            return None
+        _, shape, local_queue = first
+        line = self.active[shape][local_queue]
+        key = line.take_first()
+        assert key is not None
+        if not line:
+            _take_out(self.active, shape, local_queue)
+        self.pops += 1
+        self.resting.discard(key)
+        item = self.in_flight = self.waiting.pop(key)
+        return item
+
+    def in_order(self) -> Iterator[str]:
+        """Keys of the active ones, first to go first, without changing anything; cheap for those at the front."""
+        walks = (self._walk(which, front) for which, front in self.fronts.items())
+        return (key for *_, key in heapq.merge(*walks))
+
+    def _walk(self, which: str, front: list[_Bound]) -> Iterator[tuple[float, Rank, str]]:
+        """Those of some lines, each looked into when its first one may have its turn."""
+        used = self.usage(which) if self.usage is not None else 0.0
+        open_lines: list[tuple[Rank, str, Iterator[tuple[Rank, str]]]] = []
+        to_come, opened = front.copy(), set[tuple[str, str]]()
+        while open_lines or to_come:
+            if to_come and not (open_lines and open_lines[0][0] < to_come[0][0]):
+                _, shape, local_queue = heapq.heappop(to_come)
+                line = self.active.get(shape, _NO_LINES).get(local_queue)
+                if line is not None and (shape, local_queue) not in opened:
+                    opened.add((shape, local_queue))
+                    rest = line.in_order()
+                    heapq.heappush(open_lines, (*next(rest), rest))
+                continue
+            rank, key, rest = heapq.heappop(open_lines)
+            yield used, rank, key
+            following = next(rest, None)
+            if following is not None:
+                heapq.heappush(open_lines, (*following, rest))
+
+
+def may_come_back(
+    name: str,
+    verdicts: Mapping[str, Verdict],
+    may_enter: Callable[[str, Pending, Verdict], bool],
+    item: Pending,
+) -> bool:
+    """Whether a parked workload may be tried again: its shape was parked as a whole, and `may_enter` says so."""
+    verdict = verdicts.get(item.shape)
+    return verdict is not None and may_enter(name, item, verdict)
+
+
+def is_alike(one: Pending, other: Pending) -> bool:
+    """Whether the queues do with both workloads the same."""
+    return one.shape == other.shape and one.local_queue == other.local_queue
+
+
+def _holds(lines: _Lines, item: Pending) -> bool:
+    of_shape = lines.get(item.shape)
+    line = of_shape.get(item.local_queue) if of_shape is not None else None
+    return line is not None and item.key in line
+
+
+def _take_out(lines: _Lines, shape: str, local_queue: str) -> None:
+    del lines[shape][local_queue]
+    if not lines[shape]:
+        del lines[shape]
+
+
+def _add(lines: _Lines, shape: str, local_queue: str, line: _Line) -> None:
+    """Put a whole line where there may be one already: the shorter one joins the longer one."""
+    of_shape = lines.setdefault(shape, {})
+    there = of_shape.get(local_queue)
+    if there is None:
+        of_shape[local_queue] = line
+        return
+    longer, shorter = (there, line) if len(there) >= len(line) else (line, there)
+    longer.take_in(shorter)
+    of_shape[local_queue] = longer
